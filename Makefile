@@ -52,8 +52,8 @@ fleet: ## run several Prometheus servers, Alertmanagers or VictoriaMetrics with 
 	@$(MAKE) --no-print-directory --silent servers $(RUNTIME)
 	@$(BIN)/python -m deploy.fleet $(ARGS)
 
-# One more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 
 IN_PARALLEL := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 

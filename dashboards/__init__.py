@@ -1,5 +1,5 @@
-"""Grafana dashboards, built by these modules and committed as the JSON beside them.
+"""Grafana dashboards, built by these modules and committed as JSON next to them.
 
-`python -m dashboards` writes the JSON. A panel is one call in one of the four dashboards' modules; `panels` and
-`tables` say what kinds there are, `selectors` how a query picks its series, `words` what values mean and their colours.
+`python -m dashboards` writes the JSON. A panel is one call in the module of a dashboard; `panels` and `tables` define
+the panel types, `selectors` how queries select series, `words` the names and colors of values.
 """

@@ -1,4 +1,4 @@
-"""`python -m dashboards`: write every dashboard's JSON beside its builder."""
+"""`python -m dashboards`: write the JSON of every dashboard next to its builder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """0, after the files are written."""
+    """Write the files and return 0."""
     for name, text in dashboards().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"dashboards/{name}\n")

@@ -1,4 +1,4 @@
-"""Marks on every time axis: alerts, Xids, driver changes and restarts of the exporter."""
+"""Annotations on every time axis: alerts, Xids, driver changes and exporter restarts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 
 @dataclass(frozen=True, slots=True)
 class Annotation(Builder[AnnotationQuery]):
-    """A query whose series are marks.
+    """A query whose series are shown as annotations.
 
     Attributes:
-        name: in the switch above the dashboard.
-        colour: of the marks.
-        expr: not 0 while the mark lasts.
-        title: of the mark, with ``{{label}}``.
+        name: of the toggle above the dashboard.
+        colour: color of the annotations.
+        expr: nonzero while the annotation lasts.
+        title: of the annotation, with ``{{label}}`` placeholders.
         tags: labels shown as tags.
     """
 
@@ -33,7 +33,7 @@ class Annotation(Builder[AnnotationQuery]):
     tags: str
 
     def build(self) -> AnnotationQuery:
-        """The mark, with what the library's own class does not know of Prometheus."""
+        """The annotation, with the Prometheus fields that the library's own class lacks."""
         return _PrometheusAnnotation(
             name=self.name,
             datasource=DataSourceRef(type_val="prometheus", uid="${datasource}"),

@@ -1,4 +1,4 @@
-"""What all dashboards have in common: variables, links, marks, and how rows of panels lie on the grid."""
+"""Parts shared by all dashboards: variables, links, annotations, and the layout of rows on the grid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboards.selectors import CLUSTER, HOST
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
-"""Grafana 10.4's: later ones bring a dashboard of it up to date themselves, earlier ones know nothing newer."""
+"""Schema of Grafana 10.4: later versions migrate it automatically, earlier ones support nothing newer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Row:
 
     Attributes:
         title: of the row; "" for panels above all rows.
-        panels: in their order.
-        folded: whether the row is collapsed when the dashboard opens, and its panels ask nothing until it is unfolded.
+        panels: in order.
+        folded: whether the row is initially collapsed; its panels run no queries until it is expanded.
     """
 
     title: str
@@ -34,19 +34,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard.
+    """A dashboard definition.
 
     Attributes:
-        uid: what links name.
-        title, description: what it is called and what for.
-        rows: in their order; the first may lack a title.
-        since: how far back it looks at first, such as ``3h``.
-        refresh: how often it asks again; "" for never.
-        one_gpu: whether it is about a single GPU, not all that the variables choose.
-        per_gpu: whether GPUs can be chosen.
-        owners: whether namespaces, pods, Slurm jobs and users can be chosen.
-        marks: whether events are marked on the time axis.
-        runbooks: whether panels link runbooks, which an exporter serves.
+        uid: identifier used in links.
+        title, description: name and purpose.
+        rows: in order; the first may lack a title.
+        since: default time range, such as ``3h``.
+        refresh: auto-refresh interval; "" for none.
+        one_gpu: whether it shows a single GPU instead of all selected ones.
+        per_gpu: whether GPUs can be selected.
+        owners: whether namespaces, pods, Slurm jobs and users can be selected.
+        marks: whether to show annotations.
+        runbooks: whether panels link to runbooks, which are served by an exporter.
     """
 
     uid: str
@@ -63,7 +63,7 @@ class Board:
 
 
 def build(board: Board) -> model.Dashboard:
-    """The dashboard as Grafana knows it."""
+    """The dashboard in Grafana's model."""
     builder = sdk.Dashboard(board.title).uid(board.uid).description(board.description).tags([TAG])
     builder = builder.editable().tooltip(model.DashboardCursorSync.CROSSHAIR).timezone("browser")
     builder = builder.time(f"now-{board.since}", "now").refresh(board.refresh)
@@ -87,7 +87,7 @@ def build(board: Board) -> model.Dashboard:
 
 
 def _close_gaps(found: model.Dashboard) -> None:
-    """Move what is below a folded row up to it: its panels take no space until it is unfolded, as Grafana saves it."""
+    """Move rows below a collapsed row up to it: its panels take no space while collapsed, and Grafana saves it so."""
     gap, below = 0, None
     for each in found.panels or ():
         if each.grid_pos is None:
@@ -112,7 +112,7 @@ def _other_dashboards() -> sdk.DashboardLink:
 
 
 POD_LABEL = "pod_label"
-"""Variable with the label of kube_pod_labels by which GPUs are counted."""
+"""Variable for the label of kube_pod_labels by which GPUs are counted."""
 
 _OWNER_LABELS = {
     "namespace": ("Namespace", "workload_namespace"),
@@ -120,13 +120,13 @@ _OWNER_LABELS = {
     "slurm_job": ("Slurm job", "slurm_job_id"),
     "user": ("User", "user"),
 }
-"""Heading and label of the variables by which `selectors.OWNER` chooses."""
+"""Title and label of the variables used by `selectors.OWNER`."""
 
 
 def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     found: list[Builder[model.VariableModel]] = [
         sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-        # Targets need not have the label: "all clusters" includes those without it.
+        # Targets may lack the label: "all clusters" includes them.
         _labels("cluster", "Cluster", "label_values(gpu_exporter_build_info, cluster)", ".*"),
         _labels("job", "Job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+"),
     ]
@@ -136,22 +136,22 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
     else:
         found.append(_labels("instance", "Host", instances, ".+"))
-        # Alerts about a host have no GPU: "all GPUs" includes them.
+        # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if board.owners:
         owned = f'{{__name__=~"gpu_allocated|gpu_process_owner_info", {HOST}}}'
-        # What has no pod, and what is in no job, counts as well while all are chosen.
+        # While all are selected, processes without a pod or job are included.
         found += [
             _labels(name, label, f"label_values({owned}, {of})", ".*") for name, (label, of) in _OWNER_LABELS.items()
         ]
         pod_label = sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team")
         found.append(pod_label)
-    # Every exporter serves all runbooks: if this one is down, choose another.
+    # Every exporter serves all runbooks: if this one is down, select another.
     return [*found, _one_label("exporter", "Runbooks from", instances)] if board.runbooks else found
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:
-    """Any number of values; all of them are one pattern, however many there are."""
+    """A multi-value variable; "all" is a single pattern, regardless of the number of values."""
     chosen = model.VariableOption(selected=True, text=["All"], value=["$__all"])
     return (
         _one_label(name, label, query)

@@ -1,4 +1,4 @@
-"""All dashboards as the text of their files."""
+"""All dashboards as JSON files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def boards() -> Mapping[str, Board]:
 
 
 def dashboards() -> dict[str, str]:
-    """Text of each file, keys sorted, so that a change of one panel is a change of its lines."""
+    """JSON text by file name, with sorted keys for small diffs."""
     return {name: to_text(board) for name, board in boards().items()}
 
 

@@ -1,7 +1,6 @@
-"""GPU capacity review: days to months, from recorded series alone, so that a month of a large fleet opens at once.
+"""GPU capacity review: days to months, from recorded series only, so that a month of a large fleet loads quickly.
 
-Lines over time come from series that the rules have summed for the fleet; what is shown by host or GPU is a table of
-the last day.
+Time series panels use series that the rules aggregate for the fleet; values per host or GPU are tables of the last day.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dashboards.words import CLASS
 
 TILE = Size(6, 4)
 STEP = "6h"
-"""Day windows hardly change within it."""
+"""Windows of a day hardly change within this step."""
 MOST_ROWS = 50
 
 _SHARES = gpu("instance_gpu_name:gpu_busy:last5m")
@@ -28,7 +27,7 @@ _SEEN = f"present_over_time({_SHARES}[1d])"
 
 
 def board() -> Board:
-    """The dashboard."""
+    """Build the dashboard."""
     return Board(
         uid="gpu-triage-capacity",
         title="GPU capacity review",
@@ -96,7 +95,7 @@ def _busy_by_model() -> PanelBuilder:
 
 
 def _mean_by(what: str) -> str:
-    """Busy share of a day; where hosts are sharded, the mean of all servers by the time that each has seen its GPUs."""
+    """Busy share of a day; with sharded hosts, the mean over all servers weighted by their observed GPU time."""
     seen = cluster(f"{what}:gpu_observed_seconds:sum1d")
     busy = f"sum by (cluster, {what}) ({cluster(f'{what}:gpu_busy:avg1d')} * {seen})"
     return f"{busy}\n/\nsum by (cluster, {what}) ({seen})"
@@ -223,7 +222,7 @@ _WORKLOAD = "{{cluster}} workload {{workload}}"
 
 
 def _owned(what: str) -> str:
-    """GPU hours of each owner in a cluster: of all workloads, and of all servers that hosts are sharded over."""
+    """GPU hours per owner and cluster, over all workloads and all Prometheus shards."""
     recorded = cluster(f"owner:gpu_{what}_hours:sum1d")
     return f"sum by (cluster, workload_namespace, user, account) ({recorded})"
 

@@ -1,4 +1,4 @@
-"""GPU detail: everything that is known about one GPU."""
+"""GPU detail: everything known about one GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NARROW = Size(3, 3)
 
 
 def board() -> Board:
-    """The dashboard."""
+    """Build the dashboard."""
     return Board(
         uid="gpu-triage-detail",
         title="GPU detail",
@@ -62,7 +62,7 @@ def _now() -> Row:
             _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _performance_state(), "none"),
             timeline(
                 "Bottleneck",
-                "Which resource limited it at each moment. The first change of colour is the moment to explain.",
+                "Which resource limited it at each moment. The first change of color is the moment to explain.",
                 bottleneck(),
                 BOTTLENECK,
                 size=Size(24, 4),
@@ -172,7 +172,7 @@ def _activity() -> Row:
         "Activity",
         (
             lines(
-                "Utilisation",
+                "Utilization",
                 "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
                 "compare it with SM activity.",
                 [

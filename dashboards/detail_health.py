@@ -1,4 +1,4 @@
-"""GPU detail: health, and the host around the GPU."""
+"""GPU detail: health, and the GPU's host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, 
 
 
 def health() -> Row:
-    """Errors and repairs."""
+    """Row for errors and repairs."""
     return Row(
         "Health",
         (
@@ -154,7 +154,7 @@ def health() -> Row:
 
 
 def host_beside() -> Row:
-    """What its host does at the same time."""
+    """Row for the host's activity at the same time."""
     return Row(
         "Host resources",
         (
@@ -209,7 +209,7 @@ def host_beside() -> Row:
                 unit="Bps",
             ),
             lines(
-                "Network port utilisation",
+                "Network port utilization",
                 "Shown while a port or an interface runs below the speed that it had, or that its like have: cable, "
                 "transceiver or switch port.",
                 [

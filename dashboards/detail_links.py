@@ -12,7 +12,7 @@ from gpu_triage.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT
 
 
 def links() -> Row:
-    """PCIe, NVLink and peers."""
+    """Row for PCIe, NVLink and peers."""
     return Row(
         "PCIe, NVLink and peers",
         (

@@ -1,4 +1,4 @@
-"""GPU detail: power, clocks and heat."""
+"""GPU detail: power, clocks and temperatures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dashboards.selectors import gpu, legend, rate
 
 
 def power() -> Row:
-    """Power, heat and what they cost."""
+    """Row for power and temperatures, and their effect on clocks."""
     return Row(
         "Power, clocks and heat",
         (

@@ -1,4 +1,4 @@
-"""GPU detail: who uses the GPU, and its MIG instances."""
+"""GPU detail: processes on the GPU, and its MIG instances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboards.tables import HOST, Column, table_of
 
 
 def processes() -> Row:
-    """Processes and pods on it."""
+    """Row for processes and pods."""
     return Row(
         "Workloads",
         (
@@ -48,8 +48,8 @@ def processes() -> Row:
             ),
             table_of(
                 "Allocations",
-                "Pods and Slurm jobs that the GPU, or a MIG device of it, was given to, whether or not they use it. "
-                "Has it 0: it is free. No data: nobody tells, see docs/jobs.md of the exporter.",
+                "Pods and Slurm jobs that the GPU, or a MIG device of it, is allocated to, whether or not they use it. "
+                "0: it is free. No data: allocations are unknown, see docs/jobs.md of the exporter.",
                 (
                     HOST,
                     GPU_COLUMN,
@@ -103,7 +103,7 @@ def processes() -> Row:
 
 
 def process_profiles() -> Row:
-    """What the processes on it take from the host: the exporter publishes it only with ``--metrics.profile full``."""
+    """Row for the processes' use of host resources, which are only exposed with ``--metrics.profile full``."""
     return Row(
         "Host use of each process, with --metrics.profile full",
         (
@@ -160,7 +160,7 @@ def _of_process(metric: str) -> str:
 
 
 def instances() -> Row:
-    """Its MIG instances."""
+    """Row for MIG instances."""
     of_instance = legend("{{mig_uuid}}")
     return Row(
         "MIG instances",

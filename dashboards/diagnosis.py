@@ -1,4 +1,4 @@
-"""GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, a folded row per step."""
+"""GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, a collapsed row per step."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from dashboards.words import BOTTLENECK, SEVERITY, STEP, UP
 
 UID = "gpu-triage-diagnosis"
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
-"""The one alert that always fires: without it the rules do not run, and half of each verdict is missing.
+"""An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
 
-It has a cluster only where each cluster has rules of its own.
+It has a cluster label only if each cluster has its own rules.
 """
 
 
 def board() -> Board:
-    """The dashboard: a first screen of 1080 lines that loads at once, and a folded row for each step."""
+    """Build the dashboard: a first screen of 1080 pixels that loads at once, and a collapsed row for each step."""
     return Board(
         uid=UID,
         title="GPU fast diagnosis",
-        description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
-        "is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
+        description="Why is this GPU job slow or failing? Read the verdicts from left to right; the first that is not "
+        "OK is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
         "the hosts, choose the data source that scrapes this one.",
         since="3h",
         runbooks=True,
@@ -67,9 +67,9 @@ def _first_screen() -> tuple[PanelBuilder, ...]:
 
 
 def verdict_query(step: Step) -> str:
-    """How many GPUs are suspect, 0 for none, -1 where it cannot be judged; nothing without rules or exporter.
+    """Number of suspect GPUs, 0 for none, -1 if it can't be judged; no value without rules or exporter.
 
-    Suspect are the GPUs whose bottleneck is one of the step's classes. Where a host has none, its alerts count.
+    A GPU is suspect if its bottleneck is one of the step's classes. On a host without such GPUs, alerts count.
     """
     firing = ", ".join(
         (
@@ -96,7 +96,7 @@ def verdict_query(step: Step) -> str:
 
 
 def _judged(step: Step) -> str:
-    """What a step judges, and the judge has judged; a step that only has alerts needs no judge."""
+    """The series a step judges, limited to what the judge has judged; a step based on alerts alone needs no judge."""
     evidence = gpu(step.judged_by) if step.per_gpu else host(step.judged_by)
     labels = f"{TARGET}, gpu" if step.per_gpu else TARGET
     return f"{evidence} and on ({labels}) {bottleneck()}" if step.classes else evidence
@@ -146,7 +146,7 @@ def _bottleneck() -> PanelBuilder:
     return timeline(
         "Bottleneck of each GPU",
         "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU itself "
-        "is the limit, as it should be. Look for the GPU that changes colour first, and for events marked at that "
+        "is the limit, as it should be. Look for the GPU that changes color first, and for events marked at that "
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
         BOTTLENECK,
@@ -187,7 +187,7 @@ def _work() -> tuple[PanelBuilder, ...]:
     return (
         lines(
             "Step rate of each job",
-            "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
+            "Step rate as each job reports it. Find the moment at which it drops, and see which color above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
             [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})"))],
             unit="ops",
@@ -248,5 +248,5 @@ def _watched() -> Row:
 
 
 def _known() -> str:
-    """Targets that were exporters at any time shown: a target that is down has no other series."""
+    """Targets that were exporters at any time in the range: a target that is down has no other series."""
     return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"

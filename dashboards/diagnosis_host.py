@@ -1,4 +1,4 @@
-"""Steps 4 to 6 of the diagnosis: is it starved, is the software in the way, and if neither, what is there to tune?"""
+"""Steps 4 to 6 of the diagnosis: is it starved, is software in the way, and if neither, what can be tuned?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WAITING: Final[Words] = ((0, "not waiting", GREY), *BOTTLENECK)
 
 
 def starved() -> Row:
-    """Is it starved?"""
+    """Row for step 4: is it starved?"""
     return Row(
         STARVED.row,
         (
@@ -71,7 +71,7 @@ def starved() -> Row:
             ),
             _nfs(),
             lines(
-                "CPU utilisation, by NUMA node",
+                "CPU utilization, by NUMA node",
                 "A node near 1 starves its GPUs even if the rest of the host is idle: give the job more CPUs, or run "
                 "fewer data workers on this node.",
                 [
@@ -156,7 +156,7 @@ def _network() -> PanelBuilder:
     ethernet = f"on ({TARGET}, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
     infiniband = f"on ({TARGET}, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
     return lines(
-        "Network utilisation",
+        "Network utilization",
         "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
         "collectives: look for a bad link or a wrong route.",
         [
@@ -175,7 +175,7 @@ _PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
 def software() -> Row:
-    """Is the software in the way?"""
+    """Row for step 5: is software in the way?"""
     return Row(
         SOFTWARE.row,
         (
@@ -279,7 +279,7 @@ _COMPUTE = 'type=~"compute|mps"'
 
 
 def tune() -> Row:
-    """Only then tune."""
+    """Row for step 6: only then tune."""
     return Row(
         TUNE.row,
         (
@@ -311,7 +311,7 @@ def tune() -> Row:
 
 
 def _with_owner(metric: str) -> str:
-    """A process's value with the names of whoever runs it."""
+    """A process metric with the process's owner as labels."""
     owner = "user, workload_namespace, workload_pod, slurm_job_id"
     return (
         f"sum by ({TARGET}, gpu, pid, process, {owner}) (\n"
@@ -321,7 +321,7 @@ def _with_owner(metric: str) -> str:
 
 
 def _busy_clock(select: Callable[..., str]) -> str:
-    """Median SM clock of each busy GPU, with its model: it may rest at its idle clock for a fifth of the time."""
+    """Median SM clock of each busy GPU, with its model; the GPU may be at its idle clock a fifth of the time."""
     clock = select("gpu_clock_hertz", 'clock="sm"')
     return (
         f"(quantile_over_time(0.5, {clock}[5m])\n* on ({TARGET}, gpu, uuid) group_left (name) "

@@ -1,4 +1,4 @@
-"""What holds the jobs back that run on GPUs: their own limits, and what their threads wait for."""
+"""What limits the jobs on GPUs: their cgroup limits, and what their threads wait for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PERIODS = f"({rate(host('gpu_cgroup_cpu_periods_total'))} > 0)"
 
 
 def job_panels() -> tuple[PanelBuilder, ...]:
-    """Panels of the row about scarce resources."""
+    """Panels for the row about scarce host resources."""
     return (
         lines(
             "Threads of jobs that wait in the kernel",

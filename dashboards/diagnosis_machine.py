@@ -30,7 +30,7 @@ FAULT = limits((1, BAD))
 
 
 def sick() -> Row:
-    """Is it sick?"""
+    """Row for step 1: is it sick?"""
     return Row(
         SICK.row,
         (
@@ -106,7 +106,7 @@ def sick() -> Row:
 
 
 def held_back() -> Row:
-    """Is it held back?"""
+    """Row for step 2: is it held back?"""
     return Row(
         HELD_BACK.row,
         (
@@ -180,7 +180,7 @@ def held_back() -> Row:
 
 
 def path() -> Row:
-    """Is the path to it broken?"""
+    """Row for step 3: is the path to it broken?"""
     return Row(
         PATH.row,
         (
@@ -241,7 +241,7 @@ def path() -> Row:
             ),
             lines(
                 "Network port errors in 15 minutes",
-                "Errors of the links of InfiniBand and RoCE ports, links that went down, and RDMA requests that nobody "
+                "Errors of the links of InfiniBand and RoCE ports, links that went down, and RDMA requests not "
                 "acknowledged. Link errors on one port: its cable or transceiver. Timeouts alone: look at the other "
                 "hosts of the job and at the switches. No data: nothing of it.",
                 [
@@ -271,7 +271,7 @@ def path() -> Row:
             lines(
                 "Peers without direct access",
                 "How many peers each GPU cannot access directly (P2P). Expected between different root ports; "
-                "otherwise look for ACS, IOMMU or virtualisation.",
+                "otherwise look for ACS, IOMMU or virtualization.",
                 worst(
                     f"sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers', _REFUSED)})\n"
                     f"or 0 * sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers')})"
@@ -306,7 +306,7 @@ _PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
 def power_limit() -> str:
-    """The enforced power limit of each GPU, as a share of its default."""
+    """The enforced power limit of each GPU, relative to its default."""
     return f"{gpu('gpu_power_limit_watts')} / ({gpu('gpu_power_default_limit_watts')} > 0)"
 
 
@@ -317,7 +317,7 @@ _SENT = legend("sent")
 
 
 def _pcie_traffic(direction: str) -> str:
-    sampled = gpu("gpu_pcie_throughput_bytes_per_second", f'direction="{direction}"')  # of cards without a counter
+    sampled = gpu("gpu_pcie_throughput_bytes_per_second", f'direction="{direction}"')  # for cards without a counter
     return f"{rate(gpu(f'gpu_pcie_{direction}_bytes_total'))}\nor sum without (direction) ({sampled})"
 
 

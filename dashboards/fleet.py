@@ -1,4 +1,4 @@
-"""GPU fleet & topology: the worst hosts and GPUs, how GPUs are linked, and what differs from its peers."""
+"""GPU fleet & topology: the worst hosts and GPUs, how GPUs are connected, and which differ from their peers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DIAGNOSIS = (
     f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}",
 )
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
-"""Classes that somebody should remove; communication and what follows may be the job's nature."""
+"""Bottleneck classes to fix; communication and later ones may be inherent in the job."""
 
 
 def board() -> Board:
-    """The dashboard."""
+    """Build the dashboard."""
     return Board(
         uid="gpu-triage-fleet",
         title="GPU fleet & topology",
@@ -69,7 +69,7 @@ _NVML = 'source="nvml"'
 
 
 def _count(those: str, of: str) -> str:
-    """How many there are, 0 if none: without the series that they are chosen from, nothing."""
+    """A count that is 0 if nothing matches, but has no value if the underlying series don't exist."""
     return f"count({those}) or 0 * count({of})"
 
 

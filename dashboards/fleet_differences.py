@@ -1,4 +1,4 @@
-"""GPU fleet & topology: what differs between GPUs and hosts that should be alike."""
+"""GPU fleet & topology: differences between GPUs and hosts that should be alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboards.words import ON
 
 
 def differences() -> Row:
-    """What differs."""
+    """Row for differences."""
     return Row("Differences", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name()))
 
 
@@ -34,7 +34,7 @@ def _drift() -> PanelBuilder:
 
 
 def _unlike(metric: str, matchers: str = "") -> str:
-    """Values that are not the median of their model in their cluster."""
+    """Values that differ from the median for their model in their cluster."""
     labelled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_model()}"
     return f"({labelled}) != on (cluster, name) group_left () quantile by (cluster, name) (0.5, {labelled})"
 

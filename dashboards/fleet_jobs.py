@@ -1,4 +1,4 @@
-"""GPU fleet & topology: whose GPUs they are."""
+"""GPU fleet & topology: which jobs and users the GPUs are allocated to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LABELS = {
 
 
 def jobs() -> Row:
-    """Who has which GPU."""
+    """Row for GPU allocation."""
     return Row(
         "GPU owners",
         (
@@ -56,7 +56,7 @@ def jobs() -> Row:
 
 
 def _by_pod_label() -> str:
-    """How many GPUs each word of the chosen label has; kube-state-metrics calls pod and namespace by those names."""
+    """Number of GPUs by value of the selected pod label; kube-state-metrics uses the labels pod and namespace."""
     labels = "kube_pod_labels"
     for ours, theirs in (("pod_label", f"${POD_LABEL}"), ("workload_pod", "pod"), ("workload_namespace", "namespace")):
         labels = f'label_replace({labels}, "{ours}", "$1", "{theirs}", "(.+)")'
@@ -67,7 +67,7 @@ def _by_pod_label() -> str:
 
 
 def _owners() -> str:
-    """1 for each owner of a GPU. Users in pods are the container's, and no owners."""
+    """1 for each owner of a GPU. A user inside a pod is the container's, so it doesn't count as an owner."""
     by = ", ".join(label for label in _LABELS if label != "account")
     given = f"max by ({TARGET}, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
     processes = f'label_replace({gpu("gpu_process_owner_info", OWNER)}, "user", "", "workload_pod", ".+")'
@@ -76,5 +76,5 @@ def _owners() -> str:
 
 
 def _of_owners(expr: str) -> str:
-    """A value of its GPU for each owner."""
+    """A GPU metric repeated for each of the GPU's owners."""
     return f"{by_gpu(expr)}\n* on ({TARGET}, gpu) group_right ()\n({_owners()})"

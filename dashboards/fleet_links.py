@@ -1,4 +1,4 @@
-"""GPU fleet & topology: links, peers, distances, adapters."""
+"""GPU fleet & topology: links, peers, distances, NICs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
 
 
 def links() -> Row:
-    """How GPUs are linked."""
+    """Row for GPU links."""
     return Row("Links", (_pcie(), _peers(), _levels(), _adapters()))
 
 
@@ -32,7 +32,7 @@ def _peers() -> PanelBuilder:
     able = gpu("gpu_p2p_peers", 'capability="read", status="ok"')
     unknown = gpu("gpu_p2p_peers", 'capability="read", status="unknown"')
     pair = f"max by ({TARGET}, gpu, peer_gpu) ({both_ways()})"
-    # Only refused pairs have series of their own; counts tell whether the driver allows the others.
+    # Only refused pairs have their own series; counts show whether the driver allows the others.
     pairs = (
         f"max by ({TARGET}, gpu, peer_gpu) (0 * {refused})\n"
         f"or {pair} and on ({TARGET}, gpu) {able}\n"
@@ -40,8 +40,8 @@ def _peers() -> PanelBuilder:
     )
     return matrix(
         "Direct access between GPUs",
-        "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbours of "
-        "the same model: copies go through the host; look for ACS, IOMMU or virtualisation.",
+        "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbors of "
+        "the same model: copies go through the host; look for ACS, IOMMU or virtualization.",
         _from_gpu(pairs),
         row="from",
         column="peer_gpu",
@@ -72,7 +72,7 @@ _LEVELS = tuple(
 
 
 def _from_gpu(pairs: str) -> str:
-    """The pairs with the name of a row as one label: cluster, host and index of the first GPU, ``east/a GPU 3``."""
+    """The pairs with a label for the matrix row: cluster, host and index of the first GPU, ``east/a GPU 3``."""
     host = f'label_replace(label_join({pairs}, "host", "/", "cluster", "instance"), "host", "$1", "host", "/(.*)")'
     return f'label_join({host}, "from", " GPU ", "host", "gpu")'
 
@@ -94,7 +94,7 @@ def _adapters() -> PanelBuilder:
 
 
 def link_columns() -> tuple[Column, ...]:
-    """The PCIe link of each GPU, and what the card and slot allow."""
+    """Columns for the PCIe link of each GPU, and the limits of card and slot."""
     return (
         HOST,
         GPU,

@@ -1,4 +1,4 @@
-"""What the exporter's judge says: findings with the time they began, and the time lost to each bottleneck class."""
+"""Panels with the judge's results: findings with their start times, and the time lost to each bottleneck class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_triage.subjects.judgement import (
 )
 
 MOST_LOST: Final = 40
-"""Rows of a table of lost time."""
+"""The most rows in a table of lost time."""
 
 VERDICT_COLUMN: Final = Column("Verdict", expr=by_gpu(gpu(GPU_VERDICT.name)), words=VERDICT, absent=NOT_READ, width=80)
 HOST_VERDICT_COLUMN: Final = Column(
@@ -30,7 +30,7 @@ BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), words
 
 
 def findings(size: Size) -> PanelBuilder:
-    """What is wrong now with the chosen GPUs and their hosts, and since when."""
+    """Present findings on the selected GPUs and their hosts, with start times."""
     by = f"{TARGET}, gpu, code, action"
     severity = "\nor\n".join(
         f"{rank} * group by ({by}) ({_present(_of_severity(name))})" for rank, name, _ in SEVERITY[:3]
@@ -60,7 +60,7 @@ def _of_severity(name: str) -> str:
 
 
 def _states() -> str:
-    """The states of those that are pending or confirmed."""
+    """States of the pending and confirmed findings."""
     return f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
@@ -70,7 +70,7 @@ def _present(matchers: str = "") -> str:
 
 
 def time_lost(size: Size) -> PanelBuilder:
-    """Who lost how much to what in the time shown."""
+    """Time lost in the selected range, by GPU and bottleneck class."""
     return table_of(
         "Time lost, by GPU and class",
         "How long each GPU was limited by something other than its own work in the time shown. The sum is what the "
@@ -93,7 +93,7 @@ def time_lost(size: Size) -> PanelBuilder:
 
 
 def gpus_lost(size: Size) -> PanelBuilder:
-    """How many GPUs were lost to each class at each moment."""
+    """Number of GPUs lost to each bottleneck class over time."""
     return lines(
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "

@@ -1,4 +1,4 @@
-"""The kinds of panels, each a call; what all of a kind have in common stands here once."""
+"""Panel types, one function each, with everything that panels of a type have in common."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from dashboards.words import Words, mapping
 PanelBuilder = Builder[Panel]
 
 BROKEN: Final = "No data"
-"""What a panel says that got nothing: never a word that could pass for good news."""
+"""Text of a panel without data: never a word that could be mistaken for good news."""
 
 DETAIL_LINK: Final = (
     "/d/gpu-triage-detail?${datasource:queryparam}"
@@ -55,7 +55,7 @@ DETAIL_LINK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query of a panel: PromQL, and the name of each of its series."""
+    """One query of a panel: PromQL, and the legend of its series."""
 
     expr: str
     legend: str = LEGEND
@@ -63,7 +63,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Width in columns of 24, height in rows of 38 pixels."""
+    """Width in columns (of 24), and height in rows of 38 pixels."""
 
     width: int
     height: int
@@ -76,17 +76,17 @@ FULL: Final = Size(24, 9)
 
 
 def datasource() -> DataSourceRef:
-    """The Prometheus that the variable names."""
+    """The Prometheus data source selected by the variable."""
     return DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
 def panel_id(title: str) -> int:
-    """A number that stays with the title, wherever the panel moves."""
+    """A panel id that depends only on the title, so it survives moving the panel."""
     return crc32(title.encode()) % 1_000_000 + 1
 
 
 def limits(*steps: tuple[float, str], base: str = GOOD) -> ThresholdsBuilder:
-    """Thresholds from a value on, each with its colour, over a base colour."""
+    """Thresholds, each with the color that applies from its value up, over a base color."""
     found = [Threshold(value=None, color=base), *(Threshold(value=value, color=colour) for value, colour in steps)]
     return ThresholdsBuilder().mode(ThresholdsMode.ABSOLUTE).steps(found)
 
@@ -106,21 +106,21 @@ def lines(
     logarithmic: bool = False,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> PanelBuilder:
-    """Values over time.
+    """A time series panel.
 
     Args:
-        title: also what the panel's number is made of.
-        description: what the picture means and what to decide.
-        queries: one expression a GPU, or several with legends.
-        unit: Grafana's.
+        title: title; the panel id is derived from it.
+        description: how to read the panel, and what to decide.
+        queries: one expression per GPU, or several queries with legends.
+        unit: in Grafana's notation.
         size: of the panel.
-        floor: where the axis begins; None leaves it to the data.
-        top: where the axis ends, None as above.
-        line_at: a limit to draw, and its colour.
-        every: the shortest step, for series that change slowly.
-        stacked: whether values add up.
-        logarithmic: whether each step of the axis is a power of ten; values of 0 are at its bottom.
-        names: name and colour of series by their legend.
+        floor: minimum of the axis; None for automatic.
+        top: maximum of the axis; None for automatic.
+        line_at: a limit to draw, with its color.
+        every: minimum step, for series that change slowly.
+        stacked: whether to stack the series.
+        logarithmic: whether the axis is logarithmic (base 10); 0 is drawn at the bottom.
+        names: name and color of series by legend.
     """
     panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
@@ -161,7 +161,7 @@ def timeline(
     size: Size = HALF,
     show_value: VisibilityMode = VisibilityMode.AUTO,
 ) -> PanelBuilder:
-    """One bar a series, whose colour tells its state; `words` names the states."""
+    """A state timeline with one bar per series; `words` has the names and colors of states."""
     panel = statetimeline.Panel().id(panel_id(title)).title(title).description(description)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
     panel = panel.mappings(mapping(words)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
@@ -186,7 +186,7 @@ def tile(
     decimals: int | None = None,
     graph: bool = False,
 ) -> PanelBuilder:
-    """One number, or one word, in large letters; `links` are titles and addresses, the first taken by a click."""
+    """A stat panel with one number or word; `links` are titles and URLs, and a click opens the first."""
     panel = stat.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
     panel = panel.mappings(mapping(words)).thresholds(steps or limits(base="text"))
@@ -205,12 +205,12 @@ def tile(
 
 
 def refs(count: int) -> str:
-    """Names of queries: A, B, C and so on."""
+    """Query names: A, B, C and so on."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
 
 
 def table_target(ref: str, expr: str) -> Dataquery:
-    """A query whose series are rows of a table, as they are at the end of the time shown."""
+    """An instant query at the end of the time range, with series as table rows."""
     return _target(ref, Query(expr, "")).instant().format(PromQueryFormat.TABLE)
 
 
@@ -224,7 +224,7 @@ def _per_gpu(queries: Sequence[Query] | str) -> bool:
 
 
 def _target(ref: str, query: Query) -> Dataquery:
-    """A query without a data source: it takes the panel's, and the file stays small."""
+    """A query without a data source: it uses the panel's, which keeps the file small."""
     return Dataquery().ref_id(ref).expr(query.expr).legend_format(query.legend)
 
 

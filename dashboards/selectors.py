@@ -1,4 +1,4 @@
-"""How queries pick their series: always by the variables, and of thousands of GPUs the worst."""
+"""How queries select series: always by the variables, and the worst of thousands of GPUs."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import Final
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
 
 TARGET: Final = "cluster, job, instance"
-"""What queries join and group hosts by. A cluster is a label of targets; an absent label equals an empty one."""
+"""Labels for joining and grouping by host. The cluster is a target label; a missing label equals an empty one."""
 
 CLUSTER: Final = 'cluster=~"$cluster"'
 HOST: Final = f'{CLUSTER}, job=~"$job", instance=~"$instance"'
 GPU: Final = f'{HOST}, gpu=~"$gpu"'
 
 OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_job_id=~"$slurm_job", user=~"$user"'
-"""Of series that say whose a GPU is, where the dashboard has variables for it (Board.owners)."""
+"""For series with the owner of a GPU, if the dashboard has variables for it (Board.owners)."""
 
 MOST_SERIES: Final = 40
-"""GPUs that a panel can show legibly."""
+"""The most GPUs that fit legibly in a panel."""
 
 OF_HOST: Final = "{{cluster}} {{instance}}"
-"""Which host a line is about, everywhere; Grafana writes nothing for a label that is absent."""
+"""Legend with the host, used in all panels; Grafana prints nothing for a missing label."""
 
 LEGEND: Final = f"{OF_HOST} GPU {{{{gpu}}}}"
-"""Which GPU."""
+"""Legend with host and GPU."""
 
 LOST: Final = 'class!~"compute|idle"'
-"""Classes in which a GPU loses time: something other than its own work sets the pace, and it is not free."""
+"""Classes that count as lost time: the GPU is neither limited by its own work nor idle."""
 
 
 def cluster(metric: str, matchers: str = "") -> str:
-    """The series of the chosen clusters that are recorded without the labels of hosts."""
+    """Series of the selected clusters that are recorded without host labels."""
     return _select(metric, CLUSTER, matchers)
 
 
 def host(metric: str, matchers: str = "") -> str:
-    """The series of the chosen hosts."""
+    """Series of the selected hosts."""
     return _select(metric, HOST, matchers)
 
 
 def gpu(metric: str, matchers: str = "") -> str:
-    """The series of the chosen GPUs."""
+    """Series of the selected GPUs."""
     return _select(metric, GPU, matchers)
 
 
 def gpu_or_host(metric: str) -> str:
-    """The series of the chosen GPUs, and those that concern a chosen host as a whole."""
+    """Series of the selected GPUs, and series about a selected host as a whole."""
     return _select(metric, f'{HOST}, gpu=~"$gpu|"', "")
 
 
 def alerts(matchers: str) -> str:
-    """The alerts about the chosen GPUs, with the number that each has, and those about a chosen host as a whole.
+    """Alerts about the selected GPUs, with the GPU's index, and alerts about a selected host as a whole.
 
-    Where the driver is away or the exporter down, an alert goes on; the number is then that of the findings.
+    While the driver or exporter is down, an alert continues; then the index comes from the findings.
     """
     now = f"({gpu('gpu_up')} or {gpu('gpu_finding')})"
     before = f"last_over_time({gpu('gpu_finding')}[15m]) unless on ({TARGET}, uuid) {now}"
@@ -63,22 +63,22 @@ def alerts(matchers: str) -> str:
 
 
 def legend(what: str) -> str:
-    """The name of a series if a GPU has several of them in the panel."""
+    """Legend for a panel with several series per GPU."""
     return f"{LEGEND} {what}"
 
 
 def host_legend(what: str) -> str:
-    """The name of a series if a host has several of them in the panel."""
+    """Legend for a panel with several series per host."""
     return f"{OF_HOST} {what}"
 
 
 def bottleneck() -> str:
-    """The class of each chosen GPU, as a value."""
+    """Bottleneck class of each selected GPU, as a value."""
     return gpu(GPU_BOTTLENECK.name)
 
 
 def bottleneck_in(classes: Iterable[str]) -> str:
-    """The chosen GPUs that are in one of these classes; classes with consecutive values make one comparison."""
+    """Selected GPUs in one of these classes; classes with consecutive values are merged into one comparison."""
     runs: list[tuple[int, int]] = []
     for value in sorted(GPU_BOTTLENECK.value_of(name) for name in classes):
         if runs and runs[-1][1] == value - 1:
@@ -90,40 +90,40 @@ def bottleneck_in(classes: Iterable[str]) -> str:
 
 
 def both_ways() -> str:
-    """The distance between the chosen GPUs and all others: the exporter tells that of each pair once."""
+    """Distance between the selected GPUs and all others; the exporter exposes each pair only once."""
     mirrored = f'gpu_topology_info{{{HOST}, peer_gpu=~"$gpu"}}'
     swapped = f'label_replace(label_replace({mirrored}, "from", "$1", "gpu", "(.*)"), "gpu", "$1", "peer_gpu", "(.*)")'
     return f'{gpu("gpu_topology_info")} or label_replace({swapped}, "peer_gpu", "$1", "from", "(.*)")'
 
 
 def lost_seconds() -> str:
-    """Seconds that each chosen GPU lost in the time shown, by class."""
+    """Seconds lost by each selected GPU in the time range, by class."""
     return f"increase({gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST)}[$__range])"
 
 
 def worst(expr: str) -> str:
-    """Those series of an expression that are of the GPUs with the worst bottleneck in the time shown.
+    """Keep only the series of the GPUs with the worst bottleneck in the time range.
 
-    `@ end()` makes the choice once for the whole picture, so that lines do not come and go; with up to MOST_SERIES GPUs
-    it leaves all.
+    With `@ end()`, the selection is the same for all points, so that lines don't come and go; up to MOST_SERIES GPUs,
+    all are kept.
     """
     worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
     return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
 
 
 def age(selected: str) -> str:
-    """How long ago each of these timestamps was, by the clock of its own host, as in the rules: that may be wrong."""
+    """Age of these timestamps by the clock of their own host, which may be wrong; the rules do the same."""
     now = f"{host('gpu_exporter_time_seconds')} or {host('gpu_exporter_last_publication_timestamp_seconds')}"
     return f"max by ({TARGET}) ({now})\n- on ({TARGET}) group_right ()\n{selected}"
 
 
 def when(selected: str) -> str:
-    """These timestamps in milliseconds by the server's clock, for columns that show how long ago they were."""
+    """These timestamps in milliseconds by the server's clock, for columns that show relative times."""
     return f"1000 * (time() - ({age(selected)}))"
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:
-    """Increase a second."""
+    """Per-second rate."""
     return f"rate({selected}[{window}])"
 
 
@@ -133,12 +133,12 @@ def in_15m(selected: str) -> str:
 
 
 def power_of_limit() -> str:
-    """Power of each chosen GPU as a share of its limit."""
+    """Power of each selected GPU relative to its limit."""
     return f"{gpu('gpu_power_watts')} / on ({TARGET}, gpu, uuid) group_left () ({gpu('gpu_power_limit_watts')} > 0)"
 
 
 def link_of_expected() -> str:
-    """Bandwidth of the PCIe link of each chosen GPU as a share of what it should have: each generation doubles it."""
+    """PCIe link bandwidth of each selected GPU relative to the expected one; each generation doubles it."""
     width, generation = (
         f"{gpu(f'gpu_pcie_link_{what}')} {operator} on ({TARGET}, gpu, uuid) group_left () "
         f"{gpu(f'gpu_pcie_link_expected_{what}')}"
@@ -148,12 +148,12 @@ def link_of_expected() -> str:
 
 
 def by_gpu(expr: str) -> str:
-    """One series a GPU, with nothing but its cluster, host and index: what the columns of a table are joined by."""
+    """One series per GPU, with only cluster, host and index as labels, which table columns are joined by."""
     return f"max by ({TARGET}, gpu) ({expr})"
 
 
 def by_host(expr: str) -> str:
-    """One series a host."""
+    """One series per host."""
     return f"max by ({TARGET}) ({expr})"
 
 

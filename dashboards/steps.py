@@ -1,4 +1,4 @@
-"""The steps of the playbook: which bottleneck classes and which alerts each of them asks about."""
+"""The steps of the playbook, with the bottleneck classes and alerts that each covers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gpu_triage.diagnosis.findings.check import Area
 from gpu_triage.diagnosis.findings.table import CHECKS
 
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
-"""Where the playbook and the runbooks are: every exporter serves them. `raw` keeps the port's colon."""
+"""URL of playbook and runbooks, which every exporter serves. `raw` prevents escaping of the port's colon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One question of the playbook.
+    """One step of the playbook.
 
     Attributes:
-        title: number and subject, as the tile has it and the row begins.
-        contents: what its row shows, for those who look at the folded rows.
+        title: number and subject, as shown on the tile and at the start of the row title.
+        contents: what the row shows, for readers of the collapsed row.
         anchor: of its section in the playbook.
-        areas: of the findings that its alerts relay; none where it has no alerts, or those about exporters.
-        classes: bottleneck classes that mean yes.
-        judged_by: series without which the question has no answer.
-        per_gpu: whether that series is a GPU's, not a host's.
+        areas: areas of the findings that its alerts relay; empty if it has no alerts, or only those about exporters.
+        classes: bottleneck classes that make it positive.
+        judged_by: series that must exist for a verdict.
+        per_gpu: whether that series is per GPU instead of per host.
         key_panel: title of the panel to look at first.
-        decide: what to do when this step finds the cause.
+        decide: what to do if this step finds the cause.
     """
 
     title: str
@@ -41,12 +41,12 @@ class Step:
 
     @property
     def row(self) -> str:
-        """Title of its row."""
+        """Title of the step's row."""
         return f"{self.title}: {self.contents}"
 
     @property
     def url(self) -> str:
-        """Its section of the playbook."""
+        """URL of the step's section in the playbook."""
         return f"{RUNBOOKS_URL}/playbook#{self.anchor}"
 
 
@@ -131,7 +131,7 @@ STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
 
 
 def alerts_of(step: Step) -> tuple[str, ...]:
-    """Names of its alerts that are on by default and count."""
+    """Names of the step's alerts that are enabled by default and count toward its verdict."""
     if step is SEEN:
         alerts = (alert for source in shipped_sources() if source.path == _EXPORTER for alert in source.alerts)
         return tuple(sorted({alert.name for alert in alerts if alert.severity in COUNTED}))
@@ -141,4 +141,4 @@ def alerts_of(step: Step) -> tuple[str, ...]:
 
 _EXPORTER: Final = "alerts-exporter.yml"
 COUNTED: Final = frozenset({"critical", "warning"})
-"""Severities that make a step suspect; the others are context."""
+"""Severities that make a step suspect; others are context."""

@@ -1,4 +1,4 @@
-"""Tables: one row a GPU, host, link or finding, one column a query or a label."""
+"""Table panels: one row per GPU, host, link or finding, one column per query or label."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limi
 from dashboards.words import PLAIN, Words, mapping
 
 ABSENT = "N/A"
-"""What a cell says if the GPU does not report the value."""
+"""Cell text if the GPU doesn't report the value."""
 NO_LABEL = "-"
-"""What a cell says if the series does not have the label, such as the GPU of a finding about a host."""
+"""Cell text if the series lacks the label, such as the GPU of a host finding."""
 
 _MATRIX_CELL = 64
-"""Width in pixels: the eight GPUs of a host fit beside each other."""
+"""Width in pixels, so that the eight GPUs of a host fit side by side."""
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
+    """A table column.
 
     Attributes:
-        title: its head.
-        label: the label it shows; "" for the value of a query.
-        expr: the query; its labels beside those of other columns' queries are columns of their own, if named.
-        unit: Grafana's.
-        words: texts and colours of values, or of the label's words.
-        absent: what a cell without a value says.
-        no_label: what a cell of a series without the label says.
-        steps: thresholds that colour the cell.
-        link: title and address of what a click opens.
-        width: in pixels; None: an equal share of what the other columns leave.
-        min_width: in pixels, of a column without a width; None: Grafana's 150.
-        decimals: None as needed.
+        title: column heading.
+        label: the label to show; "" to show a query's value.
+        expr: the query; labels that other columns' queries lack become columns of their own if listed.
+        unit: in Grafana's notation.
+        words: texts and colors by value, or by label value.
+        absent: cell text if there is no value.
+        no_label: cell text if the series lacks the label.
+        steps: thresholds that color the cell.
+        link: title and URL opened by a click.
+        width: in pixels; None for an equal share of the remaining width.
+        min_width: in pixels, for a column without a width; None for Grafana's 150.
+        decimals: None for automatic.
     """
 
     title: str
@@ -58,11 +58,11 @@ class Column:
 CHOSEN_HOST = (
     "${datasource:queryparam}&var-cluster=${__data.fields.Cluster}&var-job=$job&var-instance=${__data.fields.Host}"
 )
-"""The host of the row, as parameters of a link to another dashboard. An empty cell chooses hosts without a cluster."""
+"""The row's host as URL parameters for another dashboard. An empty cell selects hosts without a cluster."""
 
 
 def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
-    """Opens everything about the GPU of the row."""
+    """Link to the detail dashboard of the row's GPU."""
     return (
         "Everything about this GPU",
         f"/d/gpu-triage-detail?{CHOSEN_HOST}&var-gpu=${{__data.fields.{gpu_column}}}&${{__url_time_range}}",
@@ -70,7 +70,7 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 
 CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
-"""Before each host. Grafana leaves the column out if no series has the label. Links need an empty cell to be empty."""
+"""Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
 HOST = Column("Host", label="instance")
 NARROW_HOST = Column("Host", label="instance", min_width=100)
 GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
@@ -85,15 +85,15 @@ def table_of(
     size: Size = FULL,
     empty: str = BROKEN,
 ) -> PanelBuilder:
-    """A table.
+    """A table panel.
 
     Args:
-        title: also what the panel's number is made of.
-        description: what it means and what to decide.
-        columns: in their order; queries are joined on the labels they share.
-        sort: titles of the columns to sort by, the first one first; with a minus sign before it, the largest on top.
+        title: title; the panel id is derived from it.
+        description: how to read the table, and what to decide.
+        columns: in order; queries are joined on the labels they share.
+        sort: titles of the columns to sort by, in order of priority; a leading minus sign sorts descending.
         size: of the panel.
-        empty: what stands there instead of an empty table.
+        empty: text shown instead of an empty table.
     """
     columns = _with_cluster(columns)
     queries = [column for column in columns if column.expr]
@@ -121,7 +121,7 @@ def matrix(
     words: Words,
     size: Size,
 ) -> PanelBuilder:
-    """A value for each pair of two labels; the pairs that do not exist are empty."""
+    """A matrix with a value for each pair of two labels; cells of missing pairs are empty."""
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
     panel = panel.mappings(mapping(words, absent="-")).thresholds(limits(base="text"))
@@ -133,7 +133,7 @@ def matrix(
 
 
 def _with_cluster(columns: Sequence[Column]) -> list[Column]:
-    """The columns with the cluster before each host."""
+    """Insert the cluster column before each host column."""
     return [each for column in columns for each in ([CLUSTER, column] if column.label == HOST.label else [column])]
 
 
@@ -143,7 +143,7 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 
 
 def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
-    """Title of each column by the name its field has in the answer."""
+    """Column titles by the name of their field in the response."""
     queries = [column for column in columns if column.expr]
     names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
     return {next(names) if column.expr else column.label: column.title for column in columns}
@@ -170,7 +170,7 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
     else:
-        # Without this, Grafana fills the cell with the text of an empty table.
+        # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
     if column.expr or column.words:
         absent = column.absent if column.expr else None

@@ -1,4 +1,4 @@
-"""What values mean: names and colours of bottleneck classes, verdicts and other states."""
+"""Names and colors of values: bottleneck classes, verdicts and other states."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
 
 Words = Sequence[tuple[int | str, str, str]]
-"""Values, or words of a label, each with the text and the colour that it is shown with."""
+"""Values of a metric or label, each with the text and color to show."""
 
 BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in GPU_BOTTLENECK.states.items())
 CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
-"""The classes where they are a label, not a value."""
+"""The classes as label values instead of metric values."""
 
 _VERDICT_COLOURS: Final = {verdict.value: TONE_COLOURS[colour.tone] for verdict, colour in COLOURS.items()}
 VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_VERDICT.states.items())
@@ -35,14 +35,14 @@ _FINDING_COLOURS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}
 FINDING: Final = tuple((value, name, _FINDING_COLOURS[name]) for value, name in GPU_FINDING.states.items())
 HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
-"""What a cell says whose GPU or host has no verdict."""
+"""Cell text for a GPU or host without a verdict."""
 
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
-"""Of a GPU: one that is lost or stalled is not just down."""
+"""For GPUs: a lost or stalled one isn't just down."""
 YES: Final = ((1, "yes", GOOD), (0, "no", BAD))
 PLAIN: Final = "text"
-"""The color of text, for states that are neither good nor bad. Cells get no background in it: it is nearly white."""
+"""The text color, for neutral states. Not usable as a cell background, because it is nearly white."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
@@ -85,7 +85,7 @@ PORT_STATE: Final = tuple(
 
 
 def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
-    """Texts and colours of values; `absent` is what a cell says that has no value."""
+    """Value mappings; `absent` is the cell text for a missing value."""
     texts = {
         str(value): ValueMappingResult(text=text, color=colour, index=index)
         for index, (value, text, colour) in enumerate(words)

@@ -1,6 +1,6 @@
-"""docs/alerts.md: every alert with its condition, its thresholds and the notification as it arrives.
+"""Generates docs/alerts.md: every alert with its condition, thresholds and an example notification.
 
-The notifications are those of ``tests/rules/notifications.txt``, which tests render with promtool.
+The notifications come from ``tests/rules/notifications.txt``, which tests render with promtool.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def alerts_page(sources: Sequence[RuleSource], notifications: Mapping[str, Mappi
     """The page as Markdown; ends with a newline.
 
     Args:
-        sources: of the rules.
-        notifications: for each alert by key the parts of an example: summary, description, labels, runbook_url.
+        sources: sources of the rules.
+        notifications: parts of an example by alert key: summary, description, labels, runbook_url.
     """
     with_alerts = sorted((each for each in sources if any(each.alerts)), key=_order)
     return "\n".join([_INTRO + _contents(with_alerts), *(_section(each, notifications) for each in with_alerts)])
 
 
 def read_notifications(path: Path = NOTIFICATIONS) -> dict[str, dict[str, str]]:
-    """The example notifications, by the alert's key."""
+    """The example notifications, by alert key."""
     sections = path.read_text(encoding="utf-8").split("## ")[1:]
     return {name: _parts(text) for name, _, text in (section.partition("\n") for section in sections)}
 
@@ -65,7 +65,7 @@ def _parts(text: str) -> dict[str, str]:
 
 
 def _order(source: RuleSource) -> tuple[bool, bool]:
-    """Findings, then what belongs to several hosts, then the exporter itself."""
+    """Sort key: findings, then alerts about several hosts, then the exporter itself."""
     return (source.path == _EXPORTER, source.path != _FINDINGS)
 
 
@@ -87,11 +87,11 @@ def _anchor(heading: str) -> str:
 
 
 _LOOKS_BACK = {"work.allocated_idle": ALLOCATED_IDLE_SECONDS}
-"""Over how long a condition is judged before it is found at all, where that is longer than its wait."""
+"""Extra time that a condition needs before it becomes a finding, in addition to the finding's wait."""
 
 
 def _wait(alert: Alert) -> str:
-    """What a reader experiences."""
+    """The total delay before an alert fires, as text."""
     if not alert.enabled:
         return "off by default"
     waits = sorted({BY_CODE[code].wait_seconds + _LOOKS_BACK.get(code, 0.0) for code in alert.codes})
@@ -132,7 +132,7 @@ def _alert(source: RuleSource, alert: Alert, notification: Mapping[str, str]) ->
 
 
 def _findings(alert: Alert) -> str:
-    """The codes, each with its life; those that live alike together."""
+    """The finding codes with their lifecycles; codes with the same one are grouped."""
     lives: dict[str, list[str]] = {}
     for code in alert.codes:
         lives.setdefault(BY_CODE[code].life, []).append(f"`{code}`")

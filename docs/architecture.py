@@ -1,4 +1,4 @@
-"""The way of a reading from the driver to an answer, as the diagram of the README."""
+"""The README's diagram of the path from driver readings to responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IN_A_LINE: Final = 4
 
 
 def architecture() -> str:
-    """A Mermaid diagram of what is read, how often, and where it goes; names and counts are those of the registry."""
+    """A Mermaid diagram of what is read, how often, and where it goes; names and counts come from the registry."""
     sources: dict[str, Sequence[AnyCollector]] = {
         "GPUs, from NVML": GPU_COLLECTORS,
         "Host, from /proc and /sys": [each for each in HOST_COLLECTORS if not _is_optional(each)],
@@ -47,7 +47,7 @@ def _is_optional(collector: AnyHostCollector) -> bool:
 
 
 def _by_tier(collectors: Iterable[AnyCollector]) -> Iterator[str]:
-    """Names of collectors, the most frequent first, a few in a line."""
+    """Names of collectors, most frequent first, a few per line."""
     order = list(Tier)
     for tier, group in groupby(sorted(collectors, key=lambda each: order.index(each.tier)), key=lambda each: each.tier):
         names = [each.name.removeprefix("host_").replace("_", " ") for each in group]

@@ -1,7 +1,7 @@
-"""Writes every generated page and part of a page, of docs/ and of the handbook: ``python -m docs.build`` (`make docs`).
+"""Writes all generated pages, and parts of pages, in docs/ and the handbook: ``python -m docs.build`` (`make docs`).
 
-What is generated stands between markers, ``<!-- xids: page -->`` and ``<!-- /xids -->``, but for the pages that are
-generated as a whole. Tests compare them with a fresh generation.
+Generated parts are between markers, ``<!-- xids: page -->`` and ``<!-- /xids -->``; some pages are generated entirely.
+Tests check that they are up to date.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _XID_HEADINGS = {
 
 
 class Summary(NamedTuple):
-    """What a runbook says about its alert in its first lines; severity and wait have both values of two rules."""
+    """The first lines of an alert's runbook; severity and wait hold both values if the alert has two rules."""
 
     name: str
     told: str
@@ -81,7 +81,7 @@ class Summary(NamedTuple):
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Every page that is generated, or has a generated part, with its text."""
+    """Every page with generated content, and its text."""
     yield README, _between(README, "architecture", lambda _: architecture())
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
@@ -101,14 +101,14 @@ def pages() -> Iterator[tuple[Path, str]]:
 
 
 def _runbook(path: Path) -> str:
-    """The runbook with its facts, if findings have its alert, and the Xid codes that it is about."""
+    """A runbook with its generated parts: facts, if findings have its alert, and the Xid codes it covers."""
     text = path.read_text(encoding="utf-8")
     text = between(text, "facts", lambda _: facts(path.stem, text))
     return between(text, "xids", lambda kind: _xid_table(XidKind(kind)))
 
 
 def page_of_top() -> tuple[Path, str]:
-    """The page of `gpu-triage top` with a frame of it; apart from the others because it takes seconds."""
+    """The `gpu-triage top` page with a sample frame; separate from the others because it takes seconds."""
     command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
     shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
     return DOCS / "top.md", _between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")
@@ -119,12 +119,12 @@ def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
 
 
 def between(page: str, name: str, generate: Callable[[str], str]) -> str:
-    """The page with what is generated between its markers of this name.
+    """Replace the content between the markers with this name.
 
     Args:
-        page: its text.
-        name: of the markers.
-        generate: the lines for the word that the marker has behind its name.
+        page: the page's text.
+        name: name of the markers.
+        generate: returns the content; its argument is the word after the marker's name.
     """
 
     def renewed(marker: re.Match[str]) -> str:
@@ -135,13 +135,13 @@ def between(page: str, name: str, generate: Callable[[str], str]) -> str:
 
 
 def _readers() -> str:
-    """What `check --from` reads, as its readers declare it."""
+    """Table of the inputs for `check --from`, as declared by the readers."""
     rows = "".join(f"| {each.kind} | {each.forms} | {each.tells} |\n" for each in READERS)
     return f"| Input | Recognized forms | What it tells |\n|---|---|---|\n{rows}"
 
 
 def _cards(part: str) -> str:
-    """What the models say that cards report; where the facts are from."""
+    """Table of what each GPU model reports, or the list of the sources."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
     if part == "sources":
         return "".join(map(_card_source, models))
@@ -182,7 +182,7 @@ def _card_source(model: GpuModel) -> str:
 
 
 def _xids_page() -> str:
-    """The page of all codes, by kind."""
+    """The page with all Xid codes, by kind."""
     parts = [_XIDS_INTRO]
     fatal = [xid.code for xid in XID_CODES.values() if xid.fatal_in_text]
     for kind, (title, intro) in _XID_HEADINGS.items():
@@ -192,7 +192,7 @@ def _xids_page() -> str:
 
 
 def _xid_table(kind: XidKind) -> str:
-    """The codes of a kind, one row for those that share meaning and action."""
+    """The codes of a kind, with one row for codes that share meaning and action."""
     rows: dict[tuple[str, str], list[XidCode]] = {}
     for xid in XID_CODES.values():
         if xid.kind is kind:
@@ -202,7 +202,7 @@ def _xid_table(kind: XidKind) -> str:
 
 
 def _ranges(xids: Iterable[XidCode]) -> str:
-    """``99-105`` for consecutive codes, else ``122, 123``."""
+    """``99-105`` for consecutive codes, or else ``122, 123``."""
     parts: list[list[int]] = []
     for xid in xids:
         if parts and xid.code == parts[-1][-1] + 1:
@@ -216,17 +216,17 @@ def _ranges(xids: Iterable[XidCode]) -> str:
 
 
 def _summaries(runbooks: Mapping[Path, str]) -> tuple[Summary, ...]:
-    """Those of all runbooks: by step, then the most severe first, then by name."""
+    """Summaries of all runbooks, sorted by step, severity and name."""
     ranks = list(SEVERITIES)
     found = (summary(path.stem, text) for path, text in runbooks.items())
     return tuple(sorted(found, key=lambda each: (each.step, ranks.index(each.severity.split(" or ")[0]), each.name)))
 
 
 def summary(name: str, text: str) -> Summary:
-    """What the runbook of an alert says first.
+    """Parse the first lines of an alert's runbook.
 
     Raises:
-        ValueError: its table of facts is not where it belongs.
+        ValueError: the table of facts is missing or lacks its link.
     """
     table = first_table(text.partition("\n## ")[0])
     step = _STEP.fullmatch(table["playbook step"])
@@ -238,7 +238,7 @@ def summary(name: str, text: str) -> Summary:
 
 
 def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
-    """The alerts of a step of the playbook."""
+    """Table of the alerts for one step of the playbook."""
     rows = "".join(
         f"| [{each.name}](runbooks/{each.name}.md) | {each.severity} | {each.wait} | {each.action} "
         f"| {each.bottleneck} | {each.told} |\n"
@@ -249,7 +249,7 @@ def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
 
 
 def _lists(alerts: Iterable[Summary]) -> str:
-    """The runbooks by step and by severity."""
+    """Lists of the runbooks, by step and by severity."""
     by_step = "\n".join(
         f"### [{step}](../playbook.md#{anchor})\n\n"
         + "".join(f"- [{each.name}]({each.name}.md) ({each.severity}): {each.told}\n" for each in members)
@@ -264,7 +264,7 @@ def _lists(alerts: Iterable[Summary]) -> str:
 
 
 def main() -> None:
-    """Write them."""
+    """Write all pages."""
     for path, text in (*pages(), page_of_top()):
         path.write_text(text, encoding="utf-8")
 

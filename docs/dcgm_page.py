@@ -1,4 +1,4 @@
-"""The table of docs/dcgm.md: which alerts work on what `rules/compat/dcgm.yml` records, and which stay blind."""
+"""The table in docs/dcgm.md: which alerts work with only the series recorded by `rules/compat/dcgm.yml`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gpu_triage.alerting import dcgm
 from gpu_triage.alerting.shipped import shipped_sources
 
 _WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuTriageWatchdog"})
-"""Alerts that are about neither a finding nor an exporter that is there."""
+"""Alerts that need neither a finding nor a running exporter."""
 
 
 def alerts_from_dcgm() -> str:
-    """A row for each alert that is on by default, those that work first."""
+    """A row for each alert that is enabled by default, working ones first."""
     codes: dict[str, tuple[str, ...]] = {}
     for alert in (alert for source in shipped_sources() for alert in source.alerts if alert.enabled):
         codes[alert.name] = (*codes.get(alert.name, ()), *alert.codes)

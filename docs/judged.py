@@ -1,4 +1,4 @@
-"""Tables of the docs and the handbook that are made from the table of findings and its thresholds."""
+"""Tables in the docs and the handbook that are generated from the findings table and its thresholds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _AT_ONCE = "at once"
 
 
 def findings_table() -> str:
-    """Every finding with its times and what follows from it; the Xids of one kind share a row."""
+    """All findings with their times and consequences; Xids of the same kind share a row."""
     drained = dict.fromkeys(_name(check) for check in CHECKS if _after_one_look(check) is Severity.CRITICAL)
     listed = fill(f"One look drains for these: {', '.join(drained)}.", 120, break_on_hyphens=False)
     rows = "".join(_finding(tuple(checks)) for _, checks in groupby(CHECKS, key=_row_key))
@@ -45,7 +45,7 @@ def findings_table() -> str:
 
 
 def _after_one_look(check: Check) -> Severity:
-    """How urgent it is after one look, which confirms only what has no wait."""
+    """Severity in a one-shot check, which confirms only findings without a wait."""
     pending = check.wait_seconds > 0 and check.severity is Severity.CRITICAL
     return Severity.WARNING if pending else check.severity
 
@@ -55,12 +55,12 @@ def _name(check: Check) -> str:
 
 
 def _row_key(check: Check) -> tuple[object, ...]:
-    """What the Xids of one kind have in common."""
+    """Grouping key that is the same for all Xids of a kind."""
     return (check.severity, check.action, check.alert) if _is_xid(check) else (check.code,)
 
 
 def _is_xid(check: Check) -> bool:
-    """Whether it is of one Xid code."""
+    """Whether the finding is for an Xid code."""
     return check.code.removeprefix("xid.").isdecimal()
 
 
@@ -83,11 +83,11 @@ def _finding(checks: tuple[Check, ...]) -> str:
 
 
 def facts(alert: str, current: str) -> str:
-    """What the runbook of an alert that relays findings says first: the table of facts, and that of thresholds.
+    """The first tables of a runbook for an alert that relays findings: facts, and thresholds.
 
     Args:
-        alert: its name.
-        current: the table as it stands; the step and the class are written by hand and stay.
+        alert: name of the alert.
+        current: the present text; step and bottleneck class are maintained by hand, and are kept.
 
     Raises:
         ValueError: no finding has this alert.
@@ -111,10 +111,10 @@ def facts(alert: str, current: str) -> str:
 
 
 def first_table(text: str) -> dict[str, str]:
-    """Column to cell of the first table, which has one row.
+    """Cells of the first table by column; the table has one row.
 
     Raises:
-        ValueError: the text has no such table.
+        ValueError: there is no such table.
     """
     lines = [line for line in text.splitlines() if line.startswith("|")][:3]
     if len(lines) < 3:  # noqa: PLR2004 - head, rule and row
@@ -139,7 +139,7 @@ def _length(seconds: float) -> str:
 
 
 def class_words() -> str:
-    """The words of the playbook's ladder of classes, with their numbers."""
+    """The playbook's bottleneck classes, with their numbers."""
     t = thresholds
     memory, storage, cpu, of_job, stopped = (
         {name: shown(limit.value, limit.unit) for name, limit in LIMITS[each].items()}

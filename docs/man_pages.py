@@ -1,7 +1,6 @@
 """Writes a manual page for each command, from its help: ``python -m docs.man_pages`` (`make man`).
 
-click-man does the same for any program; it knows neither our sections of options nor the examples, nor where a help
-says its exit codes.
+click-man does this for any program, but doesn't know our option sections, examples, or the help's exit code paragraph.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _VARIABLES = (
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """The page of the program and of each of its commands, with its text."""
+    """The manual pages of the program and all of its commands, with their paths."""
     found = list(_commands(click.Context(group, info_name=_PROGRAM, **group.context_settings)))
     names = [ctx.command_path.replace(" ", "-") for ctx in found]
     for ctx, name in zip(found, names, strict=True):
@@ -41,12 +40,12 @@ def _commands(ctx: click.Context) -> Iterator[click.Context]:
     if isinstance(ctx.command, click.Group):
         for name in ctx.command.list_commands(ctx):
             command = ctx.command.get_command(ctx, name)
-            assert command is not None  # noqa: S101 - it lists what it has
+            assert command is not None  # noqa: S101 - every listed command exists
             yield from _commands(click.Context(command, parent=ctx, info_name=name, **command.context_settings))
 
 
 def _related(name: str, other: str) -> bool:
-    """Whether one is a command of the other; the page of the program lists its commands anyway."""
+    """Whether one is a subcommand of the other; the program's own page lists its commands anyway."""
     return (other.startswith(f"{name}-") and name != _PROGRAM) or name.startswith(f"{other}-")
 
 
@@ -56,7 +55,7 @@ def _page(ctx: click.Context, name: str, related: list[str]) -> str:
     described = [each for each in paragraphs if each not in exits]
     lines = [
         f'.TH {name.upper()} 1 "" "gpu-triage-exporter {__version__}" "User Commands"',
-        ".nh",  # an option that is cut in two cannot be copied
+        ".nh",  # no hyphenation: a hyphenated option can't be copied
         ".ad l",
         ".SH NAME",
         f"{_escaped(name)} \\- {_escaped(_lower(ctx.command.get_short_help_str(limit=200)))}",
@@ -91,7 +90,7 @@ def _paragraphs(paragraphs: Iterable[str]) -> Iterator[str]:
 
 
 def _options(ctx: click.Context) -> Iterator[str]:
-    """Every option, those that commands share under the headings of `--help-all`."""
+    """Every option; shared ones are under the headings of `--help-all`."""
     sections: dict[str, list[tuple[str, str]]] = {"": []}
     for parameter in click.Command.get_params(ctx.command, ctx):
         record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -106,7 +105,7 @@ def _options(ctx: click.Context) -> Iterator[str]:
 
 
 def _subcommands(ctx: click.Context) -> Iterator[str]:
-    assert isinstance(ctx.command, click.Group)  # noqa: S101 - the caller looked
+    assert isinstance(ctx.command, click.Group)  # noqa: S101 - checked by the caller
     for name in ctx.command.list_commands(ctx):
         command = ctx.command.get_command(ctx, name)
         if command is not None:
@@ -120,18 +119,18 @@ def _examples(examples: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _lower(sentence: str) -> str:
-    """As the line of a NAME section is written: no capital, no full stop."""
+    """Format a sentence for a NAME section: lower case, without a period."""
     return f"{sentence[:1].lower()}{sentence[1:].rstrip('.')}"
 
 
 def _escaped(text: str) -> str:
-    """Text that troff prints as it stands, hyphens as what a shell takes."""
+    """Escape text for troff; hyphens become ASCII minus signs, so that commands can be copied."""
     plain = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
 
 
 def main() -> None:
-    """Write them, and remove those of commands that are gone."""
+    """Write all pages, and delete those of removed commands."""
     FOLDER.mkdir(exist_ok=True)
     written = dict(pages())
     for path in set(FOLDER.glob("*.1")) - set(written):

@@ -1,7 +1,7 @@
-"""The docs site: stages the pages for MkDocs, and is its hook (`make site`).
+"""The docs site (`make site`): stages the pages for MkDocs, and provides its hook.
 
-MkDocs wants all pages below one folder. They are copied with the paths that they have in the repository, together with
-the files that they link to, so that relative links work in the site as they do in a checkout.
+MkDocs needs all pages below one folder. They are copied with their paths in the repository, together with the files
+they link to, so that relative links work on the site as in a checkout.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SOURCES = (
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)\)")
 LIST_ITEM = re.compile(r" *([-*]|\d+\.) ")
 LIST_INDENT = 2
-"""Columns below a list item that make a part of it; Python-Markdown's own is 4."""
+"""Indentation of a list item's content; Python-Markdown's default is 4."""
 
 
 def stage(pages: Path) -> None:
-    """Copy the pages and what they link to into a folder, which is made anew.
+    """Copy the pages and the files they link to into a new folder.
 
     A folder without a README gets one that lists its files; a link to a folder becomes a link to its README.
     """
@@ -45,7 +45,7 @@ def stage(pages: Path) -> None:
 
 
 def _with_lists_apart(lines: Iterable[str]) -> Iterator[str]:
-    """With a blank line between a paragraph and the list item that follows it, which Python-Markdown needs."""
+    """Insert a blank line between a paragraph and a following list item, which Python-Markdown needs."""
     fenced = in_paragraph = after_blank = False
     for line in lines:
         if line.lstrip().startswith("```"):
@@ -75,15 +75,15 @@ def _to_a_file(folder: Path, link: re.Match[str]) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """MkDocs's hook: lists may be indented as CommonMark and GitHub have them."""
-    from markdown import Extension  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415 - only MkDocs's environment has it
+    """MkDocs hook: allow list indentation as in CommonMark and GitHub."""
+    from markdown import Extension  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415 - only installed with MkDocs
 
     class ListIndent(Extension):  # type: ignore[misc, unused-ignore]
-        def extendMarkdown(self, md: Any) -> None:  # noqa: N802 - the name that Python-Markdown calls
+        def extendMarkdown(self, md: Any) -> None:  # noqa: N802 - Python-Markdown's method name
             md.tab_length = LIST_INDENT
-            md.build_parser()  # its parts take the width when they are made
+            md.build_parser()  # block processors read the width when created
 
-    config["markdown_extensions"].insert(0, ListIndent())  # before what adds to the parser
+    config["markdown_extensions"].insert(0, ListIndent())  # before extensions that add to the parser
     return config
 
 

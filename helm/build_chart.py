@@ -1,6 +1,6 @@
-"""Makes the parts of the chart that are made from others: its rules, dashboards, schema of rules and README.
+"""Generates the derived parts of the chart: rules, dashboards, the schema for rules and judge, and the README.
 
-``python helm/build_chart.py`` writes them into the working tree (``make chart``).
+``python helm/build_chart.py`` writes them to the working tree (``make chart``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 if __name__ == "__main__":
-    # Run as a program, this folder stands on the path instead of the repository.
+    # When run as a script, sys.path has this folder instead of the repository.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from helm import judge
@@ -31,7 +31,7 @@ _NO_INHIBITIONS = "None yet: `rules/` has no inhibitions."
 
 
 class Value(NamedTuple):
-    """One value of values.yaml: its dotted name, its default and what its comment says."""
+    """One value in values.yaml: dotted name, default, and description from its comment."""
 
     name: str
     default: object
@@ -39,9 +39,9 @@ class Value(NamedTuple):
 
 
 def copies(repository: Path) -> dict[Path, bytes]:
-    """The chart's rules and its copies of the dashboards, by path below the repository.
+    """The chart's rules and its copies of the dashboards, by path in the repository.
 
-    The dashboards are minified: `kubectl apply` keeps a copy of each object in an annotation, which holds 256 KiB.
+    The dashboards are minified: `kubectl apply` stores a copy of each object in an annotation, limited to 256 KiB.
     """
     found = {CHART / "files/rules" / path: text.encode() for path, text in rule_files().items()}
     for source in sorted(repository.glob("dashboards/*.json")):
@@ -50,7 +50,7 @@ def copies(repository: Path) -> dict[Path, bytes]:
 
 
 def schema(repository: Path) -> str:
-    """The schema of the values, with what the rules and the judge can be set to."""
+    """The JSON schema of the values, including the settings of rules and judge."""
     document = json.loads((repository / CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
     document["properties"]["judge"] = judge.schema()
@@ -59,10 +59,10 @@ def schema(repository: Path) -> str:
 
 
 def values(text: str) -> tuple[Value, ...]:
-    """Every described value of a values.yaml, in its order.
+    """Every value with a description in a values.yaml, in order.
 
     Raises:
-        ValueError: a description stands above no value.
+        ValueError: a description isn't followed by a value.
     """
     defaults = yaml.safe_load(text)
     found: list[Value] = []
@@ -84,7 +84,7 @@ def values(text: str) -> tuple[Value, ...]:
 
 
 def readme(repository: Path) -> str:
-    """The chart's README: its template with the table of values and the inhibitions filled in."""
+    """The chart's README: the template with the table of values and the inhibitions filled in."""
     template = (repository / CHART / "README.template.md").read_text(encoding="utf-8")
     described = values((repository / CHART / "values.yaml").read_text(encoding="utf-8"))
     rows = "".join(
@@ -99,7 +99,7 @@ def readme(repository: Path) -> str:
 
 
 def write(repository: Path) -> None:
-    """Write the copies, the schema and the README, and remove copies whose originals are gone."""
+    """Write copies, schema and README, and delete copies without an original."""
     wanted = copies(repository)
     for folder in ("rules", "rules/compat", "rules/previous", "dashboards"):
         target = repository / CHART / "files" / folder
@@ -125,7 +125,7 @@ def _at(defaults: Any, path: list[str]) -> object:
 
 def _code(value: object) -> str:
     text = json.dumps(value)
-    # A long default is read in values.yaml; in a cell it would hide the rest of the table.
+    # A long default would make the table unreadable, so refer to values.yaml.
     return f"`{text}`" if len(text) <= 80 else "see values.yaml"  # noqa: PLR2004 - a cell's width
 
 

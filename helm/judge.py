@@ -1,4 +1,4 @@
-"""The schema of the chart's value `judge`: every finding with what can be set for it."""
+"""The JSON schema of the chart's value `judge`: every finding with its settings."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TEXTS: Final[Mapping[Unit, str]] = {
     Unit.COUNT: r"^[0-9]+$",
     Unit.BYTES_PER_SECOND: r"^[0-9]+(\.[0-9]+)? ?([KMG]iB(/s)?)?$",
 }
-"""How a threshold may be written; the exporter checks the range of what is no plain number."""
+"""Text patterns for thresholds; the exporter checks the range of anything that isn't a plain number."""
 
 
 def schema() -> dict[str, Any]:
-    """The schema of the whole value; findings with the same settings share an entry."""
+    """The schema of the whole value; findings with identical settings share an entry."""
     codes: dict[str, list[str]] = defaultdict(list)
     for check in CHECKS:
         codes[json.dumps(_finding(check.code))].append(check.code)
@@ -39,7 +39,7 @@ def schema() -> dict[str, Any]:
 
 
 def definitions() -> dict[str, Any]:
-    """What the schema refers to, by name below ``$defs``."""
+    """Definitions used by the schema, by name below ``$defs``."""
     return {
         "judgeDuration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"},
         "judgeTimes": _object(_TIMES),

@@ -1,7 +1,7 @@
-"""The chart's rules: the source as data for the chart's template, and the schema of `rules.overrides`.
+"""The chart's rules: their source in a form for the Helm template, and the schema of `rules.overrides`.
 
-The template does what `gpu_triage.alerting.build` does with settings; everything else is done here, so that it only
-replaces placeholders.
+The template applies settings like `gpu_triage.alerting.build` does; everything else is done here, so that it only has
+to replace placeholders.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MARK: Final = "Written by `make chart` for the chart's template, which fills in
 
 
 def rule_files() -> dict[str, str]:
-    """The chart's files of rules, by path below ``files/rules``."""
+    """The chart's rule files, by path below ``files/rules``."""
     files = {source.path: to_yaml(_file(source), _MARK) for source in shipped_sources()}
     return files | {f"previous/{source.path}": to_yaml(_file(source), _MARK) for source in previous_sources()}
 
@@ -43,7 +43,7 @@ def rule_files() -> dict[str, str]:
 def overrides_schema() -> dict[str, Any]:
     """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
     alerts = {alert.key: _alert_schema(alert) for source in shipped_sources() for alert in source.alerts}
-    # The template says what became of these, and of waits and thresholds.
+    # Accept former settings here, because the template fails with a message on where they moved.
     alerts = {key: {"type": "object"} for key in RENAMED} | alerts
     return _object(
         {
@@ -65,7 +65,7 @@ def overrides_schema() -> dict[str, Any]:
 
 
 def definitions() -> dict[str, Any]:
-    """What the schema of `rules.overrides` refers to, by name below ``$defs``."""
+    """Definitions used by the schema of `rules.overrides`, by name below ``$defs``."""
     return {
         "alertLabels": _texts(RESERVED_LABELS),
         "alertHold": {"type": "string", "minLength": 1, "pattern": DURATION},

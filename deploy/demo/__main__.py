@@ -1,4 +1,4 @@
-"""``make demo``: a simulated bad night through real servers, and its pages on the terminal."""
+"""``make demo``: plays a simulated bad night through real servers, and shows its pages on the terminal."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=gpu_bottleneck"
 
 
 def _introduce(told: Scenario, running: Stack, pace: int) -> None:
-    """What is played, where to look, and how long it stays quiet."""
+    """Print what is played, where to look, and when the first event happens."""
     click.echo(f"  metrics       {running.exporter}/metrics")
     click.echo(f"  alerts        {running.prometheus}/alerts")
     click.echo(f"  bottleneck    {running.prometheus}/graph?{_BOTTLENECK}")

@@ -1,4 +1,4 @@
-"""Durations as Prometheus and Alertmanager write them, divided by a pace."""
+"""Durations in Prometheus' and Alertmanager's notation, divided by a pace."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATION = re.compile(r"(?<![\w.])(\d+)(ms|[smhd])(?!\w)")
-"""A duration of one unit, and no part of a name."""
+"""A duration with one unit that isn't part of a name."""
 
 
 def paced_duration(written: str, pace: int, *, shortest_seconds: float = 0.0) -> str:
-    """A duration divided by `pace`, to the millisecond; in whole seconds where it comes to whole seconds.
+    """A duration divided by `pace`, rounded to milliseconds; written in seconds if it is a whole number.
 
     Raises:
-        ValueError: it is not written with one unit.
+        ValueError: the text isn't a duration with one unit.
     """
     found = DURATION.fullmatch(written)
     if found is None:

@@ -1,4 +1,4 @@
-"""The shipped Alertmanager configuration with shorter waits, and one webhook behind every receiver."""
+"""The shipped Alertmanager configuration with shorter waits and a webhook as the only receiver."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _DRILL = ['drill="true"']
 
 
 def paced_alertmanager(pace: int, webhook: str, *, shipped: Path = SHIPPED, drill: bool = True) -> dict[str, Any]:
-    """The configuration that is shipped, with every wait divided by `pace`.
+    """The shipped configuration with every wait divided by `pace`.
 
     Args:
-        pace: how much shorter.
-        webhook: URL that every receiver calls; which of them send a "resolved" stays.
-        shipped: the configuration.
-        drill: whether to keep the route for drills; without it an alert of a drill takes the way of a real one.
+        pace: divisor for the waits.
+        webhook: URL called by every receiver; send_resolved is kept as shipped.
+        shipped: path of the configuration.
+        drill: whether to keep the route for drills; without it, alerts of a drill are routed like real ones.
     """
     config: dict[str, Any] = yaml.safe_load(shipped.read_bytes())
     _pace(config["route"], pace, drill=drill)
@@ -29,7 +29,7 @@ def paced_alertmanager(pace: int, webhook: str, *, shipped: Path = SHIPPED, dril
         for hook in receiver["webhook_configs"]:
             hook["url"] = webhook
     if not drill:
-        # A receiver that no route uses is a mistake to Alertmanager's linters, and to a reader.
+        # Alertmanager linters, and readers, consider unused receivers a mistake.
         config["receivers"] = [each for each in config["receivers"] if each["name"] in set(_used(config["route"]))]
     return config
 

@@ -1,4 +1,4 @@
-"""The rules with shorter windows, for a scenario that is played faster than it is told."""
+"""The rules with shorter windows, for scenarios played at an accelerated pace."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import yaml
 from deploy.demo.durations import DURATION, paced_duration
 
 _RECENT = re.compile(r"(gpu_exporter_last_publication_timestamp_seconds\) - )(\d+)(?![\w.])")
-"""An age by the host's time, as `${host_time}` of the rules' source is written out."""
+"""An age by the host's clock, in the expanded form of `${host_time}` in the rules' source."""
 _SHORTEST_WINDOW_SECONDS = 1.0
 _SHORTEST_INTERVAL_SECONDS = 0.25
 _DEFAULT_INTERVAL = "1m"
 
 
 def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
-    """The rule files that were written: those of `source` with every duration divided by `pace`.
+    """Write the rules in `source` with every duration divided by `pace`; return the files written.
 
-    Windows, `for`, intervals and the Unix times that alerts call recent shrink. Names, thresholds, labels and texts
-    stay.
+    This includes windows, `for`, intervals, and the maximum age of recent Unix times in alerts. Names, thresholds,
+    labels and texts are unchanged.
 
     Args:
-        source: folder of the rules.
-        target: folder that exists; a file of the same name is overwritten.
-        pace: how much shorter.
+        source: folder with the rules.
+        target: existing folder; files of the same name are overwritten.
+        pace: divisor for durations.
     """
     written = []
     for path in sorted(source.glob("*.yml")):

@@ -1,4 +1,4 @@
-"""A pager: takes Alertmanager's notifications over HTTP and hands them on one by one."""
+"""A pager: receives Alertmanager's notifications over HTTP and passes them on one by one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LONGEST_BODY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert of a notification.
+    """One alert in a notification.
 
     Attributes:
         status: firing or resolved.
         labels: of the alert.
-        annotations: of the alert, filled in.
+        annotations: of the alert, with templates expanded.
     """
 
     status: str
@@ -30,13 +30,13 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What Alertmanager sends at once: the alerts of one group.
+    """One Alertmanager notification: the alerts of one group.
 
     Attributes:
-        receiver: the receiver of the route that they took.
-        status: firing while any of them fires, else resolved.
-        group: names the group; a pager opens one incident for each and closes it when the group is resolved.
-        alerts: every alert of the group that fires or has just resolved.
+        receiver: receiver of the route that matched.
+        status: firing while any of the alerts fires, else resolved.
+        group: group key; a pager opens one incident for each, and closes it when the group is resolved.
+        alerts: every alert of the group that is firing or has just been resolved.
     """
 
     receiver: str
@@ -47,7 +47,7 @@ class Notification:
 
 @contextmanager
 def pager(show: Callable[[Notification], None]) -> Iterator[str]:
-    """A pager for the length of a ``with`` block; yields the URL that Alertmanager's webhook calls.
+    """A pager inside a ``with`` block; yields the URL for Alertmanager's webhook.
 
     Args:
         show: called with each notification, one at a time.
@@ -67,7 +67,7 @@ def pager(show: Callable[[Notification], None]) -> Iterator[str]:
                 show(_notification(body))
 
         def log_message(self, *_: object) -> None:
-            """Say nothing: the terminal is for pages."""
+            """Log nothing: the terminal is for pages."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Programs that run for the length of a ``with`` block, and may be restarted in between."""
+"""Child processes that run inside a ``with`` block, and can be restarted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 _READY_WITHIN_SECONDS = 60.0
 _END_WITHIN_SECONDS = 10.0
 _LAST_CHARACTERS = 2000
-# Below those that the kernel gives to clients' connections.
+# Below the kernel's ephemeral port range.
 _PORTS = range(20_000, 32_000)
 _claims: list[socket.socket] = []
 
 
 class StackError(Exception):
-    """A part of the stack is missing or does not start; the message names it and what to do."""
+    """A part of the stack is missing or doesn't start; the message names it and the remedy."""
 
 
 class Server:
@@ -31,9 +31,9 @@ class Server:
     Args:
         name: for messages.
         command: the program and its arguments.
-        directory: where its log goes.
-        ready: URL that it answers once it works.
-        starting: told the name before it is waited for.
+        directory: folder for its log.
+        ready: URL that responds once the program is ready.
+        starting: called with the name before waiting for the program.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Its process; None while it does not run."""
+        """Process ID; None if it isn't running."""
         return None if self._process is None else self._process.pid
 
     @contextmanager
     def running(self) -> Iterator[Server]:
-        """Start it, and end it with the ``with`` block.
+        """Run the program inside a ``with`` block.
 
         Raises:
-            StackError: it does not start.
+            StackError: it doesn't start.
         """
         self.start()
         try:
@@ -70,14 +70,14 @@ class Server:
             self.end()
 
     def start(self) -> None:
-        """Start it and wait until it answers.
+        """Start the program and wait until it responds.
 
         Raises:
-            StackError: it does not; the message shows the end of its log.
+            StackError: it doesn't start; the message has the end of its log.
         """
         self._starting(self._name)
         with self._log.open("ab") as output:
-            # Ctrl-C is for the person's program, which ends its parts in order.
+            # In its own session, so that Ctrl-C reaches only the main program, which stops its children in order.
             process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
@@ -89,16 +89,16 @@ class Server:
             raise StackError(f"{self._name} does not start; the end of its log:\n{log}")
 
     def restart(self) -> None:
-        """End it and start it again.
+        """Stop the program and start it again.
 
         Raises:
-            StackError: it does not start again.
+            StackError: it doesn't restart.
         """
         self.end()
         self.start()
 
     def end(self) -> None:
-        """End it, in order if it can."""
+        """Stop the program, gracefully if possible."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -111,14 +111,14 @@ class Server:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds, or for a minute."""
+    """Wait until the condition holds, at most a minute."""
     limit = time.monotonic() + _READY_WITHIN_SECONDS
     while not condition() and time.monotonic() < limit:
         time.sleep(0.05)
 
 
 def answers(url: str) -> bool:
-    """Whether a GET succeeds."""
+    """Whether a GET request succeeds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True
@@ -127,17 +127,17 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now, and that nobody else is given while this program runs.
+    """A port without a listener, reserved among programs like this one while this process runs.
 
-    The kernel's own choice would not do: before the server listens, a client's connection may be given the same port.
+    A port chosen by the kernel would not be safe: it may become a client's ephemeral port before the server listens.
 
     Raises:
-        StackError: all are taken.
+        StackError: all ports are taken.
     """
     for port in random.sample(_PORTS, len(_PORTS)):
         claim = socket.socket(socket.AF_UNIX)
         try:
-            # Other programs that ask for a port see the claim; it ends with this process.
+            # Other instances that look for a port see this claim; it ends with this process.
             claim.bind(f"\0gpu-triage-port-{port}")
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager with the shipped rules and routes at a pace, and a simulated exporter that they watch."""
+"""Prometheus and Alertmanager with the shipped rules and routes at a pace, monitoring a simulated exporter."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _FLAGS = {
     "rules.alert.for-outage-tolerance": "1h",
     "query.lookback-delta": "5m",
 }
-"""Prometheus' own times, at their defaults."""
+"""Prometheus' own delays, at their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where the two servers are."""
+    """Paths of the two servers."""
 
     prometheus: str
     alertmanager: str
@@ -39,12 +39,12 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running stack, by the addresses a person can open.
+    """URLs of a running stack.
 
     Attributes:
-        exporter: the simulated exporter; "" where `servers` watches something else.
+        exporter: the simulated exporter; "" if `servers` monitors something else.
         prometheus, alertmanager: the two servers.
-        server: Prometheus itself, to end it and start it again.
+        server: the Prometheus process, for stopping and restarting it.
     """
 
     exporter: str
@@ -54,7 +54,7 @@ class Stack:
 
 
 def find_programs() -> Programs:
-    """The servers of this machine.
+    """Find the servers installed on this machine.
 
     Raises:
         StackError: one is not installed.
@@ -78,27 +78,27 @@ def stack(
     drill: bool = True,
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
-    """A simulated host and what watches it, for the length of a ``with`` block.
+    """A simulated host and the servers that monitor it, inside a ``with`` block.
 
     Args:
         directory: for configurations, data and logs.
         scenario: what the exporter simulates.
-        pace: how many times faster; the waits of rules and routes are as much shorter.
-        webhook: URL that notifications go to.
+        pace: speed of the scenario; the waits of rules and routes are divided by it.
+        webhook: URL for notifications.
         programs: the servers.
-        drill: whether the target carries the label of a fire drill.
-        starting: told the name of each server before it is waited for.
+        drill: whether to label the target as a fire drill.
+        starting: called with the name of each server before waiting for it.
 
     Raises:
-        StackError: a program does not start; the message shows the end of its log.
+        StackError: a program doesn't start; the message has the end of its log.
     """
     address = f"127.0.0.1:{free_port()}"
     exporter = f"http://{address}"
-    # The host has a name instead of an address: a link to it would lead nowhere.
+    # The target has a name instead of an address, which would not work in a link.
     write_rules(directory, pace, Settings(runbook_base_url=f"{exporter}/runbooks"))
     labels = {"instance": "demo-host", **({"drill": "true"} if drill else {})}
     job = {"job_name": "gpu-triage", "static_configs": [{"targets": [address], "labels": labels}]}
-    # The pages of this drill take the way of real ones: that is what it shows.
+    # Route the drill's alerts like real ones, because that is what the demo shows.
     routes = paced_alertmanager(pace, webhook, drill=False)
     served = Server("exporter", exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready", starting)
     with servers(directory, pace, [job], routes, programs, starting=starting) as running, served.running():
@@ -106,7 +106,7 @@ def stack(
 
 
 def write_rules(directory: Path, pace: int, settings: Settings = DEFAULTS) -> None:
-    """Write the rules at a pace to where `servers` looks for them."""
+    """Write the rules at a pace to the folder that `servers` uses."""
     for folder in ("unpaced", "rules"):
         (directory / folder).mkdir()
     for name, text in rule_files(settings).items():
@@ -126,19 +126,19 @@ def servers(
     flags: Sequence[str] = (),
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
-    """Alertmanager, and Prometheus with the rules in ``rules/`` of the directory, for the length of a ``with`` block.
+    """Alertmanager, and Prometheus with the rules in the directory's ``rules/``, inside a ``with`` block.
 
     Args:
         directory: for configurations, data and logs.
-        pace: how many times faster scrapes and Prometheus' own waits are.
+        pace: divisor for scrape intervals and Prometheus' own delays.
         jobs: the scrape jobs.
         routes: Alertmanager's configuration.
         programs: the servers.
-        flags: more of Prometheus.
-        starting: told the name of each before it is waited for.
+        flags: additional Prometheus flags.
+        starting: called with the name of each server before waiting for it.
 
     Raises:
-        StackError: a program does not start; the message shows the end of its log.
+        StackError: a program doesn't start; the message has the end of its log.
     """
     prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in range(2))
     _write(directory / "alertmanager.yml", routes)
@@ -166,36 +166,36 @@ def servers(
 
 
 def alertmanager_command(program: str, config: Path, data: Path, address: str, *flags: str) -> list[str]:
-    """How an Alertmanager is started.
+    """Command line for an Alertmanager.
 
     Args:
-        program: the server.
+        program: path of the server.
         config: its configuration.
-        data: where it keeps silences and what it has sent.
-        address: where it listens, HOST:PORT.
-        flags: others; without those of a cluster it works alone.
+        data: folder for silences and the notification log.
+        address: listen address, HOST:PORT.
+        flags: additional flags; without cluster flags it runs standalone.
     """
     return [
         program,
         f"--config.file={config}",
         f"--storage.path={data}",
         f"--web.listen-address={address}",
-        # Links in its pages lead to where it listens, not to the host's name.
+        # Makes links in its pages use the listen address instead of the host name.
         f"--web.external-url=http://{address}",
         *(flags or ("--cluster.listen-address=",)),
     ]
 
 
 def prometheus_command(program: str, config: Path, data: Path, address: str, pace: int, *flags: str) -> list[str]:
-    """How a Prometheus is started that evaluates rules at a pace.
+    """Command line for a Prometheus server that evaluates rules at a pace.
 
     Args:
-        program: the server.
+        program: path of the server.
         config: its configuration.
         data: its database.
-        address: where it listens, HOST:PORT.
-        pace: how many times faster its own waits are.
-        flags: others.
+        address: listen address, HOST:PORT.
+        pace: divisor for its own delays.
+        flags: additional flags.
     """
     return [
         program,
@@ -204,19 +204,19 @@ def prometheus_command(program: str, config: Path, data: Path, address: str, pac
         f"--web.listen-address={address}",
         f"--web.external-url=http://{address}",
         *(f"--{flag}={paced_duration(written, pace)}" for flag, written in _FLAGS.items()),
-        # Targets are scraped five seconds sooner after the start: minutes of a play.
+        # The first scrape is five seconds earlier, which is minutes of scenario time.
         "--scrape.discovery-reload-interval=1s",
         *flags,
     ]
 
 
 def exporter_command(address: str, scenario: str, pace: int) -> list[str]:
-    """How an exporter of a simulated host is started.
+    """Command line for an exporter of a simulated host.
 
     Args:
-        address: where it listens, HOST:PORT.
-        scenario: what it simulates: a name, or the path of a file.
-        pace: how many times faster.
+        address: listen address, HOST:PORT.
+        scenario: name of a scenario, or path of its file.
+        pace: speed of the scenario.
     """
     flags = ["--web.listen-address", address, "--simulate", scenario, "--simulate-pace", str(pace)]
     intervals = [] if pace == 1 else ["--sample.medium", "1s", "--sample.slow", "5s"]

@@ -1,4 +1,4 @@
-"""What a person sees of a stack: who starts, each notification as it arrives, and an orderly end."""
+"""Terminal output of a stack: servers being started, notifications as they arrive, and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from deploy.demo.pager import Notification
 
 _COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
 _RECEIVERS = {"gpu-pager": "PAGE", "gpu-tickets": "TICKET", "gpu-context": "CONTEXT"}
-"""What a person is told by each receiver; the dead man's switch is told all the time, and prints nothing."""
+"""Label shown for each receiver; the dead man's switch notifies all the time, so it isn't shown."""
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_as_ctrl_c_does() -> None:
-    """Let every signal that ends a program end it in order: a closed terminal must leave no server running."""
+    """Shut down in order on every terminating signal, so that closing the terminal leaves no server running."""
     for number in _ENDINGS:
         signal.signal(number, _end_in_order)
 
 
 def _end_in_order(_number: int, _frame: FrameType | None) -> None:
     for number in _ENDINGS:
-        # An impatient second signal must not end the end.
+        # A second signal must not interrupt the shutdown.
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def say_starting(name: str) -> None:
-    """Tell what is being waited for."""
+    """Print which server is being waited for."""
     click.echo(f"  waiting for {name} to answer ...", err=True)
 
 
@@ -40,7 +40,7 @@ def clock(seconds: float) -> str:
 
 
 def print_notification(notification: Notification, seconds: float) -> None:
-    """One notification as it arrives, at a time of the scenario: its alerts, and for a resolved one that it is over."""
+    """Print a notification with the scenario time: its alerts, or that they are resolved."""
     kind = _RECEIVERS.get(notification.receiver)
     if kind is None:
         return

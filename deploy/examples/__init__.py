@@ -1,1 +1,1 @@
-"""Makes the examples that are made from others; ``python -m deploy.examples`` writes them (``make examples``)."""
+"""Generates the examples derived from other files; ``python -m deploy.examples`` writes them (``make examples``)."""

@@ -1,4 +1,4 @@
-"""``python -m deploy.examples`` writes the examples that are made from others into the working tree."""
+"""``python -m deploy.examples``: write the derived examples to the working tree."""
 
 from __future__ import annotations
 

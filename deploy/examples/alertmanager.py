@@ -1,4 +1,4 @@
-"""The Alertmanager examples: the route to merge holds the rules' inhibitions, and the whole configuration the route."""
+"""Alertmanager examples: inserts the rules' inhibitions into the route, and the route into the full configuration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ ROUTE: Final = Path("deploy/alertmanager/gpu-triage-route.yml")
 ALERTMANAGER: Final = Path("deploy/alertmanager/alertmanager.yml")
 
 _LISTS: Final = {"route": "  routes:\n", "receivers": "", "inhibit_rules": ""}
-"""Each list that is merged, by its top-level key, and the line between that key and the list's first entry."""
+"""The merged lists, by top-level key, with the line between the key and the list's first entry."""
 _MARKED: Final = re.compile(
     r"^( *# <gpu-triage-route\.yml>\n).*?^( *# </gpu-triage-route\.yml>\n)", re.MULTILINE | re.DOTALL
 )
 
 
 def alertmanager_files(repository: Path) -> dict[Path, str]:
-    """The text of both files, by path; what they share is renewed and the rest stays."""
+    """The text of both files, by path, with the shared parts regenerated."""
     inhibitions = _list(_read(repository, INHIBITIONS), "inhibit_rules")
     head = _read(repository, ROUTE).partition("\ninhibit_rules:\n")[0]
     route = f"{head}\ninhibit_rules:\n{inhibitions}"
@@ -28,7 +28,7 @@ def alertmanager_files(repository: Path) -> dict[Path, str]:
 
 
 def _list(text: str, key: str) -> str:
-    """The lines of a list below a top-level key, with their comments: they fit below the same key elsewhere."""
+    """The lines of a list below a top-level key, with comments; they can be inserted below the same key elsewhere."""
     body = text.partition(f"\n{key}:\n{_LISTS[key]}")[2]
     end = re.search(r"^(?=\S)", body, re.MULTILINE)
     return (body[: end.start()] if end else body).rstrip("\n") + "\n"

@@ -1,6 +1,6 @@
-"""What a Prometheus of deploy/fleet hands on, and the rule that needs all hosts.
+"""Lists the series that the Prometheus servers in deploy/fleet forward, and the rule that needs all hosts.
 
-The dashboards, the commands that ask a fleet's Prometheus and the rules say which series they read.
+The series are those used by the dashboards, the fleet commands and the rules.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")
 SENDING: Final = Path("deploy/fleet/prometheus/shard-remote-write.yml")
 DRIFT: Final = Path("deploy/fleet/rules/drift.yml")
 DRIFT_ALERT: Final = "GpuDriverVersionDrift"
-"""The one alert that compares hosts of different shards."""
+"""The only alert that compares hosts of different shards."""
 DRIFT_METRIC: Final = "gpu_driver_info"
 
 OF_THE_FLEET: Final = ("fleet.json", "capacity.json")
-"""Dashboards whose panels cover many hosts; the others are opened for a few."""
+"""Dashboards that cover many hosts; the others are opened for a few."""
 OF_OTHERS: Final = ("ALERTS", "up", "kube_pod_labels")
-"""What Prometheus and kube-state-metrics add."""
+"""Metrics of Prometheus itself and kube-state-metrics."""
 
 _WORD: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:]*")
 _MARKED: Final = re.compile(
@@ -41,7 +41,7 @@ _WIDTH: Final = 100
 
 
 def fleet_files(repository: Path) -> dict[Path, str]:
-    """The text of each file, by path; in configurations, what stands between the marks is renewed."""
+    """The text of each file, by path; in configurations, the part between the markers is regenerated."""
     return {
         FEDERATING: _marked(repository / FEDERATING, _matchers(federated(repository))),
         SENDING: _marked(repository / SENDING, _regex(remote_written(repository))),
@@ -50,13 +50,13 @@ def fleet_files(repository: Path) -> dict[Path, str]:
 
 
 def federated(repository: Path) -> tuple[str, ...]:
-    """Names of what the fleet and capacity dashboards, ``gpu-triage fleet`` and ``gpu-triage report`` read."""
+    """Metrics used by the fleet and capacity dashboards, ``gpu-triage fleet`` and ``gpu-triage report``."""
     boards = (repository / "dashboards" / name for name in OF_THE_FLEET)
     return _names((*_of_commands(), *(text for board in boards for text in _queries(board)), DRIFT_METRIC))
 
 
 def remote_written(repository: Path) -> tuple[str, ...]:
-    """Names of what all dashboards and the commands read."""
+    """Metrics used by all dashboards and the commands."""
     boards = sorted((repository / "dashboards").glob("*.json"))
     return _names((*_of_commands(), *(text for board in boards for text in _queries(board))))
 
@@ -69,7 +69,7 @@ def _of_commands() -> Iterator[str]:
 
 
 def _queries(board: Path) -> Iterator[str]:
-    """The queries of a dashboard's panels, variables and marks."""
+    """The queries in a dashboard's panels, variables and annotations."""
 
     def below(node: Any) -> Iterator[str]:
         if isinstance(node, dict):
@@ -83,7 +83,7 @@ def _queries(board: Path) -> Iterator[str]:
 
 
 def _names(texts: Iterable[str]) -> tuple[str, ...]:
-    """The metrics that PromQL names, sorted: ours as the catalogue and the rules have them."""
+    """The metrics used in PromQL expressions, sorted; limited to known metrics and recording rules."""
     rules = [rule for source in shipped_sources() for group in source.groups for rule in group.rules]
     recorded = {rule.name for rule in rules if isinstance(rule, RecordingRule)}
     known = {spec.name for spec in METRICS} | recorded | {*OF_OTHERS, "gpu_job_steps_total"}
@@ -91,7 +91,7 @@ def _names(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lines(names: Iterable[str]) -> list[str]:
-    """The names, joined by ``|`` into lines that can be read."""
+    """The names joined by ``|``, in lines of readable length."""
     lines: list[str] = []
     for name in names:
         if lines and len(lines[-1]) + len(name) < _WIDTH:
@@ -106,7 +106,7 @@ def _matchers(names: Iterable[str]) -> list[str]:
 
 
 def _regex(names: Iterable[str]) -> list[str]:
-    """One regular expression: in double quotes YAML joins lines that end with a backslash."""
+    """One regular expression: in double quotes, YAML joins lines that end with a backslash."""
     lines = [*_lines(names)]
     return ['regex: "\\', *(f"  {line}|\\" for line in lines[:-1]), f'  {lines[-1]}"']
 
@@ -120,7 +120,7 @@ def _marked(path: Path, lines: Iterable[str]) -> str:
 
 
 def _drift() -> str:
-    """The rule alone, as rules/ has it, for a server that has the series of all hosts."""
+    """The rule alone, as in rules/, for a server with the series of all hosts."""
     groups = (group for source in shipped_sources() for group in built(source, DEFAULTS).groups)
     (found,) = (
         group._replace(about="", rules=(rule,))

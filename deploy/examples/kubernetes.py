@@ -1,4 +1,4 @@
-"""Plain Kubernetes manifests: what the chart renders, without Helm's labels, a file for each kind of object."""
+"""Plain Kubernetes manifests: the rendered Helm chart without Helm's labels, one file per kind of object."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def kubernetes_files(repository: Path) -> dict[Path, str]:
 
 
 def _namespace() -> dict[str, Any]:
-    """Its pods mount the node's /proc and /sys, which the baseline level of pod security forbids."""
+    """The namespace; pods mount the node's /proc and /sys, which the baseline pod security level forbids."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged", "pod-security.kubernetes.io/warn": "privileged"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE, "labels": labels}}
 
 
 def _kustomization(kinds: tuple[str, ...], *, images: bool) -> dict[str, Any]:
-    """The list of manifests; where there is a pod, also the place that says where its image is."""
+    """The list of manifests; if they include a pod, also where to set its image."""
     found: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -68,9 +68,9 @@ def _without_helm(each: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block, and a list below its key with an indent."""
+    """Writes multi-line strings as block scalars, and indents lists below their keys."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - PyYAML's
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - PyYAML's signature
         return super().increase_indent(flow, indentless=False)
 
     def represent_text(self, text: str) -> yaml.ScalarNode:

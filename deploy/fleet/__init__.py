@@ -1,1 +1,1 @@
-"""Worked examples of more than one Prometheus: shards, a pair, a long-term store, agents."""
+"""Worked examples with several Prometheus servers: shards, an HA pair, a long-term store, agents."""

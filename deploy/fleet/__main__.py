@@ -1,4 +1,4 @@
-"""``python -m deploy.fleet``: a topology on this machine, with simulated hosts and a pager on the terminal."""
+"""``python -m deploy.fleet``: runs a topology on this machine, with simulated hosts and pages on the terminal."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def main(
     seconds: int | None,
     directory: Path | None,
 ) -> None:
-    """Its help is above, with the topologies."""
+    """Run a topology. The help text is passed to the decorator, because it lists the topologies."""
     end_as_ctrl_c_does()
     chosen = TOPOLOGIES[topology]
     begun = time.monotonic()
@@ -144,7 +144,7 @@ def _folder(directory: Path | None) -> Iterator[Path]:
 
 
 def _introduce(topology: Topology, running: Fleet, folder: Path) -> None:
-    """Where to look, and what to try."""
+    """Print where to look, and what to try."""
     widest = max(map(len, running.urls))
     for name, url in running.urls.items():
         click.echo(f"  {name:{widest}}  {url}  (process {running.servers[name].pid})")

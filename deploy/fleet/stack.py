@@ -1,4 +1,4 @@
-"""Starts the servers of a topology and the simulated hosts that they watch, with the configurations of this folder."""
+"""Starts a topology's servers and the simulated hosts that they monitor, using the configurations in this folder."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Host:
     """A simulated GPU host.
 
     Attributes:
-        name: as targets and alerts name it.
-        scenario: what happens there: the name of a scenario, or the path of a file.
+        name: name in targets and alerts.
+        scenario: name of a scenario, or path of its file.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Fleet:
     """A running topology.
 
     Attributes:
-        urls: where each server can be opened, by the name of its part, and each host.
-        servers: each by the same name, to end it and start it again.
+        urls: URL of each server and host, by name.
+        servers: the processes by the same names, for stopping and restarting them.
     """
 
     urls: Mapping[str, str]
@@ -61,16 +61,16 @@ class Fleet:
 
 
 def addresses_of(topology: Topology, hosts: Sequence[Host], listen: str, ports: Mapping[str, int]) -> dict[str, str]:
-    """Where each server and host listens, by the ``NAME:PORT`` that the configurations have for it.
+    """Listen address of each server and host, by the ``NAME:PORT`` used for it in the configurations.
 
     Args:
         topology: its parts.
         hosts: the GPU hosts.
-        listen: the address of this machine that all listen on.
-        ports: chosen ports by name, of a part's web pages or of a host; a free one for all others.
+        listen: IP address of this machine to listen on.
+        ports: requested ports by name, of a part's web interface or of a host; all others get a free one.
 
     Raises:
-        StackError: a name is used twice or cannot be one, or a port is given for a name that is not there.
+        StackError: a name is duplicated or invalid, or a port is given for an unknown name.
     """
     named = [(part.name, port) for part in topology.parts for port in part.program.ports]
     named += [(host.name, EXPORTER_PORT) for host in hosts]
@@ -101,19 +101,19 @@ def fleet(
     pace: int = 1,
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Fleet]:
-    """A topology and its simulated hosts, for the length of a ``with`` block.
+    """A topology and its simulated hosts, inside a ``with`` block.
 
     Args:
         topology: the servers.
         hosts: the GPU hosts.
         directory: for configurations, data and logs.
-        webhook: URL that notifications go to.
-        addresses: as `addresses_of` gives them.
-        pace: how many times faster than real time all of it is.
-        starting: told the name of each server before it is waited for.
+        webhook: URL for notifications.
+        addresses: from `addresses_of`.
+        pace: speed relative to real time.
+        starting: called with the name of each server before waiting for it.
 
     Raises:
-        StackError: a program is missing or does not start; the message says which and shows the end of its log.
+        StackError: a program is missing or doesn't start; the message names it and has the end of its log.
     """
     programs = find_programs()
     _write_rules(directory, pace)
@@ -146,14 +146,14 @@ def urls_of(topology: Topology, hosts: Sequence[Host], addresses: Mapping[str, s
 def configuration(
     part: Part, addresses: Mapping[str, str], directory: Path, hosts: Sequence[Host], pace: int
 ) -> dict[str, Any]:
-    """The configuration of a Prometheus, as this folder has it but for names, addresses, paths and pace.
+    """A Prometheus configuration from this folder, with names, addresses, paths and pace adapted.
 
     Args:
         part: the server.
-        addresses: what stands for each ``NAME:PORT``.
-        directory: has the rules.
+        addresses: the real address for each ``NAME:PORT``.
+        directory: contains the rules.
         hosts: its targets, before sharding.
-        pace: how many times faster.
+        pace: divisor for intervals.
     """
     text = (FOLDER / "prometheus" / part.config).read_text(encoding="utf-8")
     for name, value in part.values.items():
@@ -161,7 +161,7 @@ def configuration(
     config: dict[str, Any] = yaml.safe_load(text.replace("/etc/prometheus", str(directory)))
     for job in config.get("scrape_configs", ()):
         if job["job_name"] == _JOB:
-            # Targets keep their names, by which they are sharded; then each leads to its simulated host.
+            # Targets keep their names, which determine their shard; relabeling then redirects them to the simulation.
             job["static_configs"] = [
                 {"targets": [f"{host.name}:{EXPORTER_PORT}" for host in hosts], "labels": {"drill": "true"}}
             ]
@@ -205,7 +205,7 @@ def _pace(section: dict[str, Any], pace: int) -> None:
 
 
 def _split(topology: Topology, hosts: Sequence[Host]) -> dict[str, Sequence[Host]]:
-    """The hosts of each agent: they are at one site or another."""
+    """The hosts of each agent: each agent monitors one site."""
     agents = [part.name for part in topology.parts if part.program is Program.AGENT]
     return {name: hosts[place :: len(agents)] for place, name in enumerate(agents)}
 
@@ -220,7 +220,7 @@ def _write_rules(directory: Path, pace: int) -> None:
 def _command(
     part: Part, programs: Programs, directory: Path, addresses: Mapping[str, str], pace: int
 ) -> tuple[list[str], str]:
-    """How a part is started, and the URL that it answers once it works."""
+    """Command line of a part, and the URL that responds once it is ready."""
     address = addresses[f"{part.name}:{part.program.ports[0]}"]
     config, data = directory / f"{part.name}.yml", directory / f"{part.name}-data"
     flags = tuple(_with_addresses(flag, addresses) for flag in part.flags)
@@ -232,7 +232,7 @@ def _command(
         command = [_victoria_metrics(), f"-storageDataPath={data}", f"-httpListenAddr={address}"]
         return [*command, "-retentionPeriod=1y", "-search.latencyOffset=0s"], f"http://{address}/health"
     if part.program is Program.AGENT:
-        # An agent evaluates nothing, so it takes none of the flags about rules.
+        # Agents don't evaluate rules, so they accept none of the flags for rules.
         agent = ["--enable-feature=agent", f"--config.file={config}", f"--storage.agent.path={data}"]
         return [programs.prometheus, *agent, f"--web.listen-address={address}", *flags], ready
     return prometheus_command(programs.prometheus, config, data, address, pace, *flags), ready

@@ -1,4 +1,4 @@
-"""The topologies: which servers each has, what they are configured with, and what there is to see."""
+"""The topologies: their servers, configurations, and things to try."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Program(Enum):
-    """A server, by the ports that the configurations name: that of its web pages first."""
+    """A server, with the ports in the configurations, that of its web interface first."""
 
     PROMETHEUS = (9090,)
     AGENT = (9091,)
@@ -27,11 +27,11 @@ class Part:
     """One server.
 
     Attributes:
-        name: what the configurations call its machine.
+        name: host name in the configurations.
         program: what runs there.
-        config: its configuration below ``prometheus/``; "" for a program that has none there.
-        values: what stands for the ``${…}`` in it.
-        flags: beside the usual ones; a ``NAME:PORT`` of a part is replaced by its address.
+        config: its configuration below ``prometheus/``; "" if it has none there.
+        values: values for the ``${…}`` in it.
+        flags: additional flags; a ``NAME:PORT`` of a part is replaced by its address.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Servers that watch GPU hosts together.
+    """A set of servers that monitor GPU hosts together.
 
     Attributes:
-        name: as the command takes it.
-        about: what it is for, in one line.
-        parts: its servers, in the order in which they start.
-        asked: the part that has the whole fleet.
-        see: what a person may try.
+        name: on the command line.
+        about: its purpose, in one line.
+        parts: its servers, in start order.
+        asked: the part with data for the whole fleet.
+        see: things to try.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Builds the deb and the rpm: a virtual environment below /usr/lib, made for the Python of the hosts, and what runs it.
+"""Builds the deb and rpm: a virtual environment below /usr/lib for the hosts' Python, and a launcher.
 
-Nothing is compiled, and the Python of the hosts is not needed here: uv unpacks the wheels that requirements/image.txt
-pins, nfpm packs the tree.
+Nothing is compiled, and the hosts' Python isn't needed for the build: uv unpacks the wheels pinned in
+requirements/image.txt, and nfpm packs the tree.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from deploy.packages.documents import NAME, completions, copyright_notice, debia
 from gpu_triage import __version__
 
 HOME: Final = f"usr/lib/{NAME}"
-"""Where the virtual environment is, without the leading slash."""
+"""Path of the virtual environment, without the leading slash."""
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
 ARCHITECTURES: Final[Mapping[str, str]] = MappingProxyType({"amd64": "x86_64", "arm64": "aarch64"})
-"""Debian's names, and those of the wheels."""
+"""Debian's names, and those used in wheels."""
 
 _HOOKS: Final = frozenset({"postinstall", "preremove", "postremove"})
-_GLIBC: Final = "2.28"  # of Debian 10, Ubuntu 20.04, RHEL 8
+_GLIBC: Final = "2.28"  # Debian 10, RHEL 8 and Ubuntu 20.04 have this or a newer one
 _RELEASE: Final = 1
 _HERE: Final = Path(__file__).parent
 _SUMMARY: Final = "Prometheus exporter for NVIDIA GPU hosts"
 _DESCRIPTION: Final = f"""{_SUMMARY}
-Tells an on-call engineer why a GPU job is slow or sick: health, heat and
+Tells an on-call engineer why a GPU job is slow or failing: health, heat and
 power, links, and what of the host starves the GPUs, as metrics, on a status
 page and with the command gpu-triage check.
 .
 Contains its own Python packages and runs on the distribution's Python."""
 _MAINTAINER: Final = "gpu-triage-exporter maintainers <maintainers@gpu-triage-exporter.invalid>"
 _ZSH: Final = MappingProxyType({"deb": "/usr/share/zsh/vendor-completions", "rpm": "/usr/share/zsh/site-functions"})
-"""Where zsh looks for the completions of packages."""
+"""Where zsh looks for completions installed by packages."""
 
 _CONSOLE: Final = f"""#!/bin/sh
 # -I: neither the current folder nor PYTHON* variables decide which code runs.
@@ -52,20 +52,20 @@ exec /{HOME}/bin/python3 -I -m gpu_triage "$@"
 
 
 class Target(NamedTuple):
-    """The hosts that a package is for."""
+    """The kind of host that a package is for."""
 
-    python: str  # as 3.11
-    architecture: str  # as Debian calls it
-    compression: str = "xz"  # gzip is six times as fast, and a third larger
+    python: str  # such as 3.11
+    architecture: str  # Debian's name
+    compression: str = "xz"  # gzip is six times as fast, but a third larger
 
     @property
     def release(self) -> str:
-        """The revision of the package: other Pythons have other packages."""
+        """Package revision; includes the Python version, because each has its own package."""
         return f"{_RELEASE}.py{self.python.replace('.', '')}"
 
 
 def build_packages(repository: Path, target: Target, output: Path) -> tuple[Path, Path]:
-    """Build both packages into the folder; returns their paths, the deb first."""
+    """Build both packages in a folder; returns their paths, the deb first."""
     output.mkdir(parents=True, exist_ok=True)
     epoch = _epoch(repository)
     with tempfile.TemporaryDirectory(prefix="gpu-triage-packages-") as scratch:
@@ -81,7 +81,7 @@ def build_packages(repository: Path, target: Target, output: Path) -> tuple[Path
 
 
 def _epoch(repository: Path) -> int:
-    """The time that all files get: that of the last commit, so that a package can be built again byte by byte."""
+    """Timestamp for all files: that of the last commit, for reproducible builds."""
     if (told := os.environ.get("SOURCE_DATE_EPOCH")) is not None:
         return int(told)
     command = ["git", "-C", str(repository), "log", "-1", "--format=%ct"]
@@ -89,7 +89,7 @@ def _epoch(repository: Path) -> int:
 
 
 def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoch: int) -> None:
-    """Everything that the packages install, below `root`."""
+    """Create everything that the packages install below `root`."""
     home = root / HOME
     site = home / "lib" / f"python{target.python}" / "site-packages"
     _install_wheels(repository, target, site, scratch)
@@ -110,7 +110,7 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
 
 
 def _add_documents(repository: Path, target: Target, root: Path, site: Path, epoch: int) -> None:
-    """What a person or a shell reads."""
+    """Add man pages, completions and other documents."""
     documents = _made(root / f"usr/share/doc/{NAME}")
     at = datetime.fromtimestamp(epoch, timezone.utc)
     _write(documents / "copyright", copyright_notice(site, HOME, at))
@@ -128,7 +128,7 @@ def _add_documents(repository: Path, target: Target, root: Path, site: Path, epo
 
 
 def _for_package(unit: str) -> str:
-    """The unit, which starts what the package installed."""
+    """The systemd unit, changed to start the packaged command."""
     line = "ExecStart=/opt/gpu-triage/bin/gpu-triage "
     if line not in unit:
         raise ValueError(f"the unit has no line {line!r}")
@@ -136,7 +136,7 @@ def _for_package(unit: str) -> str:
 
 
 def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path) -> None:
-    """The pinned packages, hashes checked, and ours, built from a copy: setuptools leaves a build/ behind."""
+    """Install the pinned packages with hash checks, and ours, built from a copy because setuptools leaves a build/."""
     source, wheels = _made(scratch / "source"), scratch / "wheels"
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(repository / name, source)
@@ -171,10 +171,10 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
         "--requirements",
         str(repository / "requirements/image.txt"),
     )
-    # Copies: the default is hard links into uv's cache, whose modes must not be changed.
+    # Copied, because the default is hard links to uv's cache, and file modes are changed later.
     _uv("pip", "install", "--link-mode", "copy", *place, *locked)
     _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", *map(str, wheels.glob("*.whl")))
-    # Scripts of the packages, a test of nvidia-ml-py, and uv's note of this machine.
+    # Remove scripts of the packages, a test of nvidia-ml-py, and uv's metadata on this machine.
     shutil.rmtree(site / "bin", ignore_errors=True)
     (site / ".lock").unlink(missing_ok=True)
     for leftover in ("*.dist-info/RECORD", "*.dist-info/direct_url.json", "*.dist-info/uv_cache.json", "example.py"):
@@ -186,7 +186,7 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
 
 
 def _scripts(target: Target, folder: Path) -> Path:
-    """The maintainer scripts, with the version of Python filled in."""
+    """Write the maintainer scripts, with the Python version filled in."""
     for packager in ("deb", "rpm"):
         for source in (_HERE / packager).iterdir():
             text = source.read_text(encoding="utf-8").replace("@PYTHON@", target.python)
@@ -195,7 +195,7 @@ def _scripts(target: Target, folder: Path) -> Path:
 
 
 def _specification(packager: str, target: Target, root: Path, scripts: Path, epoch: int) -> dict[str, Any]:
-    """What nfpm reads."""
+    """The nfpm configuration."""
     python = f"python{target.python}" if packager == "deb" else f"/usr/bin/python{target.python}"
     specification: dict[str, Any] = {
         "name": NAME,
@@ -214,7 +214,7 @@ def _specification(packager: str, target: Target, root: Path, scripts: Path, epo
         "deb": {"compression": target.compression},
     }
     if packager == "deb":
-        # For releases that do not know systemd-sysusers by a name of its own, systemd comes first.
+        # systemd comes first, for releases without a package named systemd-sysusers.
         users = "systemd | systemd-standalone-sysusers | systemd-sysusers"
         specification["depends"] = [python, f"libc6 (>= {_GLIBC})", "libgcc-s1", "libstdc++6", "libudev1", users]
     else:
@@ -224,7 +224,7 @@ def _specification(packager: str, target: Target, root: Path, scripts: Path, epo
 
 
 def _contents(packager: str, root: Path) -> Iterator[dict[str, Any]]:
-    """Every file by itself, so that its mode is that of the tree; folders below ours, so that they go with it."""
+    """List each file separately, to keep its mode; list our own folders, so that uninstalling removes them."""
     owner = {"owner": "root", "group": "root"}
     for path in sorted(root.rglob("*")):
         place = f"/{path.relative_to(root)}".replace(_ZSH["deb"], _ZSH[packager])
@@ -262,7 +262,7 @@ def _write(path: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _write_gzip(path: Path, content: bytes) -> None:
-    # Without a time and a name, so that the same content gives the same file.
+    # Without timestamp and name, for reproducible output.
     path.write_bytes(gzip.compress(content, 9, mtime=0))
 
 
@@ -276,7 +276,7 @@ def _uv(*arguments: str) -> None:
 
 
 def _tool(name: str) -> Path:
-    """A program of the development environment."""
+    """Path of a program in the development environment."""
     return Path(sysconfig.get_path("scripts")) / name
 
 

@@ -1,4 +1,4 @@
-"""Texts that a package carries beside the program: licenses, the changelog of the packaging, completions of shells."""
+"""Documents in the packages: licenses, packaging changelog, shell completions."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ NAME: Final = "gpu-triage-exporter"
 
 
 def completions() -> Mapping[str, str]:
-    """The script by which bash, zsh and fish complete commands, options and values; it asks the program itself."""
+    """Completion scripts for bash, zsh and fish, by shell; they call the program to complete."""
     found = {}
     for shell in ("bash", "zsh", "fish"):
         completion = get_completion_class(shell)
-        assert completion is not None  # noqa: S101 - click has these
+        assert completion is not None  # noqa: S101 - click supports these
         found[shell] = completion(group, {}, "gpu-triage", "_GPU_TRIAGE_COMPLETE").source()
     return found
 
 
 def debian_changelog(version: str, maintainer: str, at: datetime) -> str:
-    """The changelog of the packaging, which Debian wants beside that of the program."""
+    """The packaging changelog, which Debian requires in addition to the program's own."""
     words = f"{NAME} ({version}) stable; urgency=medium\n\n  * Package of version {__version__}; see changelog.gz.\n\n"
     return f"{words} -- {maintainer}  {format_datetime(at)}\n"
 
 
 def copyright_notice(site: Path, home: str, at: datetime) -> str:
-    """Whose work the package is, and the licenses of the Python packages in `site`, below `home` on the host."""
+    """The copyright file: ours, and the licenses of the Python packages in `site`, which is `home` on the host."""
     lines = [
         f"Copyright (C) {at.year} the authors of {NAME}",
         "License: Apache License, version 2.0. Its text is in",

@@ -1,6 +1,6 @@
-"""gpu-triage-exporter: why is this GPU job slow or sick, as Prometheus metrics."""
+"""gpu-triage-exporter: why a GPU job is slow or failing, as Prometheus metrics."""
 
 __version__ = "0.1.0"
 
 __revision__ = ""
-"""Source revision; a release build fills it in."""
+"""Source revision; set by the release build."""

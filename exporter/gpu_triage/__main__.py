@@ -1,4 +1,4 @@
-"""``python -m gpu_triage``, and the command gpu-triage."""
+"""Entry point for ``python -m gpu_triage`` and the gpu-triage command."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ def main() -> None:
 
 
 def load() -> Callable[[], None]:
-    """The command line; what every command needs is in memory from then on."""
+    """Import the command line, with everything that all commands need."""
     _load_asyncio_without_openssl()
-    from gpu_triage.cli import main as run  # noqa: PLC0415 - after that
+    from gpu_triage.cli import main as run  # noqa: PLC0415 - after asyncio
 
     return run
 
 
 def _load_asyncio_without_openssl() -> None:
-    """Python's asyncio loads ssl, 4 MiB, unless Python was built without it: here it finds none.
+    """Import asyncio without ssl, which takes 4 MiB: asyncio supports Pythons built without ssl, so hide it.
 
-    The exporter's own TLS needs nothing of asyncio's, and loads ssl where HTTPS is served.
+    The exporter's own TLS doesn't use asyncio's, and imports ssl only for HTTPS.
     """
     if "asyncio" in sys.modules or "ssl" in sys.modules:
         return
     modules: dict[str, Any] = sys.modules
     modules["ssl"] = None
     try:
-        import asyncio  # noqa: F401, PLC0415 - see above
+        import asyncio  # noqa: F401, PLC0415 - while ssl is hidden
     finally:
         del modules["ssl"]
 

@@ -1,8 +1,8 @@
-"""How the C library hands out memory to this process.
+"""Tunes the C library's memory allocator for this process.
 
-glibc gives threads arenas of their own, up to eight for each core, and each keeps what it has once taken. The exporter
-has a thread for every GPU, and all of them make small objects once a second, so that memory grows for hours though
-Python's heap does not. Source: mallopt(3).
+glibc gives threads their own arenas, up to eight per core, and each keeps the memory it once took. The exporter has a
+thread per GPU, and all of them allocate small objects once a second, so memory grows for hours although Python's heap
+doesn't. Source: mallopt(3).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final
 _M_ARENA_MAX: Final = -8
 _M_MMAP_THRESHOLD: Final = -3
 _MMAP_FROM_BYTES: Final = 128 << 10
-"""glibc's default, which it raises by itself whenever a larger block is freed, unless it is set: pages of metrics, made
-anew every second, would then break up the heap."""
+"""glibc's default. Unless it is set explicitly, glibc raises it whenever a larger block is freed; then pages of
+metrics, rebuilt every second, would fragment the heap."""
 
 
 def keep_memory_flat() -> bool:
-    """Use one arena, and map large blocks by themselves; call it before the first thread. Whether it could be done."""
+    """Use one arena, and mmap for large blocks; call before starting threads. Returns whether it succeeded."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
-        # musl has one arena, and nothing to set.
+        # musl has a single arena and no such settings.
         return False
     return bool(mallopt(_M_ARENA_MAX, 1)) and bool(mallopt(_M_MMAP_THRESHOLD, _MMAP_FROM_BYTES))

@@ -1,4 +1,4 @@
-"""HTTP of clients within bounds: an end in time whatever the server does, and answers of a bounded size."""
+"""Bounded HTTP client operations: a hard deadline whatever the server does, and a limit on the response size."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _AT_ONCE_BYTES: Final = 64 * 1024
 
 @contextmanager
 def ended_after(connection: http.client.HTTPConnection, seconds: float) -> Iterator[None]:
-    """Ends a connection on time, also while its server sends a byte now and then; TimeoutError: it did."""
+    """Shut down a connection at the deadline, even if its server keeps sending single bytes; raises TimeoutError."""
     ends_at = time.monotonic() + seconds
 
     def end() -> None:
         sock = connection.sock
-        if sock is not None:  # connected: until then its own timeout ends it
+        if sock is not None:  # connected; before that, the socket's own timeout applies
             with suppress(OSError):
-                # The plain socket's: OpenSSL must not be used from two threads.
+                # Shut down the plain socket, because OpenSSL must not be used from two threads.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, end)
@@ -41,7 +41,7 @@ def ended_after(connection: http.client.HTTPConnection, seconds: float) -> Itera
 
 
 def read_body(answer: http.client.HTTPResponse, most_bytes: int, too_long: str) -> bytes:
-    """The body; OSError with the message `too_long`: it is longer than so many bytes."""
+    """The body; raises OSError with the message `too_long` if it exceeds `most_bytes`."""
     parts, size = [], 0
     while part := answer.read1(_AT_ONCE_BYTES):
         parts.append(part)

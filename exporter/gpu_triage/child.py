@@ -1,4 +1,4 @@
-"""A module of ours in a process of its own, which may hang without holding up whoever started it."""
+"""Runs one of our modules in a child process, which may hang without blocking its parent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _END_SECONDS: Final = 1.0
 
 
 class ChildNotStarted(Exception):
-    """The process could not be started; the message says why."""
+    """The process could not be started; the message has the reason."""
 
 
 class ChildProcess:
-    """Runs ``python -m MODULE``, one process at a time. One thread at a time calls it."""
+    """Runs ``python -m MODULE``, one process at a time. Not thread-safe."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -23,27 +23,27 @@ class ChildProcess:
 
     @property
     def hangs(self) -> bool:
-        """Whether the process of an earlier run could not be ended: it is stuck in the kernel."""
+        """Whether a process of an earlier run could not be killed, because it is stuck in the kernel."""
         return self._child is not None and self._child.poll() is None
 
     def run(self, deadline_seconds: float, told: bytes | None = None) -> tuple[bytes, int]:
-        """What the process wrote to standard output, and its exit code.
+        """Run the module, and return its standard output and exit code.
 
         Args:
-            deadline_seconds: for which it is waited.
-            told: what it reads from standard input; None for nothing.
+            deadline_seconds: timeout.
+            told: standard input; None for empty input.
 
         Raises:
-            ChildNotStarted: no process could be started.
-            subprocess.TimeoutExpired: it did not end by itself, and was killed.
+            ChildNotStarted: the process could not be started.
+            subprocess.TimeoutExpired: it did not exit in time, and was killed.
         """
         try:
-            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, and no argument
+            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, without arguments
                 [sys.executable, "-m", self._module],
                 stdin=subprocess.DEVNULL if told is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                # Nothing of the directory that this program happens to run in is imported.
+                # Don't import anything from the current directory.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
             )
         except (OSError, ValueError) as error:
@@ -61,7 +61,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     try:
         child.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
-        # Stuck in the kernel: it ends with the call that it waits in.
+        # Stuck in the kernel: it dies when its system call returns.
         return
     finally:
         for pipe in (child.stdin, child.stdout):

@@ -1,4 +1,4 @@
-"""The command line: its commands, those that the daemon does not need loaded when called for."""
+"""The command line: its commands. Those that the daemon does not need are imported lazily."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ if TYPE_CHECKING:
     from gpu_triage.diagnosis.report.report import Report
 
 ONE_SHOT = ("advise", "baseline", "check", "judge", "record")
-"""Commands that look at a host once."""
+"""Commands that examine a host once."""
 WATCHING = ("top",)
-"""Commands that draw in the terminal."""
+"""Commands with a full-screen terminal display."""
 FLEET = ("fleet", "report")
-"""Commands that ask a Prometheus."""
+"""Commands that query a Prometheus server."""
 OFFLINE = ("config", "explain", "rules", "simulate", "web-password")
-"""Commands that look at no host."""
+"""Commands that don't access a host."""
 
 
 class Commands(click.Group):
-    """The commands. Those that the daemon does not need are loaded when called for, so that it takes less memory."""
+    """The command group. Commands that the daemon doesn't need are imported on use, to save memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
         return sorted({*super().list_commands(ctx), *ONE_SHOT, *WATCHING, *FLEET, *OFFLINE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None without one."""
+        """The command with this name; None if there is none."""
         if cmd_name in ONE_SHOT and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - see the class
-            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
-            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - lazy, see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - as above
 
             stepped = CommandWiring(COLLECTOR_SWITCHES, scenario_options, stepped_machine)
             live = CommandWiring(COLLECTOR_SWITCHES, scenario_options, live_machine)
@@ -59,23 +59,23 @@ class Commands(click.Group):
             self.add_command(judge_command(stepped, _length_of))
             self.add_command(record_command(live))
         if cmd_name in WATCHING and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
 
             live = CommandWiring(COLLECTOR_SWITCHES, scenario_options, live_machine)
             stepped = CommandWiring(COLLECTOR_SWITCHES, scenario_options, stepped_machine)
             self.add_command(top_command(live, stepped))
         if cmd_name in FLEET and cmd_name not in self.commands:
-            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - likewise
-            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - likewise
+            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - as above
+            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - as above
 
             self.add_command(fleet_command)
             self.add_command(report_command)
         if cmd_name in OFFLINE and cmd_name not in self.commands:
-            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
-            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.password_command import password_command  # noqa: PLC0415 - likewise
+            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - as above
+            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.password_command import password_command  # noqa: PLC0415 - as above
 
             self.add_command(config_command(COLLECTOR_SWITCHES, scenario_options))
             self.add_command(explain_command)
@@ -88,7 +88,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option(versions_in_words)
 def group() -> None:
-    """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
+    """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
 @group.command(
@@ -110,7 +110,7 @@ def group() -> None:
 )
 @serve_options(COLLECTOR_SWITCHES, scenario_options)
 def serve(config: Config) -> int:
-    """Run the exporter until it is told to stop (SIGTERM, SIGINT).
+    """Run the exporter until SIGTERM or SIGINT.
 
     It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
 
@@ -125,14 +125,14 @@ def serve(config: Config) -> int:
 
 
 def _check_files(paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
-    """The report on files."""
+    """The report on a set of files."""
     from gpu_triage.offline import FilesRequest, check_files  # noqa: PLC0415 - as in Commands
 
     return check_files(FilesRequest(paths, redact=redact, shows_progress=sys.stderr.isatty()), config)
 
 
 def _length_of(recording: Path) -> float:
-    """How many seconds it lasts."""
+    """Duration of a recording in seconds."""
     from gpu_triage.recording.bundle import read_recording  # noqa: PLC0415 - as in Commands
 
     return read_recording(recording).seconds

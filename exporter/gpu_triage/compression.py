@@ -1,7 +1,8 @@
-"""gzip made of parts that are compressed one by one, so that a part that stays the same is compressed once.
+"""Builds gzip files from separately compressed parts, so that unchanged parts are compressed only once.
 
-A deflate stream may be cut wherever it was flushed in full: what follows refers to nothing before it. So the parts,
-each flushed, are one stream, and the whole is one gzip member, which every client reads. Source: RFC 1951, RFC 1952.
+A deflate stream can be split at full flushes, because the data after one doesn't refer to the data before it. So the
+flushed parts form one stream, and the result is a single gzip member, which every client supports. Source: RFC 1951,
+RFC 1952.
 """
 
 from __future__ import annotations
@@ -11,27 +12,27 @@ from collections.abc import Iterable
 from typing import Final
 
 _LEVEL: Final = 1
-"""Level 9 costs five times the time for a tenth less."""
+"""Level 9 would take five times as long to save a tenth."""
 
 _HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-"""No name, no time, the fastest level, an unknown system."""
+"""No name, no timestamp, fastest level, unknown operating system."""
 
 _LAST_BLOCK: Final = b"\x03\x00"
-"""An empty block that is marked as the last."""
+"""An empty block, marked as the last."""
 
 
 def deflated(part: bytes) -> bytes:
-    """A part as it stands in the stream."""
+    """Compress a part for use in a stream."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
 def gzip_of(parts: Iterable[bytes], packed: Iterable[bytes]) -> bytes:
-    """A gzip file of parts.
+    """Build a gzip file from parts.
 
     Args:
-        parts: what it holds.
-        packed: the same, each as `deflated` returns it.
+        parts: the uncompressed parts.
+        packed: the same parts, each compressed with `deflated`.
     """
     checksum = length = 0
     for part in parts:

@@ -1,6 +1,6 @@
-"""The one configuration every part of the program is handed.
+"""The configuration passed to every part of the program.
 
-Where its values come from (flag, environment variable, file) and what they may be is `gpu_triage.options`.
+The sources of its values (flag, environment variable, file) and their validation are in `gpu_triage.options`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 HOST_GROUP = "host"
-"""The switch that covers every collector whose name starts with ``host_``."""
+"""Switch for all collectors with names starting with ``host_``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An option's text before it is understood, and where it was written: ``config.yml: key``.
+    """The unparsed text of an option, and where it was set: ``config.yml: key``.
 
-    There are several texts only for an option that may be given several times.
+    Only a repeatable option can have several texts.
     """
 
     texts: tuple[str, ...]
@@ -31,7 +31,7 @@ class Setting:
 
 
 class Origin(IntEnum):
-    """Who wrote a setting; a higher one beats a lower one."""
+    """Source of a setting; a higher value takes precedence."""
 
     SCENARIO = 0
     FILE = 1
@@ -41,16 +41,15 @@ class Origin(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgeOption:
-    """One setting of the judge as it was written: ``thermal.hw``, ``wait`` and ``5m``.
+    """One unparsed setting of the judge: ``thermal.hw``, ``wait`` and ``5m``.
 
-    Which findings and settings there are, and what their values may be, is checked where the findings are known
-    (`gpu_triage.diagnosis.findings.settings`).
+    Names and values are validated where the findings are known (`gpu_triage.diagnosis.findings.settings`).
 
     Attributes:
         code: of the finding.
-        name: ``wait``, ``hold``, or that of a threshold.
+        name: ``wait``, ``hold``, or the name of a threshold.
         text: the value.
-        place: where it was written, for messages: ``config.yml: judge``.
+        place: where it was set, for messages: ``config.yml: judge``.
     """
 
     code: str
@@ -62,31 +61,31 @@ class JudgeOption:
 
 @dataclass(frozen=True, slots=True)
 class LineRate:
-    """How fast the devices are that a pattern matches, in each direction."""
+    """Line rate of the devices that match a pattern, in each direction."""
 
     device: str
     bytes_per_second: int
 
 
 RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
-"""What ``--metrics.profile`` may be."""
+"""Valid values of ``--metrics.profile``."""
 
 
 INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
-"""What ``--slurm.gpu-numbers`` may be."""
+"""Valid values of ``--slurm.gpu-numbers``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the operator asked for, checked; the defaults are the program's.
+    """The user's settings, validated, with the program's defaults for the rest.
 
-    What each field means, and its range, stands in the help of its option (`gpu_triage.options.table`). None expects,
-    compares, keeps, republishes or asks nothing; with `replay` and `simulate` None, the host is the real one.
+    The meaning and range of each field are in the help of its option (`gpu_triage.options.table`). None turns a feature
+    off; with `replay` and `simulate` None, the host is the real one.
 
     Attributes:
-        collectors: explicit choices only, by collector name or the group name ``host``; ask `collector_enabled`.
-        judge: of two settings with one name, the later counts.
-        config_file: the file that options were read from; None without one.
+        collectors: explicit choices only, by collector name or the group name ``host``; use `collector_enabled`.
+        judge: if a setting is repeated, the last one wins.
+        config_file: the configuration file; None if there is none.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
@@ -134,12 +133,12 @@ class Config:
     config_file: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        # A copy behind a proxy: whoever passed the mapping in cannot change it later.
+        # A read-only copy, so that the caller can't change it later.
         object.__setattr__(self, "collectors", MappingProxyType(dict(self.collectors)))
 
 
-def collector_enabled(config: Config, name: str, default: bool) -> bool:  # noqa: FBT001 - a fact, not a mode
-    """Whether the collector runs: its own switch, else its group's, else its default."""
+def collector_enabled(config: Config, name: str, default: bool) -> bool:  # noqa: FBT001 - data, not a mode switch
+    """Whether the collector runs: its own switch, or else its group's, or else its default."""
     own = config.collectors.get(name)
     if own is not None:
         return own

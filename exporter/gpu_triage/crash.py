@@ -1,9 +1,8 @@
-"""What a process writes before a signal kills it: NVML runs inside this process, and its crash ends the exporter.
+"""Crash reports: NVML runs inside this process, so a crash in it kills the exporter.
 
-If a library is truncated while it is in use, the kernel sends SIGBUS, and no Python code can run any more to say why.
-Python's `faulthandler` still writes where each thread was: names of files and functions, and line numbers. It writes
-nothing else: no argument, no secret, but also no line of this program's own log. So the explanation of the signal is
-passed to it as the name of a file.
+If a library is truncated while in use, the kernel sends SIGBUS, and no more Python code can run to report the reason.
+Python's `faulthandler` still prints each thread's stack: file names, function names and line numbers. It prints no
+arguments or secrets, but also no custom text. Therefore the explanation of the signal is passed to it as a file name.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ MEANINGS: Final = MappingProxyType(
         signal.SIGABRT: "native code called abort(), most often libnvidia-ml.so.1 or the C library's heap check",
     }
 )
-"""What each signal means here; the supervisor restarts the exporter after all of them."""
+"""The meaning of each signal for the exporter; the supervisor restarts it after any of them."""
 
 _TITLES: Final = MappingProxyType(
     {signal.SIGBUS: "Bus error", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
 )
-"""What `faulthandler` calls them."""
+"""The signals' names in `faulthandler`."""
 
 EXPLANATION: Final = (
     "; ".join(f"{title}: {MEANINGS[number]}" for number, title in _TITLES.items())
     + '. "Current thread" shows the call. See docs/operations.md, Crashes'
 )
-"""`faulthandler` cuts names after 500 characters."""
+"""`faulthandler` truncates names after 500 characters."""
 
 
 def report_crashes() -> None:
-    """Have a signal that kills this process write to stderr where each thread was, in plain text.
+    """Print each thread's stack to stderr when a signal kills this process.
 
-    Without a stderr there is nowhere to write to, and the process dies in silence.
+    Without stderr, nothing can be printed.
     """
     with suppress(RuntimeError, ValueError, io.UnsupportedOperation):
         faulthandler.enable()
 
 
 def explained(run: Callable[[], None]) -> None:
-    """Call `run`; a crash report of this thread ends with what the signals mean."""
+    """Call `run`; a crash report for this thread ends with the explanation of the signals."""
     run()
 
 
@@ -56,7 +55,7 @@ explained.__code__ = explained.__code__.replace(co_filename=EXPLANATION)
 
 
 def ending(code: int) -> str:
-    """How a process ended, by its exit code as `subprocess` gives it: ``ended with code 3``, ``was killed by …``."""
+    """How a process ended, from its `subprocess` return code: ``ended with code 3``, ``was killed by …``."""
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -1,4 +1,4 @@
-"""The exporter as a daemon: what it is made of, and the signals that it obeys."""
+"""The exporter as a daemon: its parts and its signal handlers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_RESTART_ME = 4
-"""Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
+"""Exit code of a daemon that must be restarted because the driver was replaced while it was running."""
 
 
 class Daemon:
-    """The exporter at work: a sampler on its thread, the web server on the main one."""
+    """The running exporter: a sampler on its own thread, the web server on the main thread."""
 
     def __init__(self, machine: Machine, config: Config) -> None:
         self._config = config
@@ -72,7 +72,7 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
-        # First: it is sent to reload, and would end the process.
+        # Set first, because an unhandled SIGHUP, which asks for a reload, would kill the process.
         signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
         urls = self._server.bind()
         for url in urls:
@@ -80,7 +80,7 @@ class Daemon:
             log.info("listening", extra=fields(url=metrics, version=__version__))
         if self._config.state_directory is None:
             log.warning("no state directory: findings and incidents are forgotten at a restart; set --state.directory")
-        # For a person who starts it by hand; a service's log has the line above.
+        # Interactive use only; a service has the URL in its log.
         if sys.stderr.isatty() and (page := browser_url(urls)) is not None:
             click.echo(f"\n  Status page: {page}   Ctrl-C ends the exporter.\n", err=True)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -94,7 +94,7 @@ class Daemon:
         self._server.run()
         self._runner.stop()
         if self._flight is not None:
-            # After the last round, which may have asked for a recording.
+            # After the last round, which may have requested a recording.
             self._flight.stop(self._runner.seconds_left)
         return 0 if self._fatal is None else EXIT_RESTART_ME
 
@@ -132,10 +132,10 @@ class Daemon:
 
 
 def _flight_recorder(machine: Machine, config: Config) -> FlightRecorder | None:
-    """The flight recorder, if there is to be one. Loaded only then, as it takes memory."""
+    """The flight recorder, if enabled. Imported lazily, as it takes memory."""
     if config.flight_recorder_directory is None:
         return None
-    from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - see above
-    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - likewise
+    from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - lazy, as above
+    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - as above
 
     return FlightRecorder(machine, config.flight_recorder_directory, WritingProcess())

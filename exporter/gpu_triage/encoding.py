@@ -1,8 +1,8 @@
-"""Outcomes in an exposition format.
+"""Encodes outcomes in an exposition format.
 
-From one round to the next only values change, and most of them do not. So a page's lines are kept, and those of the
-samples that are others than before are written anew. Pages are byte for byte what prometheus_client writes of the same
-families; it is not used, because it loads an HTTP server, an HTTP client and TLS along with it.
+From round to round only values change, and most don't. So lines are cached, and only those of changed samples are
+rewritten. The output is byte for byte that of prometheus_client for the same families; that library isn't used, because
+it imports an HTTP server, an HTTP client and TLS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpu_triage.sampler.outcomes import Outcome
 
 END: Final = b"# EOF\n"
-"""The last line of OpenMetrics."""
+"""Last line in OpenMetrics."""
 
 _DIGITS_WITHOUT_EXPONENT: Final = 6
 
@@ -47,7 +47,7 @@ class Encoder:
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: Collection[Outcome]) -> bytes:
-        """The page of these outcomes."""
+        """The encoded outcomes."""
         samples = tuple(chain.from_iterable([outcome.samples for outcome in outcomes]))
         changed = self._changed(samples)
         if changed is None or not self._rewrite(samples, changed):
@@ -57,14 +57,14 @@ class Encoder:
         return self._text + self._foreign_text(tuple([family for outcome in outcomes for family in outcome.foreign]))
 
     def _changed(self, samples: tuple[Sample, ...]) -> list[int] | None:
-        """Which samples are others than before; None where there are more, or fewer."""
+        """Indexes of the changed samples; None if their number changed."""
         before = self._samples
         if len(samples) != len(before):
             return None
         return [number for number, sample in enumerate(samples) if sample is not before[number]]
 
     def _rewrite(self, samples: tuple[Sample, ...], changed: list[int]) -> bool:
-        """Write the values of samples into their lines; returns False where the page has other lines now."""
+        """Replace values in cached lines; False if the set of lines changed."""
         for number in changed:
             sample, before, place = samples[number], self._samples[number], self._places[number]
             if sample.spec is not before.spec or sample.labels != before.labels:
@@ -78,7 +78,7 @@ class Encoder:
         return True
 
     def _write(self, samples: tuple[Sample, ...]) -> None:
-        """Write the whole page: of two subjects that claim one series, the first has it."""
+        """Write the whole page: if two subjects claim the same series, the first one wins."""
         metrics: dict[MetricSpec, dict[tuple[str, ...], int]] = {}
         for number, sample in enumerate(samples):
             shown = self._selection.shown(sample.spec)
@@ -95,10 +95,10 @@ class Encoder:
                 self._parts.append(f"{_series_text(spec, labels)} {go_float(samples[number].value)}\n")
 
     def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
-        """What others made: maybe thousands of series, the same families as long as nothing changes."""
+        """Families from elsewhere: possibly thousands of series, the same objects as long as nothing changes."""
         before, encoded = self._foreign
         if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
-            from gpu_triage.foreign import encode  # noqa: PLC0415 - see the module
+            from gpu_triage.foreign import encode  # noqa: PLC0415 - lazy, see the module
 
             encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
             self._foreign = families, encoded
@@ -106,7 +106,7 @@ class Encoder:
 
 
 def go_float(value: float) -> str:
-    """A number as Go, and with it every Prometheus exporter, writes it: with an exponent from a million on.
+    """Format a number like Go, and thus every Prometheus exporter: with an exponent from a million up.
 
     >>> go_float(0.25), go_float(1234567.0), go_float(1e-07), go_float(math.inf)
     ('0.25', '1.234567e+06', '1e-07', '+Inf')
@@ -131,7 +131,7 @@ def _header(spec: MetricSpec, form: Format) -> str:
 
 
 def _series_text(spec: MetricSpec, labels: tuple[str, ...]) -> str:
-    """The name and the labels, these in their alphabetical order."""
+    """Metric name and labels, sorted alphabetically."""
     if not labels:
         return spec.name
     pairs = sorted(zip(spec.labels, labels, strict=True))

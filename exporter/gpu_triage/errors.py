@@ -1,4 +1,4 @@
-"""Everything this program raises on purpose."""
+"""The exceptions that this program raises on purpose."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ class GpuTriageError(Exception):
 
 
 class DocumentError(GpuTriageError):
-    """A file that cannot be read or used; exit code 2.
+    """A file that is unreadable or invalid; exit code 2.
 
     Attributes:
-        problems: one line each: the file, the key, what is wrong, and what is right.
+        problems: one line each, with the file, the key, the problem and the remedy.
         reason: snake_case name of the cause (``malformed``, ``missing``, ``too_large``, …).
     """
 
@@ -23,39 +23,39 @@ class DocumentError(GpuTriageError):
 
 
 class ConfigError(DocumentError):
-    """An option's value, an unknown key or a useless combination; the message names it and what would be right."""
+    """An invalid option value, an unknown key or a useless combination; the message names it and the remedy."""
 
 
 class ScenarioError(DocumentError):
-    """A scenario that does not exist or cannot be understood; the message names the file and the key."""
+    """A scenario that doesn't exist or is invalid; the message names the file and the key."""
 
 
 class RecordingError(DocumentError):
-    """A recording that cannot be written, read or understood; the message names the file and the next step."""
+    """A recording that can't be written, or is unreadable or invalid; the message names the file and the next step."""
 
 
 class HistoryNotWritten(GpuTriageError):
-    """A simulated host's history cannot be written where it was asked for; the message names the cause."""
+    """A simulated host's history can't be written to the requested path; the message names the cause."""
 
 
 class ExporterUnreachable(GpuTriageError):
-    """A running exporter has no verdict to give; the message names it, the cause and the next step."""
+    """A running exporter has no verdict; the message names the exporter, the cause and the next step."""
 
 
 class PrometheusUnavailable(GpuTriageError):
-    """A Prometheus does not answer, or not with what was asked for; the message says why. Exit code 2."""
+    """A Prometheus server doesn't respond, or not as expected; the message has the reason. Exit code 2."""
 
 
 class RulesNotWritten(GpuTriageError):
-    """Alert rules cannot be written where they were asked for; the message names the cause."""
+    """Alert rules can't be written to the requested folder; the message names the cause."""
 
 
 class ReasonedError(GpuTriageError):
-    """An error whose cause is counted, or published as a label.
+    """An error with a cause that is counted, or published as a label.
 
     Attributes:
         reason: snake_case name of the cause (``driver_not_loaded``, ``no_permission``, ``malformed``, …).
-        detail: what the system said, or what is wrong and what to do next.
+        detail: the system's message, or the problem and the next step.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -65,7 +65,7 @@ class ReasonedError(GpuTriageError):
 
 
 class DriverUnavailable(ReasonedError):
-    """NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info."""
+    """NVML is currently unusable; `reason` is the label of gpu_driver_error_info."""
 
 
 class DriverReplaced(DriverUnavailable):
@@ -73,40 +73,40 @@ class DriverReplaced(DriverUnavailable):
 
 
 class ProbeFailed(GpuTriageError):
-    """No other process could find out which GPUs answer a new NVML session; the message says why."""
+    """No child process could determine which GPUs answer a new NVML session; the message has the reason."""
 
 
 class GpuUnavailable(ReasonedError):
-    """One GPU does not answer; `reason` is the label of gpu_error_info."""
+    """One GPU doesn't answer; `reason` is the label of gpu_error_info."""
 
 
 class BaselineError(ReasonedError):
-    """A baseline that cannot be read, written or taken from this host; exit code 2."""
+    """A baseline can't be read, written or taken from this host; exit code 2."""
 
     def __str__(self) -> str:
         return self.detail
 
 
 class StateError(ReasonedError):
-    """What the exporter keeps in its state directory cannot be read or written."""
+    """The exporter's files in its state directory can't be read or written."""
 
     def __str__(self) -> str:
         return self.detail
 
 
 class LockTaken(GpuTriageError):
-    """Another process has a lock; the message says which, as far as that is known."""
+    """Another process holds a lock; the message names it, if known."""
 
 
 class FlightRecorderError(ReasonedError):
-    """The flight recorder cannot write a recording."""
+    """The flight recorder can't write a recording."""
 
     def __str__(self) -> str:
         return self.detail
 
 
 class HostReadFailed(ReasonedError):
-    """A procfs or sysfs file cannot be read or understood."""
+    """A procfs or sysfs file is unreadable or can't be parsed."""
 
     def __init__(self, reason: str, path: object, detail: str) -> None:
         super().__init__(reason, f"{path}: {detail}")

@@ -1,6 +1,6 @@
-"""Outcomes to bytes. Each collector's page is encoded once per change; a scrape only joins pages.
+"""Serves outcomes as bytes. Each collector's page is encoded once per change; a scrape only joins pages.
 
-Families never span collectors, so pages can be joined in any order.
+Metric families never span collectors, so pages can be joined in any order.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from gpu_triage.subjects.exporter import GPU_EXPORTER_TIME_SECONDS
 log = logging.getLogger(__name__)
 
 _WANTED_FOR_SECONDS: Final = 300.0
-"""A format not asked for in so long is no longer kept encoded."""
+"""A format is dropped from the cache if it hasn't been requested for this long."""
 
 _AHEAD_SECONDS: Final = 3.0
-"""A format not asked for in so long is encoded when it is, not with each publication: most scrapers come each 15 s."""
+"""A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
+15 s."""
 
 _LONGEST_ACCEPT: Final = 2048
 
 _LAST_WORD_SECONDS: Final = 1.0
-"""How long an answer that leaves stale outcomes out is given again, however many ask for it."""
+"""How long a response that omits stale outcomes is reused."""
 
 _LONGEST_SECONDS: Final = 3.0
-"""How long any answer is given again: it contains the time of the scrape."""
+"""How long any response is reused; limited, because it contains the time of the scrape."""
 
 
 class Page(NamedTuple):
-    """An answer to a scrape.
+    """A response to a scrape.
 
     Attributes:
         body: encoded metrics, compressed if `gzipped`.
-        content_type: of the format.
+        content_type: Content-Type of the format.
         gzipped: whether the body is compressed.
     """
 
@@ -59,11 +60,11 @@ class _CollectorPage:
     """A collector's page in one format.
 
     Attributes:
-        encoder: makes it.
-        version: of the outcomes it shows.
-        good_until: monotonic second from which on one of them is stale.
-        all_shown: whether it shows every outcome; those that were stale it leaves out.
-        body: the page.
+        encoder: encodes the page.
+        version: version of the outcomes shown.
+        good_until: monotonic seconds after which one of the outcomes is stale.
+        all_shown: whether no outcome had to be omitted as stale.
+        body: the encoded page.
     """
 
     encoder: Encoder
@@ -75,39 +76,39 @@ class _CollectorPage:
 
 @dataclass(slots=True)
 class _Run:
-    """Pages that stand beside each other and change about as often, compressed together.
+    """Adjacent pages that change about equally often, compressed together.
 
     Attributes:
-        pages: what was compressed.
-        packed: the same, as a part of a gzip stream.
+        pages: the uncompressed pages.
+        packed: the pages as a part of a gzip stream.
     """
 
     pages: tuple[bytes, ...] = ()
     packed: bytes = b""
 
     def part(self, pages: tuple[bytes, ...]) -> bytes:
-        """These pages compressed, anew only where they are others than before."""
+        """Compress these pages, or reuse the last result if they are unchanged."""
         if len(pages) != len(self.pages) or not all(map(is_, pages, self.pages)):
             self.pages, self.packed = pages, deflated(b"".join(pages))
         return self.packed
 
 
 class _Answer(NamedTuple):
-    """What a scrape is answered, until the monotonic second from which something in it is stale."""
+    """The body of a response, and the monotonic second after which something in it is stale."""
 
     body: bytes
     good_until: float
 
 
 class Exposition:
-    """Keeps the page of every collector encoded, in the formats that are asked for.
+    """Keeps the pages of all collectors encoded, in the formats that clients request.
 
     Args:
         store: the outcomes.
-        clock: that their ages are told by.
-        expires_at: the monotonic second after which an outcome is stale; by default none ever is.
+        clock: for the age of outcomes.
+        expires_at: the monotonic second after which an outcome is stale; by default never.
         selection: which samples are shown.
-        often: collectors whose pages change with each publication.
+        often: collectors that change with each publication.
     """
 
     def __init__(
@@ -134,8 +135,8 @@ class Exposition:
     def refresh(self) -> None:
         """Encode what changed, in the formats that are scraped every few seconds.
 
-        Called after each publication, on the sampler's thread: such scrapes go on with the answer before until the new
-        one is whole, and never wait for an encoding.
+        Called after each publication, on the sampler's thread: frequent scrapes get the previous response until the new
+        one is complete, and never wait for encoding.
         """
         now = time.monotonic()
         with self._encoding:
@@ -148,12 +149,12 @@ class Exposition:
                 else:
                     self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a fact of the client
-        """The metrics in the format the client prefers.
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
+        """The metrics in the client's preferred format.
 
         Args:
-            accept: the Accept header; "" for none.
-            names: only these series, by name on the wire; empty for all.
+            accept: the Accept header; "" if missing.
+            names: only these series, by exposed name; empty for all.
             gzipped: whether to compress.
         """
         form = negotiate(accept)
@@ -163,7 +164,7 @@ class Exposition:
         answer = self._answer_at_hand(form, gzipped=gzipped)
         if answer is None:
             with self._encoding:
-                # Whoever held the lock may have encoded it meanwhile.
+                # Another thread may have encoded it while this one waited for the lock.
                 answer = self._answer_at_hand(form, gzipped=gzipped)
                 if answer is None:
                     answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
@@ -171,8 +172,8 @@ class Exposition:
         return Page(answer.body, form.value, gzipped)
 
     def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
-        """The answer as encoded last; None where there is none or some of it is stale by now."""
-        # A process that was stopped, and a sampler that ended, publish nothing: only the scrape can tell the age.
+        """The last encoded response; None if there is none, or some of it is stale by now."""
+        # Checked at each scrape, because after a hang or the sampler's end there is no publication to trigger it.
         answer = self._answers.get((form, gzipped))
         return None if answer is None or self._now() > answer.good_until else answer
 
@@ -187,7 +188,7 @@ class Exposition:
         return _Answer(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
 
     def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
-        """The pages compressed: of a run of them that did not change, what was compressed before serves again."""
+        """Compress the pages; runs of unchanged pages reuse the previous result."""
         rest = iter(bodies)
         packed = [run.part(tuple(islice(rest, length))) for length, run in self._runs[form]]
         return gzip_of((*bodies, own), (*packed, deflated(own)))
@@ -214,7 +215,7 @@ class Exposition:
             fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
             body = page.encoder.encode(tuple(fresh))
         except Exception:
-            # One collector that cannot be encoded must not cost the others their page.
+            # One collector's encoding error must not affect the others' pages.
             log.exception("encoding failed", extra={"fields": {"collector": collector}})
             body = b""
         if body != page.body:
@@ -229,7 +230,7 @@ class Exposition:
         return b"".join((*pages, own, _end(form)))
 
     def _own_outcome(self) -> Outcome:
-        """What is said of this process, which no collector reads: it is read when a page is made."""
+        """Metrics about this process, which have no collector: read when a page is encoded."""
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
         samples = (*self._shown.of((time_now,)), *self._process.samples())
@@ -245,7 +246,7 @@ class Exposition:
 
 
 def negotiate(accept: str) -> Format:
-    """OpenMetrics for clients that like it no less than the text format, text for all others."""
+    """OpenMetrics for clients that weight it at least as high as the text format, text for all others."""
     weights = {Format.TEXT: 0.0, Format.OPENMETRICS: 0.0}
     for entry in accept[:_LONGEST_ACCEPT].split(","):
         media_type, *parameters = (part.strip() for part in entry.split(";"))
@@ -274,7 +275,7 @@ def _end(form: Format) -> bytes:
 
 
 def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
-    """The outcome with no other series than those of these names; of others' families, each that has one."""
+    """The outcome reduced to the series with these names; a family from elsewhere is kept if it contains one."""
     return replace(
         outcome,
         samples=tuple(sample for sample in outcome.samples if sample.spec.name in names),

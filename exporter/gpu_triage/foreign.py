@@ -1,4 +1,4 @@
-"""Metric families that others made, as text: prometheus_client writes them, and is loaded where there are any."""
+"""Encodes metric families from elsewhere with prometheus_client, which is imported only if there are any."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 _END: Final = b"# EOF\n"
 
 _ESCAPING: Final = "allow-utf-8"
-"""Of names. The default goes through each name character by character, for half the time of a page."""
+"""Escaping of names. The default checks each name character by character, which takes half the time of a page."""
 
 
 class _Families(NamedTuple):
-    """What prometheus_client's encoders take for a registry."""
+    """The part of the registry interface that prometheus_client's encoders need."""
 
     metrics: tuple[Metric, ...]
 
@@ -26,9 +26,9 @@ class _Families(NamedTuple):
 
 
 def encode(families: tuple[Metric, ...], *, openmetrics: bool) -> bytes:
-    """Families in OpenMetrics, without its last line, or in the text format."""
+    """Encode families in OpenMetrics, without the final EOF line, or in the text format."""
     if openmetrics:
-        encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # not annotated there
+        encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # it lacks annotations
         return encoded.removesuffix(_END)
     text: bytes = generate_text(_Families(families), escaping=_ESCAPING)
     return text

@@ -1,4 +1,4 @@
-"""How Python's interpreter is set for a daemon that is to answer within a millisecond."""
+"""Python interpreter settings for a daemon that must respond within a millisecond."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import sys
 from typing import Final
 
 _SWITCH_SECONDS: Final = 0.0001
-"""How long a thread computes while another one waits for its turn. Python's own 5 ms would be the time a scrape takes
-that comes in the middle of a round; switching this often costs nothing that can be measured."""
+"""Time slice of a thread while others wait. With Python's default of 5 ms, a scrape in the middle of a round would take
+that long; the cost of switching this often isn't measurable."""
 
 
 def answer_promptly() -> None:
-    """Let a scrape interrupt the sampling, and garbage collections pass over what the program itself is made of.
+    """Let scrapes interrupt sampling, and exclude the program's own objects from garbage collection.
 
-    Call it when everything is loaded: what is there by then stays, some 200,000 objects, and to look through them takes
-    tens of milliseconds in which nothing is answered.
+    Call it when everything is imported: the 200,000 or so objects that exist by then are permanent, and scanning them
+    takes tens of milliseconds without any response.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()

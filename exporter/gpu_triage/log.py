@@ -1,6 +1,6 @@
-"""One line for each event, in logfmt or JSON, over the standard library's logging.
+"""Structured logging: one line per event, in logfmt or JSON, on top of the standard library's logging.
 
-Modules log with ``logging.getLogger("gpu_triage.<module>")`` and put facts into fields, not the message::
+Modules log with ``logging.getLogger("gpu_triage.<module>")`` and put details into fields, not the message::
 
     log.warning("GPU stalled", extra=fields(gpu=3, deadline_seconds=5.0))
     ts=2026-01-02T03:04:05.678Z level=warning msg="GPU stalled" gpu=3 deadline_seconds=5.0
@@ -34,17 +34,17 @@ Fact = str | int | float | bool | None
 
 
 def fields(**facts: object) -> dict[str, object]:
-    """The ``extra`` of a log call that carries these facts as fields of the line, in this order."""
+    """The ``extra`` argument of a log call that adds these fields to the line, in this order."""
     return {"fields": facts}
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """Send this program's log, and warnings of everything it uses, to one stream; again replaces the first.
+    """Send this program's log and all Python warnings to one stream; another call replaces the first.
 
     Args:
-        level: least severe level of this program's own records: debug, info, warning or error.
+        level: lowest level to log for this program's own records: debug, info, warning or error.
         log_format: ``logfmt`` or ``json``.
-        stream: where the lines go; stderr unless given.
+        stream: output stream; default is stderr.
     """
     handler = _Handler(sys.stderr if stream is None else stream)
     handler.setFormatter(FORMATTERS[log_format])
@@ -57,36 +57,36 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
 
 
 class _Handler(_TextHandler):
-    """Writes lines; a stream that is closed, full or gone costs the line and nothing else."""
+    """Writes lines; if the stream is closed or full, the line is lost and nothing else happens."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """Let the line go: there is nowhere left to say that it could not be written."""
+        """Drop the line: there is nowhere left to report the failure."""
 
 
 class _LineFormatter(logging.Formatter):
-    """A record on one line; one that cannot be formatted is reported in its place, never raised."""
+    """Formats a record as one line; a record that can't be formatted is replaced by an error line, never raised."""
 
     def __init__(self, line: Callable[[dict[str, Fact]], str]) -> None:
         super().__init__()
         self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record on one line, without its end."""
+        """The record as one line, without a newline."""
         try:
             return self._line(dict(_facts(record)))
-        except Exception as error:  # noqa: BLE001 - whatever a field's __str__ does, the caller must not feel it
+        except Exception as error:  # noqa: BLE001 - an error in a field's __str__ must not reach the caller
             message = "a log record could not be formatted"
             place = f"{record.filename}:{record.lineno}"
             return self._line({"level": "error", "msg": message, "at": place, "error": type(error).__name__})
 
 
 def _logfmt(facts: dict[str, Fact]) -> str:
-    """``key=value`` pairs; a value that needs it is written as a JSON string."""
+    """``key=value`` pairs; a value with special characters is quoted like a JSON string."""
     return " ".join(f"{key}={_logfmt_value(fact)}" for key, fact in facts.items())
 
 
 def _json(facts: dict[str, Fact]) -> str:
-    """One JSON object in ASCII; numbers, truth values and null stay what they are, but JSON has no NaN or infinity."""
+    """One ASCII JSON object; numbers, booleans and null keep their types, except NaN and infinity, which JSON lacks."""
     infinite = {key: str(fact) for key, fact in facts.items() if isinstance(fact, float) and not math.isfinite(fact)}
     return json.dumps({**facts, **infinite})
 
@@ -119,7 +119,7 @@ def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
     except (TypeError, ValueError, KeyError):
-        # The arguments do not fit the message; both together still say what happened.
+        # The arguments don't match the format string; print both unformatted.
         return f"{record.msg} {record.args!r}"
 
 
@@ -135,7 +135,7 @@ def _fact(value: object) -> Fact:
         return value.decode("utf-8", "backslashreplace")
     try:
         return str(value)
-    except Exception as error:  # noqa: BLE001 - one unprintable field must not cost the line
+    except Exception as error:  # noqa: BLE001 - one unprintable field must not lose the line
         return f"<{type(value).__name__}: {type(error).__name__}>"
 
 

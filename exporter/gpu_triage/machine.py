@@ -1,6 +1,7 @@
-"""The seams: all that the program may touch of the machine it runs on, in one frozen bundle.
+"""The seams between the program and the machine it runs on, in one frozen bundle.
 
-There are makers for the real host and for a simulated one; nothing else in the program knows which it has.
+One function creates it for the real host, another for a simulated one; the rest of the program doesn't know the
+difference.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 Holder_co = TypeVar("Holder_co", covariant=True)
 
 _SET_SECONDS: Final = 1.0
-"""A wall clock that jumps by more against the monotonic one was set; less comes from reading one after the other."""
+"""If wall and monotonic clock diverge by more, the wall clock was set; less is due to reading them in sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One instant on both clocks.
+    """One point in time on both clocks.
 
     Attributes:
-        monotonic: seconds that never go back; all ages and integrals use these.
-        wall: seconds since the Unix epoch; only published, never subtracted. See WallTimes.
+        monotonic: seconds that never go back; used for all ages and integrals.
+        wall: Unix seconds; only published, never subtracted. See WallTimes.
     """
 
     monotonic: float
@@ -31,10 +32,10 @@ class Moment:
 
 
 class WallTimes:
-    """Unix seconds of what happened at monotonic seconds, by the wall clock as it is set now.
+    """Converts monotonic seconds to Unix seconds, using the wall clock's present setting.
 
-    They stay the same to the millisecond until the wall clock is set, and then all of them move with it, so that ages
-    by this host's clock stay right. Slewing the clock changes nothing: the monotonic clock is slewed with it.
+    Results are stable to the millisecond until the wall clock is set; then all of them shift with it, so that ages by
+    this host's clock stay correct. Slewing doesn't matter, because it affects both clocks.
     """
 
     __slots__ = ("_ahead_seconds",)
@@ -43,7 +44,7 @@ class WallTimes:
         self._ahead_seconds: float | None = None
 
     def of(self, monotonic: float, now: Moment) -> float:
-        """Unix seconds of a monotonic second."""
+        """The Unix seconds for a monotonic time."""
         ahead_seconds = now.wall - now.monotonic
         if self._ahead_seconds is None or abs(ahead_seconds - self._ahead_seconds) > _SET_SECONDS:
             self._ahead_seconds = ahead_seconds
@@ -51,33 +52,33 @@ class WallTimes:
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """A source of time."""
 
     def now(self) -> Moment:
-        """The present instant."""
+        """The current time."""
 
 
 @runtime_checkable
 class SteppedClock(Clock, Protocol):
-    """A clock that stands still until it is advanced."""
+    """A clock that moves only when advanced."""
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
 
 
 class RealClock:
     """The kernel's clocks."""
 
     def now(self) -> Moment:
-        """The present instant, from CLOCK_MONOTONIC and CLOCK_REALTIME."""
+        """The current time, from CLOCK_MONOTONIC and CLOCK_REALTIME."""
         return Moment(time.monotonic(), time.time())
 
 
 class Blocked(BaseException):
-    """On a virtual clock, a call that would not return before `until` (monotonic seconds).
+    """On a virtual clock: a call that would not return before `until` (monotonic seconds).
 
-    A stand-in driver raises it instead of sleeping, so that a hang of 30 s costs no real time. It derives
-    from BaseException so that no reader can mistake it for an answer; only a lane catches it.
+    A simulated driver raises it instead of sleeping, so that a hang of 30 s takes no real time. It derives from
+    BaseException, so that no reader catches it by accident; only a lane does.
     """
 
     def __init__(self, until: float) -> None:
@@ -86,27 +87,27 @@ class Blocked(BaseException):
 
 
 class NvmlLibrary(Protocol):
-    """The shared library below pynvml."""
+    """The shared library underneath pynvml."""
 
     def load(self) -> object | None:
-        """The object whose attributes are NVML's functions; None for the system's libnvidia-ml.so.1."""
+        """An object with NVML's functions as attributes; None for the system's libnvidia-ml.so.1."""
 
 
 class SystemNvml:
-    """The host's own libnvidia-ml.so.1, found by the dynamic linker when pynvml first needs it."""
+    """The host's own libnvidia-ml.so.1, loaded through the dynamic linker when pynvml first needs it."""
 
     def load(self) -> None:
-        """Leave the loading to pynvml."""
+        """Let pynvml load the library."""
         return
 
 
 class ProbeReport(NamedTuple):
-    """What a new NVML session found.
+    """What a new NVML session sees.
 
     Attributes:
-        gpus: how many it counts.
-        answering: NVML index of each GPU that answered it, by UUID.
-        seconds: how long it took to open it and to ask them.
+        gpus: device count.
+        answering: NVML index of each GPU that answers, by UUID.
+        seconds: how long opening the session and querying the GPUs took.
     """
 
     gpus: int
@@ -115,18 +116,18 @@ class ProbeReport(NamedTuple):
 
 
 class Probe(Protocol):
-    """Finds out which GPUs answer a new NVML session, without touching the session of this process."""
+    """Determines which GPUs answer a new NVML session, without touching the session of this process."""
 
     def look(self) -> ProbeReport:
-        """Open a session elsewhere and ask every GPU; takes a minute at most.
+        """Open a session in another process and query every GPU; takes up to a minute.
 
         Raises:
-            ProbeFailed: nobody could find out.
+            ProbeFailed: the GPUs could not be queried.
         """
 
 
 class Workload(NamedTuple):
-    """A container of a Kubernetes pod, by the names of its manifest; empty for a name that is not known."""
+    """A container of a Kubernetes pod, by the names in its manifest; a name is "" if unknown."""
 
     pod: str
     namespace: str
@@ -134,52 +135,52 @@ class Workload(NamedTuple):
 
 
 class Holders(Protocol[Holder_co]):
-    """Who was given which GPU, as a scheduler last said."""
+    """Which job or pod holds which GPU, according to the scheduler's latest data."""
 
     def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder_co]:
-        """Holders of any of these devices. Asks nobody; empty if the last answer is too old to be true still.
+        """Holders of any of these devices, from cached data; empty if that is too old.
 
         Args:
-            devices: UUIDs of GPUs and MIG devices, and what `dra_name`, `index_name` and `minor_name` make of numbers.
-            at: now.
+            devices: UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
+            at: current time.
         """
 
     def known(self, at: Moment) -> bool:
-        """Whether there is an answer that is not too old, so that a device without a holder is free."""
+        """Whether there is recent data, so that a device without a holder is known to be free."""
 
 
 class PodNames(Holders[Workload], Protocol):
-    """Which container holds which GPU, as the kubelet last said."""
+    """Which container holds which GPU, according to the kubelet's latest response."""
 
     def refresh(self, at: Moment) -> None:
-        """Ask the kubelet anew; takes as long as its deadline at most.
+        """Query the kubelet; blocks up to its deadline.
 
         Raises:
-            HostReadFailed: it does not answer, or not as it should.
+            HostReadFailed: the kubelet doesn't respond, or its response is invalid.
         """
 
 
 class ContainerNames(Protocol):
-    """Which container has which id, as the links to containers' logs are named."""
+    """Containers by id, from the names of the symlinks to their logs."""
 
     def refresh(self) -> tuple[str, ...]:
-        """List them anew, and return the names of what is wrong with them.
+        """Reread the folder; return the names of the problems found.
 
         Raises:
-            HostReadFailed: the folder is missing or cannot be listed.
+            HostReadFailed: the folder is missing or can't be listed.
         """
 
     def workload(self, container_id: str) -> Workload | None:
-        """The container with this id, None where it is not known. Reads nothing."""
+        """The container with this id, from cached data; None if unknown."""
 
 
 def dra_name(minor_number: int) -> str:
-    """What NVIDIA's DRA driver calls a GPU; a MIG device that it made counts as its GPU."""
+    """The name of a GPU in NVIDIA's DRA driver; a MIG device created by it counts as its GPU."""
     return f"gpu.nvidia.com/gpu-{minor_number}"
 
 
 class SlurmJob(NamedTuple):
-    """A job of Slurm; user and account are empty where unknown."""
+    """A Slurm job; user and account are "" if unknown."""
 
     job_id: str
     user: str
@@ -187,27 +188,27 @@ class SlurmJob(NamedTuple):
 
 
 class SlurmJobs(Holders[SlurmJob], Protocol):
-    """Which job of Slurm has which GPU, as its prolog last wrote."""
+    """Which Slurm job holds which GPU, according to the files written by Slurm's prolog."""
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
-        """Read the jobs' files anew, and return the names of what is wrong with them.
+        """Reread the job files; return the names of the problems found.
 
         Args:
-            at: now.
-            booted_at: Unix seconds; files from before then are of jobs that the reboot ended. None where unknown.
+            at: current time.
+            booted_at: boot time in Unix seconds; older files belong to jobs ended by the reboot. None if unknown.
 
         Raises:
-            HostReadFailed: the folder is missing or cannot be read.
+            HostReadFailed: the folder is missing or unreadable.
         """
 
 
 def index_name(index: int) -> str:
-    """A GPU by its NVML index."""
+    """The name of a GPU by NVML index."""
     return f"index {index}"
 
 
 def minor_name(minor_number: int) -> str:
-    """A GPU by the number of its device file."""
+    """The name of a GPU by the minor number of its device file."""
     return f"minor {minor_number}"
 
 
@@ -219,16 +220,16 @@ class Machine:
         nvml: the NVML library.
         sysfs: root of sysfs (``/sys``).
         procfs: root of procfs (``/proc``).
-        kmsg: the kernel log device (``/dev/kmsg``), None where it must not be read.
-        clock: where time comes from.
-        simulated: whether any of it is made up; published as gpu_exporter_simulated.
-        hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
-        pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
-        containers: names of Kubernetes' containers; None where they are not to be looked up.
-        slurm: who holds them in Slurm's terms; None where no folder of jobs is to be read.
-        gpus_given: how many of the host's GPUs this process was given; None where all, or where nobody says.
-        incidents: a ledger of incidents from before, as the state directory has one; None without one.
-        probe: looks for GPUs that this process's NVML session cannot see; None where nobody can (a recording).
+        kmsg: the kernel log device (``/dev/kmsg``); None if it must not be read.
+        clock: source of time.
+        simulated: whether any of the data is made up; published as gpu_exporter_simulated.
+        hotplug: whether the kernel's device events apply to this machine (only with a real ``/sys``).
+        pods: which Kubernetes containers hold GPUs; None if no kubelet is configured.
+        containers: Kubernetes containers by id; None if not configured.
+        slurm: which Slurm jobs hold GPUs; None if no folder of job files is configured.
+        gpus_given: how many of the host's GPUs this process may use; None if all, or if unknown.
+        incidents: the file of an existing incident ledger, as in the state directory; None if there is none.
+        probe: detects GPUs that this process's NVML session can't see; None if unavailable (a recording).
     """
 
     nvml: NvmlLibrary
@@ -247,13 +248,13 @@ class Machine:
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:
-    """The host this process runs on, its file systems at the given roots.
+    """The host this process runs on, with its filesystems at the given roots.
 
     Args:
         sysfs: root of sysfs.
         procfs: root of procfs.
         kmsg: the kernel log device.
-        visible_devices: NVIDIA_VISIBLE_DEVICES, by which a container is given GPUs; "" outside one.
+        visible_devices: NVIDIA_VISIBLE_DEVICES, which assigns GPUs to a container; "" outside a container.
     """
     return Machine(
         nvml=SystemNvml(),
@@ -267,15 +268,15 @@ def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: 
 
 
 def gpus_given(visible_devices: str) -> int | None:
-    """How many GPUs NVIDIA_VISIBLE_DEVICES names, at least; None where it does not say.
+    """The minimum number of GPUs listed in NVIDIA_VISIBLE_DEVICES; None if it doesn't list any.
 
-    Indices and UUIDs (``0,1``, ``GPU-…``), or MIG devices of them (``0:1``, ``MIG-…``). ``void`` leaves it to another
+    It holds indices or UUIDs (``0,1``, ``GPU-…``), or MIG devices (``0:1``, ``MIG-…``). ``void`` leaves it to another
     mechanism (CDI). Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
     """
     names = {name.strip() for name in visible_devices.split(",")} - {""}
     if not names or names & {"all", "void"}:
         return None
     names.discard("none")
-    # A MIG device's UUID does not tell its GPU: there is one at least.
+    # The UUID of a MIG device doesn't identify its GPU, so count at least one.
     gpus = {name.partition(":")[0] for name in names if not name.startswith("MIG-")}
     return len(gpus) or min(len(names), 1)

@@ -1,6 +1,6 @@
 """The machine that a configuration names: this host, a recording, or a scenario.
 
-What makes the latter two is loaded when called for: the daemon on a real host needs no memory for it.
+The modules for the latter two are imported lazily: on a real host they would only take memory.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def live_machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> 
 
 
 def stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machine:
-    """The machine to look at once; one of a scenario or a recording on a virtual clock, so that nobody waits for it.
+    """The machine for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    A scenario begins at this time of it, a recording so long before its end, or at its beginning if `seconds` is 0.
+    `seconds` is the start time in a scenario; for a recording how long before its end to start, 0 for its beginning.
     """
     if config.simulate is not None:
         return stepped(config, stack, seconds)

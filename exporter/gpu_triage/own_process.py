@@ -1,4 +1,4 @@
-"""The exporter's own process: memory, CPU time and open files, by the names that all Prometheus clients use."""
+"""Metrics of the exporter's own process: memory, CPU time and open files, with the standard client library names."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descrip
 
 
 class OwnProcess:
-    """Reads what the kernel says of this process; its own procfs, whatever host is looked at."""
+    """Reads the kernel's data on this process, always from the real procfs, even if another host is monitored."""
 
     def __init__(self, procfs: Path = Path("/proc")) -> None:
         self._procfs = procfs
         self._booted_at = read_boot(procfs).began_at
 
     def samples(self) -> Iterator[Sample]:
-        """The process now; what cannot be read is left out."""
+        """Current values; unreadable ones are omitted."""
         try:
             yield from self._of_stat()
             yield from self._of_files()

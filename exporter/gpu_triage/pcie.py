@@ -1,4 +1,4 @@
-"""What PCI Express allows: its generations with their speeds, and its widths. Readers, options and files go by it."""
+"""PCI Express constants: generations, their transfer rates, and link widths; used by readers, options and files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpu_triage.documents import Between, Parsed
 TRANSFER_RATES: Final[Mapping[int, float]] = MappingProxyType(
     {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
 )
-"""Gigatransfers a second by generation, as in ``max_link_speed``; 7 is the newest that is specified."""
+"""Gigatransfers per second by generation, as in ``max_link_speed``; 7 is the newest specified generation."""
 
 MOST_GENERATION: Final = max(TRANSFER_RATES)
 Generation = Annotated[int, Between(1, MOST_GENERATION)]
-"""As files write it."""
+"""A generation in a file."""
 
 WIDTHS: Final = (1, 2, 4, 8, 12, 16, 32)
-"""Numbers of lanes that a link can have."""
+"""Valid numbers of lanes."""
 
 
 def _width(lanes: int) -> int:
@@ -28,4 +28,4 @@ def _width(lanes: int) -> int:
 
 
 Width = Annotated[int, Parsed(_width, int)]
-"""As files write it."""
+"""A width in a file."""

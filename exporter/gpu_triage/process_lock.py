@@ -1,4 +1,4 @@
-"""A lock that one process at a time has: flock on a file, which the kernel releases when the process ends."""
+"""A lock held by one process at a time: flock on a file, released by the kernel when the process exits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 _HOLDER: Final = re.compile(r"([0-9]{1,10}) ([A-Za-z0-9_.:-]{1,80})\n")
 _MOST_BYTES: Final = 100
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-"""From a file system without locks, such as an NFS mount whose server runs no lock manager."""
+"""Errors from a filesystem without locks, such as an NFS mount without a lock manager on its server."""
 
 
 class ProcessLock:
-    """A lock on a file. Thread-safe; over NFS a call may block for as long as the server does.
+    """A lock on a file. Thread-safe; on NFS a call may block as long as the server does.
 
-    On a file system without locks, every process acquires it, with a warning in the log.
+    On a filesystem without locks, every process acquires it, with a warning in the log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,16 +35,16 @@ class ProcessLock:
         self._descriptor: int | None = None
 
     def acquire(self, *, wait: bool = False) -> bool:
-        """Acquire the lock; returns False if this process has it already.
+        """Acquire the lock; returns False if this process holds it already.
 
-        If the file was deleted or replaced in the meantime, alone or with its directory, the lock is acquired again.
+        If the file was deleted or replaced since, alone or with its directory, the lock is acquired again.
 
         Args:
-            wait: block until the process that has the lock releases it.
+            wait: block until the process that holds the lock releases it.
 
         Raises:
-            LockTaken: another process has it.
-            OSError: the file cannot be opened. Symbolic links are not followed.
+            LockTaken: another process holds it.
+            OSError: the file can't be opened. Symbolic links are not followed.
         """
         with self._mutex:
             if self._descriptor is not None:
@@ -61,7 +61,7 @@ class ProcessLock:
             return True
 
     def release(self) -> None:
-        """Release the lock if this process has it."""
+        """Release the lock if this process holds it."""
         with self._mutex:
             self._close()
 
@@ -70,7 +70,7 @@ class ProcessLock:
         try:
             return os.open(self._path, flags | os.O_RDWR | os.O_CREAT, 0o644)
         except PermissionError:
-            # Created by an exporter that ran as another user. A file that can be read can be locked.
+            # Created by an exporter running as another user. Read access is enough for a lock.
             return os.open(self._path, flags | os.O_RDONLY)
 
     def _lock(self, descriptor: int, *, wait: bool) -> None:
@@ -85,7 +85,7 @@ class ProcessLock:
             log.warning("no locks on this file system: use it for one exporter only", extra={"fields": fields})
         if not self._is_in_place(descriptor):
             raise LockTaken("another process has just replaced the lock file")
-        # For people, and for the message above. On a full disk, only this is missing.
+        # The holder is informational, for error messages and users; on a full disk it is just missing.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode("ascii", "replace"), 0)
@@ -103,7 +103,7 @@ class ProcessLock:
 
 
 def _holder(descriptor: int) -> str:
-    """The process named in the lock file, whose content is not trusted."""
+    """The process named in the lock file; its content is untrusted."""
     found: re.Match[str] | None = None
     with suppress(OSError):
         found = _HOLDER.fullmatch(os.pread(descriptor, _MOST_BYTES, 0).decode("ascii", "replace"))

@@ -1,4 +1,4 @@
-"""How far a command is, as one line on a terminal; nothing where stderr is no terminal."""
+"""Progress of a command, as one line on stderr if that is a terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _QUIET_SECONDS: Final = 1.0
-"""What takes no longer needs no word on how far it is."""
+"""Shorter tasks show no progress."""
 _EVERY_SECONDS: Final = 0.25
 _CLEAR: Final = "\r\x1b[K"
 
 
 class ProgressLine:
-    """A line that is drawn over and over, and wiped at the end of a ``with`` block."""
+    """A line that is redrawn in place, and cleared at the end of a ``with`` block."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -39,7 +39,7 @@ class ProgressLine:
             self._stream.flush()
 
     def show(self, text: str) -> None:
-        """Draw this in place of what is there, unless the work has just begun or the line has just been drawn."""
+        """Redraw the line with this text, unless the task has just started or the line was just drawn."""
         if not self.shown:
             return
         now = self._clock()
@@ -48,12 +48,12 @@ class ProgressLine:
         )
         if not wait:
             self._drawn_at = now
-            # A line that wraps could not be wiped.
+            # A wrapped line could not be cleared.
             self._stream.write(f"{_CLEAR}{text[: shutil.get_terminal_size().columns - 1]}")
             self._stream.flush()
 
     def show_share(self, what: str, done: int, total: int) -> None:
-        """Draw which share of the work is done, and how long the rest will take at this pace."""
+        """Show the percentage done, and the estimated time left."""
         if self.shown and done:
             left_seconds = (self._clock() - self._began_at) / done * (total - done)
             self.show(f"{what}, {done * 100 // total} %, about {left_seconds:.0f} s left")

@@ -1,4 +1,4 @@
-"""The reference of metrics and of options as Markdown: of docs/METRICS.md, docs/configuration.md and the handbook."""
+"""Markdown reference of metrics and options, for docs/METRICS.md, docs/configuration.md and the handbook."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _HEAD: Final = "| Name | Type | Labels | Tier | Meaning | Source |\n|---|---|---
 
 
 def metrics_markdown() -> str:
-    """The metric reference as Markdown, a table for each subject; ends with a newline."""
+    """The metric reference as Markdown, one table per subject; ends with a newline."""
     return "\n".join((_METRICS_INTRO, *(_section(subject) for subject in SUBJECTS if subject.metrics)))
 
 
 def configuration_markdown() -> str:
-    """The option reference as Markdown, one table a section, then the thresholds of findings; ends with a newline."""
+    """The option reference as Markdown, one table per section, then finding thresholds; ends with a newline."""
     return f"{_OPTIONS_INTRO}\n{options_markdown(COLLECTOR_SWITCHES)}\n{_THRESHOLDS_INTRO}\n{settings_markdown()}"
 
 
@@ -57,7 +57,7 @@ def _section(subject: Subject) -> str:
 
 
 def row(spec: MetricSpec, tier: Tier) -> str:
-    """A metric's row; `tier` is its subject's."""
+    """The table row for a metric; `tier` is its subject's."""
     labels = ", ".join(f"`{label}`" for label in spec.labels)
     meaning, source = _escaped(spec.help), _escaped(spec.source)
     cells = (f"`{spec.name}`", spec.kind.value, labels, (spec.tier or tier).value, meaning, source)

@@ -1,4 +1,4 @@
-"""Every subject, in the order of the playbook, and with them every metric. What is not listed here does not run."""
+"""Registry of all subjects, in playbook order, and thus of all metrics. Collectors not listed here don't run."""
 
 from __future__ import annotations
 
@@ -130,17 +130,17 @@ COLLECTOR_SWITCHES: Final = (
     *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
     CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
 )
-"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
+"""Collectors with a switch ``--collector.<name>``; one that needs another option is enabled by that option."""
 
 
 class Subject(NamedTuple):
-    """What a collector, or the sampler itself, publishes.
+    """A group of metrics: those of a collector, or of the sampler itself.
 
     Attributes:
-        name: as in the `collector` label.
-        about: what it reads, a phrase.
-        tier: how often its metrics are sampled that do not say.
-        metrics: in the order they are declared in.
+        name: value of the `collector` label.
+        about: what it reads, as a phrase.
+        tier: sampling interval of its metrics, unless they have their own.
+        metrics: in order of declaration.
     """
 
     name: str
@@ -165,4 +165,4 @@ SUBJECTS: Final = (
 )
 
 METRICS: Final = tuple(spec for subject in SUBJECTS for spec in subject.metrics)
-"""Every metric."""
+"""All metrics."""

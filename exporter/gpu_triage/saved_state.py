@@ -1,7 +1,7 @@
-"""State on disk: one small JSON document a file, replaced as a whole, and used only as far as it is valid.
+"""Persistent state: one small JSON document per file, replaced atomically, and used as far as it is valid.
 
-Whatever is in a file, reading it gives what is valid in it or a named error, and never more than a set number of bytes
-is read. A wrong entry costs that entry, and anything else that is wrong the whole file.
+Reading any file gives its valid content or a named error, and the number of bytes read is limited. An invalid entry is
+skipped; any other error invalidates the whole file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gpu_triage.documents import (
 from gpu_triage.errors import DocumentError, StateError
 
 MOST_BYTES: Final = 1 << 20
-"""Bytes that are read of a file at most."""
+"""The most bytes read from a file."""
 
 MOST_AHEAD_SECONDS: Final = 86_400.0
-"""A time further in the future is wrong. A host whose hardware clock keeps local time is up to 14 hours ahead until its
-time is synchronized; no common clock fault reaches 24 hours."""
+"""Times further in the future are invalid. A host whose hardware clock is set to local time is up to 14 hours ahead
+until its time is synchronized; no common clock error reaches 24 hours."""
 
 _STEPS: Final = {
     "no_permission": "let the exporter's user write there",
@@ -45,11 +45,11 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[T]):
-    """What is in a file.
+    """The content of a state file.
 
     Attributes:
-        memory: all that is valid.
-        refused: what is not, a line each: the file, the key, and what would be right.
+        memory: the valid content.
+        refused: the invalid entries, one line each with file, key and remedy.
     """
 
     memory: T
@@ -58,16 +58,16 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class StateKind(Generic[T]):
-    """One kind of state and its file.
+    """One kind of state, and its file format.
 
     Attributes:
         name: of the file, and of the collector that its errors are counted for.
-        things: what is remembered, as messages call it: ``incidents``.
-        history: all of it, as messages call it: ``the incident history``.
-        version: of the file's format; a file of another version is of no use.
-        nothing: the memory of a host of which nothing is remembered.
-        to_document: the file's content as plain values, but for the version.
-        from_document: the reverse, of a document without its version; also takes its place, for messages, and the
+        things: the entries' name in messages: ``incidents``.
+        history: the whole state's name in messages: ``the incident history``.
+        version: of the file format; files of other versions are unusable.
+        nothing: the initial state.
+        to_document: converts the state to plain values, without the version.
+        from_document: converts a document back, without the version; also takes its position for messages, and the
             latest plausible time in Unix seconds. Raises DocumentError.
     """
 
@@ -80,11 +80,11 @@ class StateKind(Generic[T]):
     from_document: Callable[[dict[str, Any], Place, float], Found[T]]
 
     def read(self, path: Path, now: float) -> Found[T] | None:
-        """What the file remembers; None if there is no file. `now` in Unix seconds.
+        """Read the file; None if it doesn't exist. `now` is in Unix seconds.
 
         Raises:
             StateError: ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
-                ``unknown_version``. After the last four the file is of no use: `set_aside` moves it away.
+                ``unknown_version``. After the last four the file is unusable: move it away with `set_aside`.
         """
         try:
             content = read_file(path, MOST_BYTES, "let the exporter's user read it")
@@ -95,7 +95,7 @@ class StateKind(Generic[T]):
             raise StateError(error.reason, str(error)) from error
 
     def write(self, path: Path, memory: T) -> None:
-        """Replace the file atomically. Until its directory is synced, a crash of the host may bring the old file back.
+        """Replace the file atomically. Until its directory is synced, a host crash may restore the old file.
 
         Raises:
             StateError: ``no_permission``, ``missing``, ``no_space``, ``read_only``, ``not_a_file`` or ``io_error``.
@@ -106,17 +106,17 @@ class StateKind(Generic[T]):
             raise failure(path, error, "cannot be written") from error
 
     def encode(self, memory: T) -> bytes:
-        """The file's content."""
+        """The file's content for a state."""
         document = {"version": self.version, **self.to_document(memory)}
         return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
     def decode(self, content: bytes, file: str, latest: float) -> Found[T]:
-        """What a file's content says.
+        """Parse a file's content.
 
         Args:
             content: of the file.
-            file: what messages call it.
-            latest: Unix seconds; a later time is refused.
+            file: name for error messages.
+            latest: Unix seconds; later times are rejected.
 
         Raises:
             DocumentError: ``malformed`` or ``unknown_version``.
@@ -137,17 +137,17 @@ class StateKind(Generic[T]):
 def read_entries(
     kind: type[Entry], listed: Any, most: int, where: Place, check: Callable[[Entry, Place], None]
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The valid entries of a list, only the last ones if there are too many, and what is wrong with the others.
+    """The valid entries of a list (the last ones if there are too many), and the problems with the others.
 
     Args:
         kind: dataclass of an entry.
-        listed: the list as read.
-        most: entries that are used.
-        where: the list's place, for messages.
-        check: raises DocumentError for an entry whose values contradict each other.
+        listed: the parsed list.
+        most: the most entries used.
+        where: the list's position, for messages.
+        check: raises DocumentError for an entry with inconsistent values.
 
     Raises:
-        DocumentError: it is not a list.
+        DocumentError: the value is not a list.
     """
     if not isinstance(listed, list):
         raise where.error("is not a list")
@@ -168,10 +168,10 @@ def read_entries(
 
 
 def set_aside(path: Path) -> Path:
-    """Move a file that is of no use away, over the one that was moved before; returns where it is now.
+    """Move an unusable file away, replacing one that was moved before; returns the new path.
 
     Raises:
-        StateError: as `StateKind.write`.
+        StateError: as in `StateKind.write`.
     """
     aside = _aside(path)
     try:
@@ -182,10 +182,10 @@ def set_aside(path: Path) -> Path:
 
 
 def copy_aside(path: Path) -> Path:
-    """Copy a file of which only a part is usable to where `set_aside` would move it; returns the path of the copy.
+    """Copy a partially usable file to the path that `set_aside` would use; returns that path.
 
     Raises:
-        StateError: as `StateKind.write`.
+        StateError: as in `StateKind.write`.
     """
     aside = _aside(path)
     try:
@@ -198,17 +198,17 @@ def copy_aside(path: Path) -> Path:
 
 
 def failure(path: Path, error: OSError, what: str) -> StateError:
-    """An error of the operating system in this module's words."""
+    """Convert an OSError to a StateError."""
     reason = reason_of(error)
     step = _STEPS.get(reason, "check the disk")
     return StateError(reason, f"{path}: {what}: {error.strerror or error}; {step}")
 
 
 def _latest(path: Path, now: float) -> float:
-    """The latest time that is plausible in a file.
+    """The latest plausible time in a file.
 
-    If the clock is behind, the time at which the file was last written counts: with an empty battery, a host boots
-    years in the past, and what it remembers is valid nevertheless.
+    If the clock is behind, the file's modification time is used: with an empty battery, a host boots with a date years
+    in the past, and its saved state is still valid.
     """
     try:
         written_at = path.stat().st_mtime

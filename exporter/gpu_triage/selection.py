@@ -1,4 +1,4 @@
-"""Which series a page shows: a profile of metrics, what the operator adds to it, and what the operator leaves out."""
+"""Which metrics are exposed: a profile, plus the user's inclusions, minus the user's exclusions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Shown = bool | Callable[[Sample], bool]
 
 @cache
 def metrics_of_rules() -> frozenset[str]:
-    """Names of the metrics that the shipped rules, and the texts of their alerts, are made of."""
+    """Names of the metrics used by the shipped rules, including the texts of alerts."""
     return _metrics_in(_RULE_SOURCES)
 
 
@@ -32,8 +32,8 @@ def metrics_of_rules() -> frozenset[str]:
 def metrics_of_profile_rules() -> frozenset[str]:
     """Names of the metrics in the profile `rules`.
 
-    Beside what the shipped rules read: every series of a finding, which a server may get by remote write only, and what
-    the rules of the previous release read, which judge raw series while a fleet is upgraded.
+    In addition to the metrics of the shipped rules: all finding series, which some servers only get by remote write,
+    and the metrics of the previous release's rules, which evaluate raw series while a fleet is being upgraded.
     """
     return metrics_of_rules() | _metrics_in(_PREVIOUS_RULES) | {spec.name for spec in FINDING_SERIES}
 
@@ -44,16 +44,16 @@ def _metrics_in(folder: Path) -> frozenset[str]:
 
 
 def needed_but_excluded(config: Config) -> tuple[str, ...]:
-    """Metrics that ``--metrics.exclude`` leaves out though a shipped alert needs them, sorted."""
+    """Metrics needed by a shipped alert but excluded with ``--metrics.exclude``, sorted."""
     excluded = config.metrics_exclude
     return tuple(sorted(name for name in metrics_of_rules() if _matches(name, excluded))) if excluded else ()
 
 
 def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> None:
-    """Check the patterns of a configuration against all metrics there are.
+    """Check the configured patterns against all known metrics.
 
     Raises:
-        ConfigError: one matches none.
+        ConfigError: a pattern matches no metric.
     """
     for option, patterns in (("include", config.metrics_include), ("exclude", config.metrics_exclude)):
         for pattern in patterns:
@@ -65,7 +65,7 @@ def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> Non
 
 
 class Selection:
-    """Which samples are shown, under a configuration."""
+    """Which samples are exposed with a given configuration."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -73,7 +73,7 @@ class Selection:
         self._shown: dict[MetricSpec, Shown] = {}
 
     def shown(self, spec: MetricSpec) -> Shown:
-        """Whether a metric's samples are shown: all, none, or those for which this is true."""
+        """Whether a metric's samples are exposed: all, none, or those for which the returned function is true."""
         if self._everything:
             return True
         shown = self._shown.get(spec)
@@ -82,7 +82,7 @@ class Selection:
         return shown
 
     def of(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Those of the samples that are shown."""
+        """Filter samples."""
         for sample in samples:
             shown = self.shown(sample.spec)
             if shown is True or (shown and shown(sample)):
@@ -104,4 +104,4 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 EVERYTHING: Final = Selection(Config(metrics_profile=FULL))
-"""Shows all there is."""
+"""Exposes everything."""

@@ -1,4 +1,4 @@
-"""The one place that knows the simulator; it is loaded when called for."""
+"""The only importer of the simulator, which is loaded when needed."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def virtual_clock() -> SteppedClock:
 
 
 def _scenario(config: Config) -> Scenario:
-    """The scenario of a configuration that names one, at its pace."""
+    """The configured scenario, at the configured pace."""
     from gpu_triage.simulator import at_pace, load_scenario  # noqa: PLC0415 - see above
 
-    assert config.simulate is not None  # noqa: S101 - the callers looked
+    assert config.simulate is not None  # noqa: S101 - checked by the callers
     return at_pace(load_scenario(config.simulate), config.simulate_pace)

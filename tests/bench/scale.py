@@ -97,7 +97,7 @@ def document(by_gpus: list[Cost], by_processes: list[Cost], head: str) -> str:
         "|---:|---:|---:|---:|---:|",
         *(_row(cost, cost.processes, none) for cost in by_processes),
         "",
-        "`--process.max` (32 a GPU) bounds what is published and what is read from procfs. The driver's list is read",
+        "`--process.max` (32 per GPU) bounds what is published and what is read from procfs. The driver's list is read",
         "whole, but parsed only if it changed. Here it never changes; with 5,000 processes of which one on each GPU",
         "changes in each round, that is some 3 ms a second more.",
         "",

@@ -188,7 +188,7 @@ def test_without_a_state_directory_nothing_of_the_node_is_written_and_the_notes_
     assert "initContainers" not in rendered.pod
     assert "state" not in {volume["name"] for volume in rendered.pod["volumes"]}
     assert [argument for argument in rendered.container["args"] if "state" in argument] == []
-    assert "No state directory: with each new pod, findings and their alerts start anew" in rendered.notes
+    assert "No state directory: with each new pod, findings and their alerts start over" in rendered.notes
 
 
 def test_with_a_state_directory_the_notes_say_nothing_of_it() -> None:

@@ -56,7 +56,7 @@ NOTES: Mapping[str, str] = {
     ),
     rows_gpus.GPU: (
         "Another process looks for a GPU that is gone with an NVML session of its own, after 5 s and then every 10 s, "
-        "after two minutes less and less often. NVML is initialised again when that has seen it, without a restart."
+        "after two minutes less and less often. NVML is initialized again when that has seen it, without a restart."
     ),
     rows_slow.HANG: (
         "A call that hangs holds up its own GPU's lane, and no other; questions about two GPUs have a lane of their "
@@ -89,7 +89,7 @@ NOTES: Mapping[str, str] = {
     ),
     rows_mig.MIG: f"GPU 0 is cut into seven instances, GPU 1 is whole. {_EVERY_SECOND}",
     rows_mig.SWITCHED: (
-        "The driver tells no utilisation of a GPU in MIG mode, nor what NVML tells of whole GPUs alone. Whether it "
+        "The driver tells no utilization of a GPU in MIG mode, nor what NVML tells of whole GPUs alone. Whether it "
         "supports them is asked again with the slow tier, so these series return with its next round."
     ),
     rows_xid.EVENTS: (

@@ -16,7 +16,7 @@ from gpu_triage.nvml.errors import name_of
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.scenario import Event
 
-INIT = "NVML cannot be initialised"
+INIT = "NVML cannot be initialized"
 COUNT = "NVML cannot count the GPUs"
 HANDLE = "NVML gives no handle for GPU 0"
 UNDERNEATH = "The driver is exchanged underneath"

@@ -37,6 +37,7 @@ UNREADABLE = ("missing", "unreadable", "a directory in its place", "empty", "eno
 _HOST = frozenset({HOST})
 _GPUS = frozenset({"0", "1"})
 
+_CUT_SHORT = "truncated"
 _NODES = ("processes", "host_cpu", "host_cpu_settings", "nic_topology", "platform")
 _SPEEDS = "sys/devices/**/net/*/speed"
 
@@ -89,7 +90,9 @@ def rows() -> Iterator[Row]:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
             row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
-            if pattern == _SPEEDS:
+            if pattern == _SPEEDS and words == _CUT_SHORT:
+                continue  # a speed of fewer digits is a speed, and believed for as long as any
+            elif pattern == _SPEEDS:
                 yield replace(_from_the_start(row), recovers_within=_SPEED_READ_AGAIN_SECONDS)
             elif not pattern.startswith(_OF_PROCESSES):
                 yield row

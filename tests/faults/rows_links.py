@@ -36,8 +36,10 @@ def rows() -> Iterator[Row]:
         reach=_BOTH,
     )
     yield _row(LINKS, "each link's state answers UNKNOWN", failing_fields({_STATE}, _UNKNOWN), "nvlink: unknown")
-    yield _row(LINKS, "the number of links answers UNKNOWN", failing_fields({_LINK_COUNT}, _UNKNOWN), "nvlink: unknown")
-    yield _row(LINKS, "four billion links", with_fields({_LINK_COUNT}, lambda *_: 0xFFFF_FFFE), "nvlink: implausible")
+    uncounted = ("nvlink: unknown", "nvlink_quality: unknown")
+    yield _row(LINKS, "the number of links answers UNKNOWN", failing_fields({_LINK_COUNT}, _UNKNOWN), *uncounted)
+    implausible = ("nvlink: implausible", "nvlink_quality: implausible")
+    yield _row(LINKS, "four billion links", with_fields({_LINK_COUNT}, lambda *_: 0xFFFF_FFFE), *implausible)
     yield _row(LINKS, "no links", with_fields({_LINK_COUNT}, lambda *_: 0))
     yield _row(LINKS, "a state of links that no header lists (7)", with_fields({_STATE}, lambda *_: 7), *_IMPLAUSIBLE)
     yield _row(

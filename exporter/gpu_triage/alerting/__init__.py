@@ -1,1 +1,1 @@
-"""Alert rules, inhibitions and dashboards: one source, settings laid over it, and the files written from both."""
+"""Alert rules, inhibitions and dashboards: generated from one source and the user's settings."""

@@ -1,4 +1,4 @@
-"""``python -m gpu_triage.alerting FOLDER``: write the rules as they are shipped, which ``make rules`` does."""
+"""``python -m gpu_triage.alerting FOLDER``: write the rules as shipped, for ``make rules``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules as Prometheus reads them: the source with macros written out and settings filled in."""
+"""Builds Prometheus rules: expands macros in the source and applies settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds
 
 Fields: TypeAlias = Mapping[str, Union[str, "Fields"]]
-"""A rule as YAML has it: texts and further mappings by key, in the order written."""
+"""A rule as in YAML: strings and nested mappings by key, in order."""
 
 _LABEL: Final = re.compile(r"\{\{ ?\$labels\.([a-zA-Z_][a-zA-Z0-9_]*) ?\}\}")
 _ANY_EXPORTER: Final = r"{{ . | first | label `\1` }}"
 
 
 class BuiltRule(NamedTuple):
-    """A rule and the comment above it."""
+    """A rule, with the comment above it."""
 
     about: str
     fields: Fields
 
 
 class BuiltGroup(NamedTuple):
-    """A group with its rules."""
+    """A rule group."""
 
     name: str
     interval: str
@@ -35,7 +35,7 @@ class BuiltGroup(NamedTuple):
 
 
 class BuiltFile(NamedTuple):
-    """A file of rules; without groups where settings disable every rule of it."""
+    """A rule file; it has no groups if settings disable all of its rules."""
 
     path: str
     about: str
@@ -43,7 +43,7 @@ class BuiltFile(NamedTuple):
 
 
 def built(source: RuleSource, settings: Settings) -> BuiltFile:
-    """The rules of a source under these settings.
+    """Build the rules of a source with these settings.
 
     Raises:
         SourceError: the source uses an unknown placeholder.
@@ -56,9 +56,9 @@ def built(source: RuleSource, settings: Settings) -> BuiltFile:
 
 
 def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
-    """The path of a dashboard below Grafana's address, showing what the alert is about.
+    """URL path of a dashboard on the Grafana server, filtered to the subject of the alert.
 
-    An alert without the label of a cluster leaves the choice of clusters to the dashboard.
+    If the alert has no cluster label, the dashboard's default cluster selection applies.
     """
     cluster = f"{{{{ with $labels.{cluster_label} }}}}&var-cluster={{{{ . | urlquery }}}}{{{{ end }}}}"
     job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}{cluster}"
@@ -69,7 +69,7 @@ def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
 
 
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
-    """The rule; None for an alert that is disabled."""
+    """The rule; None for a disabled alert."""
     values = {
         "target": settings.target,
         "subject": settings.subject,
@@ -116,7 +116,7 @@ def _links(rule: Alert, settings: Settings) -> dict[str, str]:
     page = RENAMED[rule.name].alert if rule.name in RENAMED else rule.name
     runbook = f"{settings.runbook_base_url}/{page}"
     if rule.fleet and _LABEL.search(settings.runbook_base_url):
-        # The runbooks are at the exporters, and the alert is about no single host: at any of them.
+        # The runbooks are served by the exporters, and the alert isn't about one host: link to any exporter.
         runbook = (
             f"{{{{ with query `gpu_exporter_build_info` }}}}{_LABEL.sub(_ANY_EXPORTER, runbook)}"
             f"{{{{ else }}}}gpu-triage explain {page}{{{{ end }}}}"

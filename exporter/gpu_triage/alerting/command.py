@@ -1,4 +1,4 @@
-"""``gpu-triage rules``: its arguments, its output and its exit codes."""
+"""The command ``gpu-triage rules``: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rules_command(
     with old and new exporters, and take their own settings. With the new rules, GpuExporterTooOld counts those left.
 
     Exit code 0: written. 1: the folder cannot be written to. 2: a setting or a flag is wrong; nothing is written.
-    """  # noqa: D301 - click reads the backspaces
+    """  # noqa: D301 - click needs the backspace escapes
     sources = previous_sources() if previous else shipped_sources()
     if print_config:
         click.echo(default_settings(sources), nl=False)

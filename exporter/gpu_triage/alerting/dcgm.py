@@ -1,6 +1,6 @@
-"""Findings of GPUs that only dcgm-exporter watches: rules that record them, made from the rows of the table.
+"""Recording rules that detect findings from dcgm-exporter's metrics, generated from the findings table.
 
-The alerts relay these as they relay an exporter's. DCGM tells little, so only a few kinds can be found.
+The alerts relay them like an exporter's findings. DCGM exposes little, so only a few kinds can be detected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpu_triage.xid.codes import XID_CODES, XidKind
 _DCGM: Final = 'recorded_from="dcgm"'
 _XID: Final = f"gpu_xid_last_timestamp_seconds{{{_DCGM}"
 _XID_SECONDS: Final = 3600
-"""For so long an Xid counts."""
+"""How long an Xid counts as a finding."""
 _RECORDED_XIDS: Final = (XidKind.PAGE, XidKind.TICKET)
 _SLOWDOWN: Final = f'gpu_temperature_threshold_celsius{{{_DCGM}, threshold="slowdown"}}'
 _HOT: Final = f'max by (${{target}}, gpu, uuid) (gpu_temperature_celsius{{{_DCGM}, sensor="gpu"}})'
@@ -24,7 +24,7 @@ _MARGIN: Final = f"max without (threshold) ({_SLOWDOWN} - on (${{target}}, gpu, 
 
 
 def _measures() -> Iterator[tuple[str, str, str]]:
-    """Codes with what is measured, and when it is a fault."""
+    """Finding codes, each with the measured expression and the condition for a fault."""
     yield (
         "ecc.uncorrected",
         f'max without (severity) (gpu_ecc_volatile_errors_total{{{_DCGM}, severity="uncorrected"}})',
@@ -42,13 +42,13 @@ def _limit(code: str, name: str) -> str:
 
 
 def recorded_codes() -> frozenset[str]:
-    """Codes of the findings that these rules record."""
+    """Codes of the findings recorded by these rules."""
     xids = (f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _RECORDED_XIDS)
     return frozenset({*(code for code, _, _ in _measures()), *xids, "xid.unlisted"})
 
 
 def findings() -> Group:
-    """The rules."""
+    """The rule group."""
     rules = []
     for code, measured, fault in _measures():
         check = BY_CODE[code]
@@ -69,7 +69,7 @@ def _xids() -> Iterator[RecordingRule]:
 
 
 def _recorded_xid(check: Check, selected: str, code: str) -> RecordingRule:
-    """Xids of one severity, each with its own code."""
+    """A rule for the Xids of one severity, recorded with their own codes."""
     recent = f"{selected} > time() - {_XID_SECONDS}"
     expr = f'max without (xid) (label_replace(2 * ({recent}) ^ 0, "code", "{code}", "xid", "(.+)"))'
     labels = {"severity": check.severity.value, "action": check.action.value, "recorded_from": "dcgm"}
@@ -77,7 +77,7 @@ def _recorded_xid(check: Check, selected: str, code: str) -> RecordingRule:
 
 
 def _confirmed(condition: str, wait_seconds: float) -> str:
-    """2 once a condition has held for so long."""
+    """An expression that is 2 (confirmed) once a condition has held for this time."""
     if not wait_seconds:
         return f"2 * ({condition}) ^ 0"
     minutes = round(wait_seconds / 60)

@@ -1,4 +1,4 @@
-"""The files made from source and settings: their text by path, and how they get into a folder."""
+"""Generates files from the rules' source and settings, and writes them to a folder."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from gpu_triage.errors import ConfigError, RulesNotWritten
 _DASHBOARDS: Final = Path(__file__).parent / "dashboards"
 _DASHBOARDS_RUNBOOKS: Final = "http://${exporter:raw}/runbooks"
 _CLUSTER: Final = re.compile(rf"(?<![$-])\b{DEFAULTS.cluster_label}\b(?!:)")
-"""The label in queries, legends and columns: not the variable (``$cluster``, ``var-cluster``), not a metric's name."""
+"""The label in queries, legends and columns, but not the variable (``$cluster``, ``var-cluster``) or metric names."""
 _NO_LABELS: Final = frozenset({"description", "label", "name", "title"})
 _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
-"""By these a file is known as one that this program wrote: rules and inhibitions, dashboards."""
+"""Markers of files written by this program: rules and inhibitions, dashboards."""
 
 
 def rule_files(settings: Settings = DEFAULTS, sources: Sequence[RuleSource] | None = None) -> dict[str, str]:
-    """Files of rules by path below their folder, of the shipped ones if no others are given.
+    """Rule files by relative path; by default the shipped ones.
 
-    One whose rules are all disabled is left out.
+    A file whose rules are all disabled is omitted.
     """
     files = (built(each, settings) for each in (shipped_sources() if sources is None else sources))
     return {file.path: to_yaml(file) for file in files if file.groups}
 
 
 def inhibitions(settings: Settings = DEFAULTS, folder: Path = SOURCE) -> str:
-    """The inhibitions for Alertmanager, from the folder of those rules."""
+    """Alertmanager inhibitions, from the folder that contains the rules' source."""
     text = (folder / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
     return "\n".join([*comment(MARK), "", filled])
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
-    """The dashboards for Grafana, by file name; they link to the same runbooks as the alerts and use the same label."""
+    """Grafana dashboards by file name, with the runbook URL and cluster label from the settings."""
     base = settings.runbook_base_url.replace("{{ $labels.instance }}", "${exporter:raw}")
     return {
         path.name: _with_label(path.read_text(encoding="utf-8"), settings.cluster_label).replace(
@@ -54,7 +54,7 @@ def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
 
 
 def _with_label(text: str, label: str) -> str:
-    """A dashboard whose queries call the label of the cluster so; the variable keeps its name, for links."""
+    """A dashboard with this cluster label in its queries; the variable keeps its name, because links use it."""
     if label == DEFAULTS.cluster_label:
         return text
     return json.dumps(_relabelled(json.loads(text), label), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -72,23 +72,23 @@ def _relabelled(node: Any, label: str) -> Any:
 
 
 def shipped() -> dict[str, str]:
-    """What stands in the repository's folder ``rules/``, by path below it."""
+    """Content of the repository's folder ``rules/``, by relative path."""
     return {**rule_files(), INHIBITIONS: inhibitions()}
 
 
 def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple[str, ...]:
-    """Write every file, each in whole or not at all; returns the paths of rules of ours that are gone.
+    """Write every file atomically; return the paths of removed rule files.
 
-    A file of rules that was written before and is not wanted any more is removed: Prometheus would go on with it.
+    Rule files written earlier that are no longer generated are removed, or Prometheus would continue to load them.
 
     Args:
-        folder: where to write; made if it is missing.
+        folder: where to write; created if missing.
         files: text by path below the folder.
         force: whether to replace files that this program did not write.
 
     Raises:
-        ConfigError: a file of somebody else is in the way; nothing is written then.
-        RulesNotWritten: the file system refuses.
+        ConfigError: a file not written by this program is in the way; then nothing is written.
+        RulesNotWritten: an I/O error.
     """
     try:
         paths = {name: folder / name for name in files}
@@ -100,7 +100,7 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
         for name, text in files.items():
             paths[name].parent.mkdir(parents=True, exist_ok=True)
             write_file(paths[name], text.encode())
-            # Whatever the umask is: Prometheus runs as another user.
+            # Regardless of the umask, because Prometheus runs as a different user.
             paths[name].chmod(0o644)
         rules = (path for below in ("rules", "rules/compat") for path in (folder / below).glob("*.yml"))
         gone = {path.relative_to(folder).as_posix() for path in rules if _is_ours(path)} - files.keys()

@@ -1,4 +1,4 @@
-"""Placeholders in the rules' source, ``${name}``: macros that are written out, and values that settings fill in."""
+"""Placeholders in the rules' source, ``${name}``: macros, and values from the settings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpu_triage.xid.events import NEVER_FROM_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
-"""What a text is about if several codes came together: these, in this order, then the others."""
+"""If several Xids came together, a text is about the first of these, or else about another one."""
 
 
 def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
-    """The text with every placeholder replaced by its value; `where` is what messages call it.
+    """Replace every placeholder with its value; `where` is the name for error messages.
 
     Raises:
-        SourceError: a placeholder has no value, or is not written like one.
+        SourceError: a placeholder has no value, or is malformed.
     """
 
     def value(found: re.Match[str]) -> str:
@@ -35,18 +35,18 @@ def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
 
 
 def expanded_expr(expr: str) -> str:
-    """An expression with its lists of Xid codes; what settings fill in stays a placeholder."""
+    """Expand the lists of Xid codes in an expression; placeholders for settings are kept."""
     return _expanded(expr, xid_lists())
 
 
 def expanded_text(text: str) -> str:
-    """A summary or description with its macros written out, likewise."""
+    """Expand the macros in a summary or description; placeholders for settings are kept."""
     return _expanded(text, text_macros())
 
 
 @cache
 def text_macros() -> Mapping[str, str]:
-    """Macros of summary and description, by name, written out as Prometheus templates."""
+    """Macros of summaries and descriptions, by name, expanded to Prometheus templates."""
     found = {**xid_lists(), **xid_texts()}
     for name, text in read_macros().items():
         found[name] = _expanded(text, found)
@@ -55,7 +55,7 @@ def text_macros() -> Mapping[str, str]:
 
 @cache
 def xid_lists() -> Mapping[str, str]:
-    """Lists of Xid codes as patterns of a label matcher, ``46|48|…``, by macro."""
+    """Lists of Xid codes as regular expressions for label matchers, ``46|48|…``, by macro."""
     every = XID_CODES.values()
     page = [each for each in every if each.kind is XidKind.PAGE]
     lists: dict[str, Iterable[XidCode]] = {
@@ -70,7 +70,7 @@ def xid_lists() -> Mapping[str, str]:
 
 @cache
 def xid_texts() -> Mapping[str, str]:
-    """Prometheus templates that say what the most important of the codes in ``$codes`` means or asks for, by macro."""
+    """Prometheus templates with the meaning of, or action for, the most important code in ``$codes``, by macro."""
     texts = {}
     for kind in (XidKind.PAGE, XidKind.TICKET):
         codes = [(str(each.code), each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
@@ -84,12 +84,12 @@ def xid_texts() -> Mapping[str, str]:
 
 
 def plain(number: float) -> str:
-    """A number without exponent and trailing zeros; the chart's template writes it the same way."""
+    """Format a number without exponent or trailing zeros, as the Helm template does."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def percent(share: float) -> str:
-    """A share as a percentage, likewise."""
+    """Format a ratio as a percentage, as the Helm template does."""
     return f"{share * 100:.4f}".rstrip("0").rstrip(".") + "%"
 
 

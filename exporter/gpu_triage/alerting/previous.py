@@ -1,6 +1,6 @@
-"""Rules of the previous release, which need no findings: for a fleet whose exporters are still being upgraded.
+"""Rules of the previous release, which need no findings: for use while a fleet's exporters are being upgraded.
 
-They are kept as data below ``previous/``, written out but for what settings fill in, for one release.
+They are stored below ``previous/`` with macros already expanded, and are kept for one release.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _RECORDED: Final = MappingProxyType({"recording.yml": "recording.yml", "compat/r
 
 @cache
 def previous_sources() -> tuple[RuleSource, ...]:
-    """Them, like `shipped_sources`, with the recorded series that they and the dashboards read."""
+    """The previous rules, like `shipped_sources`, with the recording rules that they and the dashboards use."""
     recorded = tuple(_recorded(each) for each in shipped_sources() if each.path in _RECORDED)
     paths = (path for path in sorted(PREVIOUS.glob("*.yml")) if path.name != INHIBITIONS)
     return (*recorded, *(_source(path) for path in paths))
 
 
 def _recorded(source: RuleSource) -> RuleSource:
-    """Recorded series of this release, from metrics that exporters of the previous one publish, too."""
+    """Recording rules of this release, based on metrics that exporters of the previous release publish, too."""
     owners, processes = GPU_PROCESS_OWNER_INFO.name, GPU_PROCESS_INFO.name
     groups = tuple(
         replace(group, rules=tuple(replace(rule, expr=rule.expr.replace(owners, processes)) for rule in group.rules))

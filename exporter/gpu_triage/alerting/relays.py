@@ -1,4 +1,4 @@
-"""Alerts that relay findings: made from the table of findings, one for each alert, severity and action in it."""
+"""Alerts that relay findings: generated from the findings table, one per alert name, severity and action."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.diagnosis.findings.table import CHECKS, Area, Check
 
 GROUP: Final = "gpu-triage-findings"
-"""The group of rules that they stand in, behind those that record what they read."""
+"""Rule group of these alerts; it follows the recording rules that they use."""
 
 _CONFIRMED: Final = "instance_gpu_code:gpu_finding:confirmed"
 _MEASURED: Final = "instance_gpu_code:gpu_finding_value:confirmed"
 NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.starved"})
-"""A server may rest, and polls for requests with a CPU that it keeps full."""
+"""Findings that don't apply to inference servers, which may be idle, and may keep a CPU busy polling for requests."""
 
 
 def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) -> tuple[Alert, ...]:
-    """The alerts, in the order of the table.
+    """The alerts, in table order.
 
     Args:
-        handwritten: names of alerts in the table whose rule is written by hand.
-        checks: the table.
+        handwritten: names of alerts in the table with handwritten rules.
+        checks: the findings table.
     """
     rows: dict[tuple[str, str, str], list[Check]] = {}
     for check in checks:
@@ -40,7 +40,7 @@ def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) 
 
 
 def codes_of(alert: str, checks: Iterable[Check] = CHECKS) -> tuple[str, ...]:
-    """Codes of the findings for which an alert fires; none for one that PromQL judges."""
+    """Codes of the findings for which an alert fires; empty for one that is evaluated in PromQL alone."""
     return tuple(check.code for check in checks if check.alert == alert)
 
 
@@ -76,7 +76,7 @@ def _matcher(codes: Sequence[str]) -> str:
 
 
 def _summary(checks: Sequence[Check]) -> str:
-    """Where, what is wrong, and how much."""
+    """Subject, problem and measured value."""
     where = {check.of_host: "${host}: " if check.of_host else "${host} ${gpu}: " for check in checks}
     texts = [check.title + (f"; {check.measure.template}" if check.measure else "") for check in checks]
     if len(where) == 1:
@@ -85,13 +85,13 @@ def _summary(checks: Sequence[Check]) -> str:
 
 
 def _description(check: Check) -> str:
-    """What was measured, what it means and what to do; the title is in the summary."""
+    """Measured value, meaning and action; the title is in the summary."""
     fact = f": {check.measure.template}" if check.measure else ""
     return f"{fact}. {check.advice.meaning} {check.advice.decision}"
 
 
 def _by_code(checks: Sequence[Check], texts: Sequence[str]) -> str:
-    """The text for the code of the alert."""
+    """A template that selects the text for the alert's finding code."""
     if len(set(texts)) == 1:
         return texts[0]
     branches = [f'if eq $labels.code "{check.code}" }}}}{text}{{{{ ' for check, text in zip(checks, texts, strict=True)]

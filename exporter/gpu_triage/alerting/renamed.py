@@ -1,4 +1,4 @@
-"""Alerts that are part of another one now, and settings of alerts that the exporter has now."""
+"""Alerts that were merged into others, and alert settings that moved to the exporter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpu_triage.alerting.rule_source import Alert
 
 
 class Renamed(NamedTuple):
-    """What became of an alert.
+    """The replacement of a former alert.
 
     Attributes:
-        alert: the name that it has now.
-        code: the value of its label `code` that stands for the old name.
-        variant: of the rule, in settings.
+        alert: the new alert's name.
+        code: value of its label `code` that corresponds to the old alert.
+        variant: of the rule, as in the settings.
     """
 
     alert: str
@@ -24,7 +24,7 @@ class Renamed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What settings call it."""
+        """The alert's key in the settings."""
         return f"{self.alert}.{self.variant}" if self.variant else self.alert
 
 
@@ -43,15 +43,15 @@ RENAMED: Final[Mapping[str, Renamed]] = MappingProxyType(
         "GpuRecoveryActionNeeded.drain": Renamed("GpuRecoveryActionNeeded", "recovery.drain_and_reset", "warning"),
     }
 )
-"""By the key of the release before."""
+"""By the alert's key in the previous release."""
 
 
 def moved(document: Any, alerts: Mapping[str, Alert]) -> Iterator[str]:
-    """What settings of the release before set that has another place now, a message each.
+    """A message for each setting of the previous release that has moved.
 
     Args:
         document: the settings as read from YAML.
-        alerts: those of this release, by key.
+        alerts: alerts of this release, by key.
     """
     chosen = document.get("alerts") if isinstance(document, dict) else None
     for key, settings in (chosen if isinstance(chosen, dict) else {}).items():

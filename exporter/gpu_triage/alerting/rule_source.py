@@ -1,8 +1,8 @@
-"""The source of the rules: the files below ``source/``, read strictly.
+"""Strict reader for the rules' source: the files below ``source/``.
 
-A source file looks like the rule file that is written from it, with three differences: expressions and texts have
-placeholders (``${target}``, ``${share}``) that settings fill in; an alert's thresholds have names, defaults and ranges;
-and severity, action and texts stand beside the expression instead of below ``labels`` and ``annotations``.
+A source file looks like the rule file generated from it, with three differences: expressions and texts contain
+placeholders (``${target}``, ``${share}``) for settings; an alert's thresholds have names, defaults and ranges; and
+severity, action and texts are next to the expression instead of below ``labels`` and ``annotations``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class SourceError(DocumentError):
-    """A source file that is wrong: a fault of this program, found by its tests."""
+    """An invalid source file: a bug in this program, caught by its tests."""
 
 
 def _parse_line(text: str) -> str:
@@ -39,7 +39,7 @@ _Paragraphs = Annotated[str, Parsed(str.strip)]
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A number in an alert's expression that an operator may set: its default, its range, and what it means."""
+    """A configurable number in an alert's expression: default, range, and meaning."""
 
     value: float
     low: Annotated[float, Key("min")]
@@ -49,7 +49,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class RecordingRule:
-    """A recording rule."""
+    """One recording rule."""
 
     name: Annotated[str, Key("record")]
     expr: str
@@ -59,7 +59,7 @@ class RecordingRule:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alerting rule."""
+    """One alerting rule."""
 
     name: Annotated[str, Key("alert")]
     expr: str
@@ -68,32 +68,32 @@ class Alert:
     summary: _Line
     description: _Line
     dashboard: str
-    variant: str = ""  # tells rules of the same name apart; "" for the main one
+    variant: str = ""  # distinguishes rules of the same name; "" for the main one
     about: _Paragraphs = ""
     thresholds: dict[str, Threshold] = field(default_factory=dict)
     hold: Annotated[str, Key("for")] = ""  # ``for`` and ``keep_firing_for``; "" for none
     keep: Annotated[str, Key("keep_firing_for")] = ""
-    labels: dict[str, str] = field(default_factory=dict)  # further labels, beside severity and action
-    # ``fleet`` if its series belong to no single host, so that there is no label ``instance``.
+    labels: dict[str, str] = field(default_factory=dict)  # in addition to severity and action
+    # ``fleet`` if its series don't belong to a single host, so that there is no ``instance`` label.
     scope: Literal["fleet"] | None = None
-    fires: _Line = ""  # how long after the fault a person hears of it, where that is not `for`
-    codes: tuple[str, ...] = ()  # of the findings that it relays; none for one that PromQL judges
-    enabled: bool = True  # whether it is in the rules unless settings say otherwise
+    fires: _Line = ""  # how long after the fault someone is notified, if that differs from `for`
+    codes: tuple[str, ...] = ()  # findings that it relays; empty for an alert evaluated in PromQL alone
+    enabled: bool = True  # whether it is included by default
 
     @property
     def fleet(self) -> bool:
-        """Whether its series belong to no single host."""
+        """Whether its series don't belong to a single host."""
         return self.scope is not None
 
     @property
     def key(self) -> str:
-        """What settings call it."""
+        """The alert's key in the settings."""
         return f"{self.name}.{self.variant}" if self.variant else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated one after the other."""
+    """Rules that are evaluated in sequence."""
 
     name: str
     interval: str
@@ -114,7 +114,7 @@ class _MacroFile:
 
 @dataclass(frozen=True, slots=True)
 class RuleSource:
-    """One source file; `path` is that of the file written from it, below the folder of rules: ``alerts-sick.yml``."""
+    """One source file; `path` is that of the generated file relative to the rules folder: ``alerts-sick.yml``."""
 
     path: str
     about: str
@@ -122,15 +122,15 @@ class RuleSource:
 
     @property
     def alerts(self) -> Iterator[Alert]:
-        """Its alerts."""
+        """All alerts in the file."""
         return (rule for group in self.groups for rule in group.rules if isinstance(rule, Alert))
 
 
 def read_sources(folder: Path) -> tuple[RuleSource, ...]:
-    """Every source of rules in a folder, by path; what stands in a subfolder comes last.
+    """Read all rule sources in a folder, sorted by path; those in subfolders come last.
 
     Raises:
-        SourceError: a file is wrong, or two alerts have one key.
+        SourceError: a file is invalid, or two alerts have the same key.
     """
     paths = sorted(folder.rglob("*.yml"), key=lambda path: (len(path.parts), path))
     found = tuple(
@@ -143,7 +143,7 @@ def read_sources(folder: Path) -> tuple[RuleSource, ...]:
 
 
 def read_macros() -> dict[str, str]:
-    """What the texts of alerts share, by name, each with those above it."""
+    """Text macros shared by alerts, by name; each may use those above it."""
     return _read(_MacroFile, SOURCE / _MACROS, _MACROS).macros
 
 

@@ -1,6 +1,6 @@
-"""Rule files as text: readable YAML with comments, in the same form for every rule.
+"""Formats rule files: readable YAML with comments, in a uniform layout.
 
-Long values are folded scalars, apart from texts with templates.
+Long values are folded scalars, except for texts with templates.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from gpu_triage.alerting.build import BuiltFile, BuiltGroup, Fields
 WIDTH: Final = 120
 _PLAIN: Final = re.compile(r"[a-z_]+")
 MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
-"""By this a written file is known again."""
+"""Identifies a file written by this program."""
 
 
 def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
-    """The text of a file of rules; ends with a newline."""
+    """The text of a rule file; ends with a newline."""
     lines = [*comment(f"{file.about}\n\n{mark}"), "groups:"]
     for number, group in enumerate(file.groups):
         lines += [*([""] if number else []), *_group(group)]
@@ -29,15 +29,15 @@ def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
 
 
 def comment(text: str, indent: int = 0) -> Iterator[str]:
-    """The lines of a comment."""
+    """The text as comment lines."""
     return (f"{' ' * indent}# {line}".rstrip() for line in text.splitlines())
 
 
 def folded(text: str, width: int) -> list[str]:
-    """Lines of a folded scalar that YAML reads as `text` again; longer than `width` where nothing can be broken."""
+    """Lines of a folded scalar that YAML parses back to `text`; a line without a break point may exceed `width`."""
     lines: list[str] = []
     start = 0
-    # YAML keeps a line break before or after further spaces, so only a single space can become one.
+    # YAML preserves line breaks next to multiple spaces, so only a single space can be replaced by one.
     breaks = (found.start() + 1 for found in re.finditer(r"[^ ] (?=[^ ])", text))
     for end in (*breaks, len(text)):
         word, start = text[start:end], end + 1
@@ -71,7 +71,7 @@ def _mapping(fields: Fields, indent: int) -> Iterator[str]:
                 yield f"{' ' * indent}{key}:"
                 yield from _mapping(value, indent + 2)
         elif "{{" in value:
-            # On one line, however long: docs/alerts.md shows what such a text says.
+            # Kept on one line, however long: docs/alerts.md shows these texts in readable form.
             yield f"{' ' * indent}{key}: {_quoted(value)}"
         else:
             yield from _scalar(" " * indent + key, value, indent + 2)
@@ -85,7 +85,7 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
         return
     quoted = _quoted(value)
     broken = folded(value, WIDTH - indent)
-    # A first line that is indented further would set the indentation of all.
+    # In a block scalar, a first line with leading spaces would determine the indentation of all.
     if len(f"{key}: {quoted}") <= WIDTH or len(broken) == 1 or value.startswith(" "):
         yield f"{key}: {quoted}"
         return

@@ -1,4 +1,4 @@
-"""Settings of the rules as a YAML document: read from a file, and printed with the defaults."""
+"""Rule settings as a YAML document: reads a settings file, and prints one with the defaults."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ alerts:"""
 
 
 def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
-    """The settings in a file; an empty one sets nothing. `alerts` are all that can be set, by key.
+    """Read the settings in a file; an empty file changes nothing. `alerts` are all configurable alerts, by key.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or a key or a value is wrong.
+        ConfigError: the file is unreadable or isn't YAML, or a key or value is invalid.
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
@@ -93,7 +93,7 @@ def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
 
 
 def default_settings(sources: tuple[RuleSource, ...]) -> str:
-    """The document with every default, each explained by a comment; ends with a newline."""
+    """A document with every default, each with an explanatory comment; ends with a newline."""
     lines = [_DEFAULTS_HEAD]
     for source in sources:
         alerts = tuple(source.alerts)
@@ -173,7 +173,7 @@ _LabelName = Annotated[
 
 
 def _target_labels(document: Any) -> tuple[str, ...]:
-    """The labels that the settings say targets have; no alert can use them."""
+    """The target labels configured in the document, which alerts therefore can't use."""
     if not isinstance(document, dict):
         return ()
     replicas = document.get("replica_labels")

@@ -1,4 +1,4 @@
-"""Every rule that is shipped: the files below ``source/`` with the alerts that relay findings."""
+"""All shipped rules: those below ``source/``, and the generated alerts that relay findings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DCGM: Final = "compat/dcgm.yml"
 
 @cache
 def shipped_sources() -> tuple[RuleSource, ...]:
-    """Every source of the shipped rules, as `read_sources` has them: read once, which takes half a second."""
+    """All sources of the shipped rules, in the form of `read_sources`. Cached, because reading takes half a second."""
     sources = read_sources(SOURCE)
     handwritten = {alert.name for source in sources for alert in source.alerts}
     return tuple(

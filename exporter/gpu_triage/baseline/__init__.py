@@ -1,1 +1,1 @@
-"""What a host was like when it was well: recorded once, compared with what the collectors read now."""
+"""Baseline: a recording of a host in a healthy state, to compare with the collectors' current readings."""

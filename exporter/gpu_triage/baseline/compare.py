@@ -1,7 +1,7 @@
-"""What differs between a baseline and now, field by field.
+"""Compares a baseline with the present state, field by field.
 
-GPUs are the same if their UUID is; a GPU that the baseline does not know stands for the recorded one in whose slot
-it is. What one of the two sides does not report is not compared.
+GPUs are matched by UUID; a GPU unknown to the baseline is matched with the recorded GPU in the same slot. Values that
+only one side reports are not compared.
 """
 
 from __future__ import annotations
@@ -12,57 +12,57 @@ from typing import Final, NamedTuple
 
 from gpu_triage.baseline.facts import LEVEL, P2P, GpuFacts, HostFacts
 
-Aspects = Mapping[str, str]  # what a field says, by aspect: a clock, an adapter, a peer; "" where it has only one
+Aspects = Mapping[str, str]  # values of a field by aspect: a clock, a NIC, a peer; key "" if there is only one
 
-PeerNames = Mapping[str, str]  # what peers are called on both sides, by UUID
+PeerNames = Mapping[str, str]  # names of the peers that both sides have, by UUID
 
 ABSENT: Final = "absent"
 BOARD: Final = "uuid"
-SLOT: Final = "pci_bus_id"  # fields that only `changes` knows: another board in a slot, and a board in another slot
+SLOT: Final = "pci_bus_id"  # these two occur only in `changes`: a different board in a slot, a board in another slot
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPair:
-    """A GPU as recorded and as it is; None on the side that does not have it."""
+    """A GPU as recorded and as it is now; None on the side that lacks it."""
 
     recorded: GpuFacts | None
     now: GpuFacts | None
 
     @property
     def latest(self) -> GpuFacts:
-        """The GPU as it is, else as it was."""
+        """The present GPU, or else the recorded one."""
         gpu = self.now or self.recorded
-        assert gpu is not None  # noqa: S101 - a pair of nothing is never made
+        assert gpu is not None  # noqa: S101 - a pair has at least one side
         return gpu
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One field of the host or of one GPU, compared."""
+    """The comparison of one field of the host or of a GPU."""
 
     field: str  # the label of gpu_baseline_mismatch, or BOARD or SLOT
-    gpu: GpuPair | None  # whose it is; None for the host
-    was: str  # what the two sides say, of the aspects that differ; "" where none does
+    gpu: GpuPair | None  # None for the host
+    was: str  # `was` and `now` hold the values of the aspects that differ; "" if none do
     now: str
 
     @property
     def differs(self) -> bool:
-        """Whether there is a difference."""
+        """Whether the values differ."""
         return self.was != self.now
 
 
 class _Field(NamedTuple):
     name: str
     aspects: Callable[[GpuFacts, PeerNames], Aspects | None]
-    """What it says of a GPU, its peers called by these names; None where not reported."""
-    whole: bool = False  # whether an aspect that only one side has is a difference; else it is not compared
+    """The field's values for a GPU, with these names for its peers; None if not reported."""
+    whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
 
 
 def _one(value: object | None, form: str = "{}") -> Aspects | None:
     return None if value is None else {"": form.format(value)}
 
 
-def _switch(value: bool | None) -> Aspects | None:  # noqa: FBT001 - a fact, not a mode
+def _switch(value: bool | None) -> Aspects | None:  # noqa: FBT001 - data, not a mode switch
     return None if value is None else {"": "on" if value else "off"}
 
 
@@ -114,9 +114,9 @@ HOST_FIELDS: Final = ("gpu_count", "driver_version", "iommu")
 
 
 def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
-    """Every field that both sides report, the host's first, then the GPUs' by slot; differing or not.
+    """Compare every field that both sides report, the host's first, then the GPUs' by slot; equal fields are included.
 
-    A GPU that only one side has differs in ``gpu_model`` where it is there, and in ``gpu_count``.
+    A GPU on only one side counts as a difference in ``gpu_model``, and in ``gpu_count``.
     """
     yield from _compared("gpu_count", None, _one(recorded.gpu_count), _one(now.gpu_count))
     yield from _compared("driver_version", None, _one(recorded.driver_version), _one(now.driver_version))
@@ -134,7 +134,7 @@ def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
 
 
 def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
-    """What differs: the host's fields first, then board, slot and fields of each GPU, by slot."""
+    """The differences: the host's fields first, then board, slot and fields of each GPU, by slot."""
     differing = [each for each in compare(recorded, now) if each.differs]
     found = [each for each in differing if each.gpu is None]
     for pair in match(recorded.gpus, now.gpus):
@@ -148,7 +148,7 @@ def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
 
 
 def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
-    """GPUs of the two sides, paired by UUID, then by slot; by slot, those that are gone included."""
+    """Pair the GPUs of both sides by UUID, then by slot; sorted by slot, including missing GPUs."""
     before = {gpu.uuid: gpu for gpu in recorded}
     after = {gpu.uuid: gpu for gpu in now}
     pairs = [GpuPair(gpu, after[uuid]) for uuid, gpu in before.items() if uuid in after]

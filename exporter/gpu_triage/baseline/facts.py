@@ -1,4 +1,4 @@
-"""The facts of a host that only people and broken hardware change."""
+"""Facts about a host that change only through human intervention or hardware faults."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Names = Annotated[Mapping[Name, Name], AtMost(_MOST_ENTRIES)]
 Amounts = Annotated[Mapping[Name, Annotated[float, Between(0, 1e18)]], AtMost(_MOST_ENTRIES)]
 Links = tuple[Annotated[int, Between(0, 63)], ...]
 Peer = dict[Annotated[str, Parsed(_peer_key)], Name]
-"""How a GPU reaches another: LEVEL, their nearest common ancestor (internal, pix, pxb, phb, node, sys), and by P2P with
-a capability (read, write, nvlink, atomics, prop) its status (ok, chipset_not_supported, …)."""
+"""A GPU's connection to another: LEVEL is their nearest common ancestor (internal, pix, pxb, phb, node, sys); P2P plus
+a capability (read, write, nvlink, atomics, prop) is the capability's status (ok, chipset_not_supported, …)."""
 
 ClockTable = Literal["max_hertz", "target_hertz", "default_hertz"]
 ClockTables = Mapping[ClockTable, Amounts]
@@ -41,7 +41,7 @@ ClockTables = Mapping[ClockTable, Amounts]
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What a PCIe link can do: card, slot and system together, the card alone, the slot (its port) alone."""
+    """Maximum of a PCIe link: overall (card, slot and system), of the card alone, and of the slot (its port) alone."""
 
     generation: Generation | None = None
     width: Width | None = None
@@ -53,27 +53,27 @@ class LinkFacts:
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """One GPU in its slot; None where not reported."""
+    """One GPU in its slot; None for what isn't reported."""
 
-    uuid: Name  # the board, wherever it is
-    pci_bus_id: Name = ""  # the slot, whatever board is in it, as sysfs writes it; "" where the driver does not say
+    uuid: Name  # identifies the board, in any slot
+    pci_bus_id: Name = ""  # identifies the slot, with any board, in sysfs notation; "" if the driver doesn't report it
     name: Name = ""
     vbios_version: Name | None = None
     link: Annotated[LinkFacts | None, Key("pcie")] = None
-    numa_node: Annotated[int, Between(-1, 1 << 16)] | None = None  # of the slot, -1 where the firmware does not say
-    nics: Names | None = None  # topology level (pix, …, sys) by name of the network adapter
-    # Numbers of the NVLink links that are up; nobody knows while the GPU is split by MIG.
+    numa_node: Annotated[int, Between(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
+    nics: Names | None = None  # topology level (pix, …, sys) by NIC name
+    # Numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG.
     nvlinks_up: Annotated[Links | None, Parsed(lambda links: tuple(sorted(set(links))), Links)] = None
     power_watts: Amounts | None = None  # by limit: enforced, default, min, max
-    clocks: ClockTables | None = None  # highest, target and default clock, each by clock (graphics, sm, memory, video)
+    clocks: ClockTables | None = None  # maximum, target and default, each by clock (graphics, sm, memory, video)
     persistence_mode: bool | None = None
     ecc_mode: bool | None = None
-    peers: Annotated[Mapping[Name, Peer], AtMost(_MOST_ENTRIES)] | None = None  # the other GPUs by UUID
+    peers: Annotated[Mapping[Name, Peer], AtMost(_MOST_ENTRIES)] | None = None  # other GPUs by UUID
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host at a Unix time, and its GPUs that answer, by slot; `gpu_count` is how many the driver counts."""
+    """A host at a Unix time, with the GPUs that answer, by slot; `gpu_count` is the driver's count."""
 
     at: float
     gpu_count: int | None
@@ -83,9 +83,9 @@ class HostFacts:
 
 
 def expected_p2p(facts: HostFacts) -> bool | None:
-    """Whether GPUs of one model reach each other's memory directly.
+    """Whether GPUs of the same model can access each other's memory directly.
 
-    True where all such pairs do, False where none does; None where some do, or where there is no pair.
+    True if all such pairs can, False if none can; None if only some can, or if there is no such pair.
     """
     names = {gpu.uuid: gpu.name for gpu in facts.gpus}
     reached = {

@@ -1,6 +1,6 @@
-"""The baseline as a file: versioned JSON that people can read, edit and diff (``docs/baseline.schema.json``).
+"""The baseline file: versioned JSON that can be read, edited and diffed (``docs/baseline.schema.json``).
 
-What was not reported is left out. Each container of plain values stands on one line, so that a line is one fact.
+Unreported values are omitted. Each list or object of plain values takes one line, so that a line is one fact.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpu_triage.documents import (
 )
 from gpu_triage.errors import BaselineError, DocumentError
 
-MOST_BYTES: Final = 4 << 20  # a host of 64 GPUs that all know each other takes half of it
+MOST_BYTES: Final = 4 << 20  # a host of 64 GPUs that are all peers takes half of it
 _FORMAT: Final = "gpu-triage-baseline"
 _VERSION: Final = 1
 _MOST_GPUS: Final = 256
@@ -62,18 +62,18 @@ class _Content:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a file says, and the SHA-256 of the file in hexadecimal, as sha256sum prints it."""
+    """The facts in a file, and its SHA-256 in hexadecimal, as printed by sha256sum."""
 
     facts: HostFacts
     sha256: str
 
 
 def read_baseline(path: Path) -> Baseline:
-    """The baseline in a file.
+    """Read a baseline file.
 
     Raises:
         BaselineError: ``missing``, ``no_permission``, ``io_error``, ``not_a_file``, ``too_large``, ``malformed`` or
-            ``unknown_version``; names the file and the next step.
+            ``unknown_version``; the message has the file and the next step.
     """
     try:
         return _baseline(read_file(path, MOST_BYTES), str(path))
@@ -82,19 +82,19 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def baseline_of(facts: HostFacts) -> Baseline:
-    """The baseline that a file with these facts would hold."""
+    """The baseline that a file with these facts would contain."""
     return _baseline(encode(facts).encode(), "the baseline")
 
 
 def _baseline(content: bytes, file: str) -> Baseline:
-    # Not before there is one: it loads OpenSSL, which takes 4 MiB.
+    # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 
     return Baseline(decode(content, file), hashlib.sha256(content).hexdigest())
 
 
 def identity_of(path: Path) -> FileIdentity | None:
-    """What changes when a file is replaced or written to; None where it cannot be told."""
+    """A value that changes when a file is replaced or written to; None if the file can't be examined."""
     try:
         status = path.stat()
     except OSError:
@@ -103,10 +103,10 @@ def identity_of(path: Path) -> FileIdentity | None:
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:
-    """Write a file that replaces the one there is, atomically.
+    """Write a file atomically, replacing an existing one.
 
     Raises:
-        BaselineError: ``missing`` (its folder), ``no_permission`` or ``io_error``.
+        BaselineError: ``missing`` (the folder), ``no_permission`` or ``io_error``.
     """
     steps = {"missing": "make its folder first", "no_permission": "check the path and its permissions"}
     try:
@@ -131,10 +131,10 @@ def encode(facts: HostFacts) -> str:
 
 
 def decode(content: bytes, file: str) -> HostFacts:
-    """The facts in a file's content; `file` is what messages call it.
+    """Parse a file's content; `file` is the name for error messages.
 
     Raises:
-        DocumentError: ``malformed``, or ``unknown_version``; says which key is wrong.
+        DocumentError: ``malformed`` or ``unknown_version``; the message names the invalid key.
     """
     where = Place(file)
     document = parse_json(content, file)
@@ -143,7 +143,7 @@ def decode(content: bytes, file: str) -> HostFacts:
         raise where.error(f"{what}; write the file with gpu-triage baseline write")
     version = read_value(Annotated[int, Between(1, 1 << 30)], document.get("version"), where.at("version"))
     if version != _VERSION:
-        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it anew"
+        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
         raise DocumentError(message, reason="unknown_version")
     found = read_value(_Content, document, where)
     if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):
@@ -153,12 +153,12 @@ def decode(content: bytes, file: str) -> HostFacts:
 
 
 def timestamp(seconds: float) -> str:
-    """A time as the file writes it: ``2026-01-15T00:00:00Z``."""
+    """A time in the file's format: ``2026-01-15T00:00:00Z``."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime(_TIME)
 
 
 def _plain(facts: Any) -> Any:
-    """Facts as JSON has them, without what was not reported."""
+    """Facts as JSON values, without unreported ones."""
     if isinstance(facts, Mapping):
         return {key: _plain(each) for key, each in facts.items()}
     if not is_dataclass(facts):
@@ -168,7 +168,7 @@ def _plain(facts: Any) -> Any:
 
 
 def _pretty(value: Any, indent: str) -> str:
-    """JSON with two spaces a level, in which a container of plain values takes one line."""
+    """JSON indented by two spaces, with each list or object of plain values on one line."""
     inner = f"{indent}  "
     if isinstance(value, dict) and any(isinstance(each, (dict, list)) for each in value.values()):
         lines = [f"{inner}{json.dumps(key)}: {_pretty(each, inner)}" for key, each in value.items()]

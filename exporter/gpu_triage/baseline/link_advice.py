@@ -1,4 +1,4 @@
-"""Why a PCIe link can do less than it should, and what to do: one text per cause for check, diff and alerts."""
+"""Why a PCIe link is below its expected capability, and what to do: texts shared by check, diff and alerts."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Attribute = Literal["generation", "width"]
 
 
 class Advice(NamedTuple):
-    """What a problem means, and what to do about it."""
+    """The meaning of a problem, and the action to take."""
 
     meaning: str
     decision: str
 
 
 class LinkCause(Enum):
-    """What keeps a link below its expected generation or width."""
+    """The part that limits a link below its expected generation or width."""
 
     CARD = "card"
     SLOT = "slot"
-    LINK = "link"  # card and slot could do what is expected, or do not report what they can do
+    LINK = "link"  # card and slot support what is expected, or don't report what they support
 
 
 _SAME_CARD: Final = (
@@ -67,16 +67,16 @@ IDLE_WIDTH_ADVICE: Final = Advice(
     "The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
     "Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
 )
-"""Of lanes that are missing at rest, if neither card nor slot is the cause."""
+"""For lanes missing at idle, if neither card nor slot is the cause."""
 
 
 def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
-    """What keeps a link below what is expected of it.
+    """Find what limits a link below the expected capability.
 
     Args:
-        expected: generation or lanes that the link should have.
-        card: the most that the card can do; None where not reported.
-        slot: the same of the port above it.
+        expected: expected generation or number of lanes.
+        card: maximum of the card; None if not reported.
+        slot: maximum of the port above it; None if not reported.
 
     Example:
         >>> link_cause(16, card=16, slot=8)

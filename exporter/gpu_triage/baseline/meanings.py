@@ -14,12 +14,12 @@ _MEANINGS: Final = MappingProxyType(
         "gpu_count": "The driver counts another number of GPUs. Jobs that ask for all of them fail or run on fewer; "
         "look for the missing one in lspci and the kernel log.",
         "driver_version": "Another driver is loaded. Compare it with the other hosts of the job, and record the "
-        "baseline anew if the upgrade was meant.",
+        "baseline again if the upgrade was intended.",
         "iommu": "The IOMMU was switched in the BIOS or on the kernel's command line. While it is on, direct traffic "
         "between GPUs and from network adapters may be redirected through the CPU, or refused.",
         "gpu_model": "Another product is in this slot. Jobs that expect equal GPUs wait for the slowest.",
         "numa_node": "The GPU hangs off other CPUs and memory now. Processes pinned for the old node cross the "
-        "connection between the sockets with every transfer: pin them anew.",
+        "connection between the sockets with every transfer: pin them again.",
         "nic_affinity": "Network adapters are nearer to the GPU or farther from it, or came or went. Collectives and "
         "GPUDirect RDMA take another path: check which adapter each rank uses.",
         "p2p": "Direct access between these GPUs changed. Without it copies go through host memory: look for ACS, the "
@@ -28,7 +28,7 @@ _MEANINGS: Final = MappingProxyType(
         "and with them the best order of ranks.",
         "nvlink": "Other NVLink links are up than before. What is missing goes over fewer links or over PCIe: look at "
         "gpu_nvlink_errors_total, the bridge and the fabric manager.",
-        "vbios_version": "The board runs other firmware: it was flashed, or is another board.",
+        "vbios_version": "The board runs other firmware: it was flashed, or is a different board.",
         "power_limit": "The board may draw another power. A lower cap slows every kernel that reaches it: see "
         "nvidia-smi -q -d POWER for who set it.",
         "clocks": "Clock limits are others. Locked or application clocks below the default slow everything: "
@@ -46,7 +46,7 @@ _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added 
 
 
 def meaning_of(change: Comparison) -> str:
-    """What follows from a difference, in sentences."""
+    """The consequences of a difference, as sentences."""
     pair = change.gpu
     if pair is not None and change.field in ("pcie_generation", "pcie_width"):
         return _link_meaning(pair.recorded, pair.now, "width" if change.field == "pcie_width" else "generation")
@@ -75,7 +75,7 @@ def _link_meaning(recorded: GpuFacts | None, present: GpuFacts | None, attribute
 
 
 def _limits(gpu: GpuFacts | None, attribute: Attribute) -> tuple[int | None, int | None, int | None]:
-    """What the link, the card and the slot can do."""
+    """Maximum of the link, the card and the slot."""
     link = (gpu and gpu.link) or LinkFacts()
     if attribute == "width":
         return link.width, link.device_width, link.slot_width

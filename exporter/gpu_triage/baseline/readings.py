@@ -1,4 +1,4 @@
-"""Facts of a host from the collectors' latest readings: nothing is read a second time, or another way."""
+"""Builds the facts of a host from the collectors' latest readings, without reading the hardware again."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ GPU_SOURCES: Final = (
 )
 HOST_SOURCES: Final = (PLATFORM,)
 
-ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name; None where there is none
+ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name; None if there is none
 
 
 class GpuReadings(NamedTuple):
-    """A GPU that answers, and its latest readings; `pci_bus_id` as sysfs writes it, None if the driver does not say."""
+    """A GPU that answers, with its latest readings; `pci_bus_id` in sysfs notation, None if the driver has none."""
 
     uuid: str
     pci_bus_id: str | None
@@ -49,7 +49,7 @@ class GpuReadings(NamedTuple):
 def host_facts(
     at: float, gpu_count: int | None, driver_version: str | None, host: ReadingOf, gpus: Iterable[GpuReadings]
 ) -> HostFacts:
-    """What the latest readings say of a host at this Unix time; the driver's words are None while it is unavailable."""
+    """The facts of a host at this Unix time; the driver's values are None while the driver is unavailable."""
     platform = _reading(host, PLATFORM.name, PlatformReading)
     everyone = tuple(gpus)
     split = {gpu.uuid for gpu in everyone if _is_split(gpu)}
@@ -74,7 +74,7 @@ def _is_split(gpu: GpuReadings) -> bool:
 
 
 def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
-    """The facts of one GPU; `split` are the UUIDs of those that MIG splits."""
+    """The facts of one GPU; `split` holds the UUIDs of GPUs partitioned with MIG."""
     identity = _reading(gpu.reading_of, IDENTITY.name, IdentityReading)
     link = _reading(gpu.reading_of, PCIE_LIMITS.name, LinkExpectation)
     topology = _reading(gpu.reading_of, TOPOLOGY.name, TopologyReading)
@@ -103,7 +103,7 @@ def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
 
 def _link(expectation: LinkExpectation) -> LinkFacts:
     limits = expectation.limits
-    # What the parties can do, not what was declared or recorded: those must not be compared with themselves.
+    # Hardware limits rather than configured or recorded expectations, which must not be compared with themselves.
     return LinkFacts(
         generation=limits.expected_generation,
         width=limits.expected_width,
@@ -138,7 +138,7 @@ def _nvlinks_up(reading: NvlinkReading) -> tuple[int, ...]:
 
 
 def _peers(uuid: str, topology: TopologyReading, split: Collection[str]) -> Mapping[str, Peer]:
-    """How a GPU reaches the others. While MIG splits one of two GPUs, they have no direct access by design."""
+    """Connections of a GPU to the others. If MIG partitions either GPU of a pair, P2P is off by design, so omit it."""
     return {
         peer.uuid: _peer(peer.level, {} if uuid in split or peer.uuid in split else peer.p2p) for peer in topology.peers
     }
@@ -149,7 +149,7 @@ def _peer(level: str | None, statuses: Mapping[str, str]) -> Peer:
 
 
 def _with_levels_of_both_halves(gpu: GpuFacts, everyone: Iterable[GpuFacts]) -> GpuFacts:
-    """The GPU's facts with the levels that its peers were asked for: each pair is asked once."""
+    """The GPU's facts with levels filled in from its peers, because each pair is queried only once."""
     if gpu.peers is None:
         return gpu
     halves = {each.uuid: (each.peers or {}).get(gpu.uuid, {}) for each in everyone}

@@ -1,6 +1,6 @@
-"""``gpu-triage baseline``: record what this host is like, and say what changed since.
+"""``gpu-triage baseline``: record the state of this host, and show what has changed since.
 
-Both run the sampler for as long as it takes to read everything once: there is no second way of reading hardware.
+Both run the regular sampler until everything was read once, so there is only one way to read the hardware.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
 _CHECK_SECONDS: Final = 3.0
-"""How long the host is looked at for critical findings: a few rounds of the counters."""
+"""Measuring time for critical findings: a few rounds of the counters."""
 _PROGRESS_SECONDS: Final = 0.25
 
 
 class Present(NamedTuple):
-    """The host as it is, and what was still missing when time was up; None when nothing was."""
+    """The current state of the host, and what was still missing at the deadline (None if nothing)."""
 
     facts: HostFacts
     lacks: str | None
 
 
 def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Machine]) -> click.Group:
-    """The command ``baseline`` with ``write`` and ``diff``; `checking` opens the machine for a look at its findings."""
+    """Create the command with ``write`` and ``diff``; `checking` opens the machine to check for findings."""
     flags = partial(_flags, wiring)
     observe = partial(_observe, wiring)
 
-    @click.group("baseline", short_help="Record this host while it is well, and what changed since.")
+    @click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
     def group() -> None:
-        """Record what this host is like while it is well, and say what changed since.
+        """Record what this host is like while it is healthy, and show what changed since.
 
         The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
         """
@@ -89,7 +89,7 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
             raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
         facts, lacks = observe(config, within, simulate_at, well=True)
         if lacks is not None:
-            what = f"no baseline of a host that lacks {lacks}; mend that first, then record it"
+            what = f"no baseline of a host that lacks {lacks}; fix that first, then record it"
             raise BaselineError("not_whole", what)
         if not despite_findings:
             _refuse_findings(checking, config, simulate_at)
@@ -107,7 +107,7 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
     def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.
 
-        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be looked at.
+        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
         """
         recorded = read_baseline(file)
         present = observe(config, within, simulate_at, well=False)
@@ -125,15 +125,15 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
 
 
 def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_at: float | None) -> None:
-    """Look at the host as check does.
+    """Check the host as `gpu-triage check` does.
 
     Raises:
-        BaselineError: it has critical findings; names them.
+        BaselineError: the host has critical findings, listed in the message.
     """
     with ExitStack() as stack:
         machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
         report = measure(machine, config, _CHECK_SECONDS).report
-    # Pending ones too: a short look confirms few, and a baseline is kept for years.
+    # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
     if critical:
         found = "; ".join(map(_in_words, critical))
@@ -149,7 +149,7 @@ def _in_words(finding: Finding) -> str:
 
 
 def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
-    # A driver without persistence needs seconds to wake each GPU.
+    # Without persistence mode, the driver needs seconds to wake each GPU.
     within = click.option(
         "--within",
         metavar="DURATION",
@@ -165,7 +165,7 @@ def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Calla
 def _observe(
     wiring: CommandWiring[Machine], config: Config, within_seconds: float, simulate_at: float | None, *, well: bool
 ) -> Present:
-    """The host as soon as all was read, and was well if that is asked for; or when the real time is up."""
+    """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
     begin = scenario_time(simulate_at, config)
     configure("error", config.log_format)
     quick = Config(
@@ -203,7 +203,7 @@ def _observe(
 
 
 def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
-    """The differences for people."""
+    """Yield the differences as text."""
     since = f"the baseline of {timestamp(recorded.facts.at)}"
     if lacks is not None:
         yield f"not all could be read: it lacks {lacks}"
@@ -218,7 +218,7 @@ def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...])
             subject = _subject(change)
             yield from ("", subject)
         yield f"  {change.field}: {change.was} -> {change.now}"
-        # Once: the eighth GPU's slot means what the first one's does.
+        # Explain each meaning once: it is the same for every GPU.
         if (meaning := meaning_of(change)) not in explained:
             yield f"    {meaning}"
             explained.add(meaning)
@@ -232,7 +232,7 @@ def _subject(change: Comparison) -> str:
 
 
 def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
-    """The differences for programs."""
+    """Return the differences as JSON."""
     document = {
         "format": "gpu-triage-baseline-diff",
         "version": 1,

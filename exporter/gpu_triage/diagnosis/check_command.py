@@ -1,4 +1,4 @@
-"""The command `gpu-triage check`: its options and its exit code."""
+"""The command `gpu-triage check`: its options and exit code."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class FilesCheck(Protocol):
     """Judges files instead of a host."""
 
     def __call__(self, paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
-        """The report; ConfigError: they cannot be read."""
+        """Return the report. Raises ConfigError if the files cannot be read."""
 
 
 def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> click.Command:
-    """The command, for the group."""
+    """Create the command."""
 
     @click.command(
         "check",
@@ -43,7 +43,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
             ("gpu-triage check", "what is wrong with this host"),
             ("gpu-triage check --for 1m --fail-on warning", "look longer, for slow errors; fail on warnings too"),
             ("gpu-triage check --for 3s --expect.gpu-count 8 --format lines", "in a script, such as a Slurm prolog"),
-            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "what somebody else's files say"),
+            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "read files from another host"),
             ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
         ),
     )
@@ -97,11 +97,11 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        One look cannot confirm what must last for minutes: it stays pending, a warning at most. The running exporter
-        knows how long it has lasted.
+        One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
+        knows how long they have lasted.
 
         Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
-        be looked at or, without a report, the options are invalid, 70 an internal error.
+        be checked or, without a report, the options are invalid, 70 an internal error.
         """
         begin = scenario_time(simulate_at, config)
         configure(config.log_level if verbose else "critical", config.log_format)
@@ -119,13 +119,13 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
             report = check_files((*paths, *more_paths), config, redact=redact)
         else:
             with ExitStack() as stack:
-                # The end of a recording is what it was made for.
+                # The end of a recording is the event that it was made for.
                 at = begin if config.replay is None else seconds
                 report = measure(wiring.open_machine(config, stack, at), config, seconds, patience).report
         severity = Severity(fail_on)
         if form == "text":
-            # A terminal gets colours, if its user does not mind them (https://no-color.org), and lines that fit. What
-            # reads from a pipe gets whole lines, to search in.
+            # On a terminal, wrap lines, and use colors unless disabled (https://no-color.org). Pipes get whole lines,
+            # so that they can be searched.
             terminal = sys.stdout.isatty()
             coloured = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             columns = shutil.get_terminal_size().columns if terminal else None
@@ -139,6 +139,6 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
 
 
 def _given(parameter: str) -> bool:
-    """Whether a parameter of the command that runs is in its command line."""
+    """Whether a parameter of the running command was given on the command line."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is click.core.ParameterSource.COMMANDLINE

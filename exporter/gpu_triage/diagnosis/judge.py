@@ -1,4 +1,4 @@
-"""The judge: what the evidence means, and since when. The daemon, `check` and the page all ask this one."""
+"""The judge, which interprets the evidence and tracks findings over time; used by the daemon, `check` and the page."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _JUDGES: Final = (
     judge_licenses,
 )
 _MOST_FORMER: Final = 64
-"""GPUs that are forgotten, and whose seconds go on all the same when they come back."""
+"""Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the last minute means: the verdict, and the evidence behind it. Immutable."""
+    """A verdict on the last window, and the evidence behind it. Immutable."""
 
     at: Moment
     report: Report
@@ -71,13 +71,13 @@ class Judgement:
 
 
 class HostJudge:
-    """Judges a host again and again, and remembers what no single look tells.
+    """Judges a host repeatedly, and keeps state that a single judgment cannot show.
 
-    What lies between two judgements that are further apart than `longest_gap_seconds` was judged by nobody.
+    A gap of more than `longest_gap_seconds` between two judgments counts as not observed.
 
     Attributes:
-        settings: waits, holds and thresholds from the next judgement on; may be replaced from any thread.
-        states: of the findings.
+        settings: wait times, hold times and thresholds from the next judgment on; any thread may replace them.
+        states: states of the findings.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class HostJudge:
         self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
-        """What the evidence means.
+        """Judge the evidence.
 
         Args:
             host: the evidence.
-            error: the driver's named error, if the evidence does not tell.
-            more: findings that somebody else made of what is no evidence, such as messages of the kernel.
+            error: the driver's error name, if the evidence does not include it.
+            more: findings from other sources than the evidence, such as kernel messages.
         """
         settings = self.settings
         if settings is not self._applied:
@@ -134,7 +134,7 @@ class HostJudge:
         return Judgement(host.at, report, host)
 
     def interrupt(self) -> None:
-        """Count no class for the time from the last judgement to the next: one in between failed."""
+        """Leave the time from the last judgment to the next uncounted, because one in between failed."""
         for memory in self._gpus.values():
             memory.interrupt()
 
@@ -142,14 +142,14 @@ class HostJudge:
         return self._gpus.get(key) or GpuMemory(self._former.pop(key, None))
 
     def _forget(self, known: set[str]) -> None:
-        """Forget GPUs that the exporter no longer knows, but for their counters; not those that are only not asked."""
+        """Drop GPUs that the exporter no longer knows, except for their counters; keep those just not being polled."""
         for key in [key for key in self._gpus if key not in known]:
             self._former[key] = self._gpus.pop(key).seconds
         for surplus in tuple(self._former)[:-_MOST_FORMER]:
             del self._former[surplus]
 
     def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
-        """The findings, each with its life so far and with the code of another one that it follows from."""
+        """Return the findings with their state and history, and the code of the finding that causes each."""
         codes = {(life.finding.subject, life.finding.check.code) for life in present}
         completed = []
         for life in present:
@@ -173,12 +173,12 @@ class HostJudge:
 
 
 class DaemonJudge:
-    """Judges what a sampler publishes at each round of the medium tier. The sampler's thread calls it.
+    """Judges what a sampler publishes, at each round of the medium tier, on the sampler's thread.
 
-    The `latest` judgement, None before the first, may be read from any thread.
+    Any thread may read the `latest` judgment; it is None before the first.
 
     Raises:
-        ConfigError: the configuration's settings of the judge cannot be used.
+        ConfigError: the configuration's judge settings are invalid.
     """
 
     def __init__(self, config: Config) -> None:
@@ -191,39 +191,39 @@ class DaemonJudge:
 
     @property
     def states(self) -> FindingStates:
-        """The states of findings."""
+        """The states of the findings."""
         return self._judge.states
 
     @property
     def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
-        """The states of findings, and their file."""
+        """The states of the findings, and the kind of file that stores them."""
         return SAVED_FINDINGS, self._kept
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        """Judge what is published now; returns what that adds to it."""
+        """Judge what is currently published, and return the samples to add to it."""
         self._history.note(store, now)
         self.latest = self._judge.judge(self._history.evidence(now))
         self._kept.note(now.monotonic)
         return judgement.render(_reading(self.latest.report))
 
     def use(self, settings: JudgeSettings) -> None:
-        """Judge by these settings from the next judgement on; from any thread."""
+        """Use these settings from the next judgment on; may be called from any thread."""
         self._judge.settings = settings
 
     def interrupt(self) -> None:
-        """Note that a judgement failed: no time counts until the next."""
+        """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
 
 
 def subject_of(config: Config, *, continuous: bool) -> Subject:
-    """What is judged under this configuration: this host, a scenario or a recording."""
+    """Return what is judged under this configuration: this host, a scenario or a recording."""
     if config.replay is not None:
         return Subject(str(config.replay), str(config.replay), continuous)
     return Subject(config.simulate or platform.node() or "this host", None, continuous)
 
 
 def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
-    """The life of a finding about a GPU that may have another index by now; indices by UUID."""
+    """Return the life with the current index of its GPU; `indices` is keyed by UUID."""
     finding = life.finding
     index = indices.get(finding.uuid, finding.gpu)
     return life if index == finding.gpu else replace(life, finding=replace(finding, gpu=index))
@@ -235,7 +235,7 @@ def _as_files_tell(life: Life) -> Life:
 
 
 def _reading(report: Report) -> JudgementReading:
-    """What the collector `judge` publishes."""
+    """Convert a report to what the collector `judge` publishes."""
     published: dict[tuple[GpuLabels | None, str], PublishedFinding] = {}
     for finding in (*report.findings, *report.ended):
         labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)

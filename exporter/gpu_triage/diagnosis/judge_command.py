@@ -1,4 +1,4 @@
-"""``gpu-triage judge``: what other waits, holds and thresholds would make of a recorded or simulated host."""
+"""``gpu-triage judge``: try other wait times, hold times and thresholds on a recorded or simulated host."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from gpu_triage.progress import ProgressLine
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
 _SIMULATED_SECONDS: Final = 3600.0
 _STEP_SECONDS: Final = 5.0
-"""From look to look at a simulated host; a recorded one is sampled as the exporter samples."""
+"""Polling interval for a simulated host; a recording uses the exporter's."""
 
 
 def applies(option: Option) -> bool:
-    """Whether an option of the daemon has a flag here."""
+    """Whether a daemon option is also a flag of this command."""
     return option.section in _SECTIONS
 
 
 def judge_command(wiring: CommandWiring[Machine], length_of: Callable[[Path], float]) -> click.Command:
-    """The command, for the group; `length_of` tells how many seconds a recording lasts, or raises RecordingError."""
+    """Create the command; `length_of` returns a recording's duration in seconds, or raises RecordingError."""
 
     @click.command(
         "judge",
@@ -142,7 +142,7 @@ def _name(settings: JudgeSettings) -> str:
 
 
 def _changes(settings: Sequence[JudgeSettings]) -> Iterator[Change]:
-    """What the last settings change of the first, which stand for the defaults."""
+    """Yield how the last settings differ from the first, as changes with the first's values as defaults."""
     first, last = ({(each.code, each.name): each for each in some.changed} for some in (settings[0], settings[-1]))
     for key, change in {**first, **last}.items():
         before, now = (some[key].value if key in some else change.default for some in (first, last))

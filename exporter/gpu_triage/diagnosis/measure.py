@@ -1,4 +1,4 @@
-"""Looks at a host once: runs the daemon's own sampler for some seconds, and has the judge say what that means."""
+"""Measures a host once: runs the daemon's sampler for some seconds, then has the judge interpret the result."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ _SECTIONS: Final = frozenset(
 )
 _FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory"})
 _UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
-"""Where the exporter keeps its ledger of incidents when systemd runs it as deploy/systemd does."""
+"""The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
 
-_ROUNDS: Final = 4  # rounds of the medium tier that a measurement should see: counters need two, and one may be late
-_MOST_ROUNDS: Final = 60  # and those that it keeps, however long it takes
+_ROUNDS: Final = 4  # rounds of the medium tier per measurement: counters need two, and one may be late
+_MOST_ROUNDS: Final = 60  # maximum number of rounds to keep, regardless of duration
 _GRACE_SECONDS: Final = 5.0
 _PROGRESS_SECONDS: Final = 0.25
 
 
 def applies(option: Option) -> bool:
-    """Whether an option of the daemon means something to a look at the host."""
+    """Whether a daemon option applies to a single measurement."""
     return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
 
 
 def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgement:
-    """The judgement of a machine; on a stepped clock as fast as it goes; with a line of progress on a terminal.
+    """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
 
     Args:
-        machine: to measure.
+        machine: machine to measure.
         config: as for the daemon.
-        seconds: how long, from the first answer of everything on.
-        patience_seconds: how long to wait for that answer; past it, what answers is measured without the rest.
+        seconds: how long to measure, from the time when everything has responded.
+        patience_seconds: how long to wait for that; after this, whatever responds is measured.
 
     Raises:
-        ConfigError: the configuration's settings of the judge cannot be used.
+        ConfigError: the configuration's judge settings are invalid.
     """
     judge = HostJudge(subject_of(config, continuous=False), settings=judge_settings(config.judge))
     units = StateDirectory(_UNIT_STATE_DIRECTORY, simulated=False).path(INCIDENTS)
     if not machine.simulated and config.state_directory is None and os.access(units, os.R_OK):
         config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
-    # A medium tier that is fast enough for so short a measurement.
+    # Speed up the medium tier for such a short measurement.
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
@@ -67,7 +67,7 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
 
 
 class _Measurement:
-    """Follows a sampler from its first answer to the end. `note` runs on the sampler's thread."""
+    """Follows a sampler from its first response to the end. `note` runs on the sampler's thread."""
 
     def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
         self.done = threading.Event()
@@ -83,7 +83,7 @@ class _Measurement:
         self._history = MetricHistory(seconds)
 
     def note(self) -> None:
-        """Take in a publication."""
+        """Process a publication."""
         if self.done.is_set():
             return
         self._now = self._clock.now()
@@ -102,14 +102,14 @@ class _Measurement:
             self.done.set()
 
     def evidence(self) -> tuple[HostEvidence, str | None]:
-        """What was measured, and the driver's named error."""
+        """Return what was measured, and the driver's error name."""
         began_at = self._now.monotonic if self._began_at is None else self._began_at
         end = Moment(began_at + self.measured_seconds, self._now.wall)
         return self._history.evidence(end), self._driver_error
 
     @property
     def _answering(self) -> bool:
-        """Whether any GPU answers, if only past a driver that does not."""
+        """Whether any GPU responds, possibly although the driver as a whole does not."""
         presence = self._sampler.presence
         return presence is not None and any(gpu.up for gpu in presence.gpus)
 

@@ -1,4 +1,4 @@
-"""The judge's settings in a running exporter: from the configuration file, read again on request."""
+"""The judge's settings in a running exporter: loaded from the configuration file, and reloaded on request."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 class SettingsSource:
-    """Reads the configuration file again and hands on what it says of the judge; all else in it counts at a restart.
+    """Reloads the judge's settings from the configuration file; all other options need a restart.
 
     Args:
-        config: of the exporter.
-        options: that a configuration file may have.
-        use: takes new settings; called on another thread.
-        report: told how each reading went, where there is a configuration file; the first was the start's.
-        wall: seconds since the Unix epoch.
+        config: the exporter's configuration.
+        options: options allowed in a configuration file.
+        use: applies new settings; called on another thread.
+        report: receives the result of each load if there is a configuration file, including the one at startup.
+        wall: clock, in seconds since the Unix epoch.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SettingsSource:
             report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
 
     def reload_soon(self) -> None:
-        """Read the file on a thread of its own, for it may be on a server that hangs; returns at once."""
+        """Reload the file on a separate thread, since it may be on a hung file server; returns at once."""
         if self._config.config_file is None:
             return
         self._asked.set()
@@ -65,7 +65,7 @@ class SettingsSource:
             self.reload()
 
     def reload(self) -> None:
-        """Read the file now. One that cannot be used changes nothing; that is logged and reported."""
+        """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""
         try:
             options = judge_options_now(self._config, self._options)
             settings = judge_settings(options)

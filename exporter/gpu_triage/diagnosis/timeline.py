@@ -1,4 +1,4 @@
-"""When findings became pending, were confirmed and ended, on a host that is judged on a virtual clock."""
+"""When findings became pending, were confirmed and ended, for a host judged on a virtual clock."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.subjects.metric import Sample
 
 Key = tuple[str, str]
-"""A finding's subject (UUID, or how messages call it) and its code."""
+"""A finding's subject (UUID, or its name in messages) and code."""
 
 
 @dataclass(slots=True)
 class Period:
-    """One time that a finding was there; Unix seconds by the host's clock.
+    """One occurrence of a finding; Unix seconds by the host's clock.
 
     Attributes:
-        pending_at: when its condition was first judged to hold.
-        confirmed_at: None while it had not lasted long enough.
-        ended_at: when it ended, or was over before it was confirmed; None at the end of the timeline.
+        pending_at: when its condition was first found to hold.
+        confirmed_at: None if it was not confirmed.
+        ended_at: when it ended or, if never confirmed, its condition did; None if present at the end of the timeline.
     """
 
     pending_at: float
@@ -37,7 +37,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A finding, as it was last seen, and every period of it, oldest first."""
+    """A finding as last seen, and all its occurrences, oldest first."""
 
     finding: Finding
     periods: list[Period] = field(default_factory=list)
@@ -45,11 +45,11 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Timelines:
-    """What several judges with different settings made of the same samples.
+    """Results of several judges with different settings on the same samples.
 
     Attributes:
-        began_at, ended_at: of the samples, Unix seconds by the host's clock.
-        of: the courses of findings, one mapping for each judge, in the order of the settings.
+        began_at, ended_at: period of the samples, Unix seconds by the host's clock.
+        of: findings and their occurrences, one mapping per judge, in the order of the settings.
     """
 
     began_at: float
@@ -58,16 +58,16 @@ class Timelines:
 
 
 class _WatchedJudge:
-    """The daemon's judge, and what became of its findings."""
+    """The daemon's judge, recording the occurrences of its findings."""
 
     def __init__(self, config: Config, settings: JudgeSettings) -> None:
         self._judge = DaemonJudge(config)
         self._judge.use(settings)
-        self.saved = self._judge.saved  # which this sampler never writes
+        self.saved = self._judge.saved  # never written by this sampler
         self.courses: dict[Key, Course] = {}
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        """As DaemonJudge."""
+        """Judge like DaemonJudge, and record the findings."""
         samples = self._judge.judge(store, now)
         assert self._judge.latest is not None  # noqa: S101 - it has just judged
         found = {(each.uuid or each.subject, each.check.code): each for each in self._judge.latest.report.findings}
@@ -79,7 +79,7 @@ class _WatchedJudge:
         return samples
 
     def interrupt(self) -> None:
-        """As DaemonJudge."""
+        """Like DaemonJudge."""
         self._judge.interrupt()
 
     def _note(self, key: Key, finding: Finding, wall: float) -> None:
@@ -93,19 +93,19 @@ class _WatchedJudge:
 
 
 class _Judges:
-    """Several judges of one sampler; what the first one says is published."""
+    """Several judges on one sampler; the first one's output is published."""
 
     def __init__(self, judges: Sequence[_WatchedJudge]) -> None:
         self._judges = judges
         self.saved = judges[0].saved
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
-        """As StoreJudge."""
+        """Run all judges; see `DaemonJudge.judge`."""
         samples, *_ = [judge.judge(store, now) for judge in self._judges]
         return samples
 
     def interrupt(self) -> None:
-        """As StoreJudge."""
+        """Interrupt all judges; see `DaemonJudge.interrupt`."""
         for judge in self._judges:
             judge.interrupt()
 
@@ -117,14 +117,14 @@ def timelines(
     settings: Sequence[JudgeSettings],
     on_progress: Callable[[float], None] = lambda _seconds: None,
 ) -> Timelines:
-    """What judges with these settings find on a machine whose clock is stepped, as fast as it goes.
+    """Return what judges with these settings find on a machine with a stepped clock, run at full speed.
 
     Args:
-        machine: simulated or recorded.
-        config: as for the daemon; nothing is read from, or written to, its state directory.
-        seconds: for how long.
+        machine: a simulated or recorded machine.
+        config: as for the daemon; its state directory is neither read nor written.
+        seconds: how long to run.
         settings: one or more; the machine is sampled once for all of them.
-        on_progress: told how many seconds are done.
+        on_progress: called with the number of seconds completed.
     """
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it

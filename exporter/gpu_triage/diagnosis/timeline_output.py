@@ -1,4 +1,4 @@
-"""Timelines of findings for people and for programs."""
+"""Timelines of findings as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gpu_triage.diagnosis.timeline import Course, Key, Period, Timelines
 FORMAT: Final = "gpu-triage-judge"
 VERSION: Final = 1
 _MOST_PERIODS: Final = 6
-"""Periods of one finding that are written out; of more, the first ones and the last."""
+"""Maximum number of occurrences shown per finding; if there are more, the first ones and the last are shown."""
 
 
 def render_text(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
-    """The timelines for people.
+    """Return the timelines as text.
 
     Args:
-        found: of one judge or two.
-        source: the recording or the scenario.
-        names: what to call each judge; one name is not written.
-        changes: what differs between them.
+        found: results of one judge or two.
+        source: the recording or scenario.
+        names: label of each judge; a single one is omitted.
+        changes: settings that differ between them.
     """
     began, ended = (_moment(each) for each in (found.began_at, found.ended_at))
     lasted = length_of_time(found.ended_at - found.began_at)
@@ -44,7 +44,7 @@ def render_text(found: Timelines, source: str, names: Sequence[str], changes: Se
 
 
 def render_json(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
-    """The same for programs; docs/check.md describes its shape. Times are Unix seconds by the host's clock."""
+    """Return the timelines as JSON; docs/check.md describes the format. Times are Unix seconds by the host's clock."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -91,7 +91,7 @@ def _moment(wall: float) -> datetime:
 
 
 def _keys(found: Timelines) -> list[Key]:
-    """Every finding of any judge: the most severe first, then in the order of time."""
+    """Return every finding of any judge: most severe first, then by time."""
     keys = dict.fromkeys(key for courses in found.of for key in courses)
 
     def rank(key: Key) -> tuple[int, float]:

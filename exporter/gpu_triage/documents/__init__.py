@@ -1,4 +1,4 @@
-r"""The one way to read documents: a file, its YAML, TOML or JSON, and typed values; every error names the key.
+r"""Reads documents (YAML, TOML, JSON) as typed values; every error names the file and key.
 
 >>> import dataclasses
 >>> @dataclasses.dataclass(frozen=True)

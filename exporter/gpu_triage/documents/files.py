@@ -1,4 +1,4 @@
-"""Files as plain values: bounded, in UTF-8, and without a key that is written twice."""
+"""Reads and writes files of bounded size, in UTF-8; duplicate keys are errors."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _REASONS: Final = {
     errno.ENOSPC: "no_space",
     errno.EDQUOT: "no_space",
     errno.EROFS: "read_only",
-    errno.ELOOP: "not_a_file",  # a symbolic link where none is followed
+    errno.ELOOP: "not_a_file",  # a symbolic link where none is allowed
     errno.EISDIR: "not_a_file",
 }
 
 
 def reason_of(error: OSError) -> str:
-    """The name of a cause, as it is counted: ``missing``, ``no_permission``, …, ``io_error``."""
+    """The reason for an error, as used in metrics: ``missing``, ``no_permission``, …, ``io_error``."""
     return _REASONS.get(error.errno or 0, "io_error")
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: str = "name a readable file") -> bytes:
-    """The content of a regular file; `step` is what to do where it cannot be read.
+    """The content of a regular file; `step` is the remedy to show if it is unreadable.
 
     Raises:
         DocumentError: with the reason ``missing``, ``no_permission``, ``io_error``, ``not_a_file`` or ``too_large``.
     """
     try:
-        # Not to wait for a writer where the path is a pipe.
+        # O_NONBLOCK, so that opening a pipe doesn't wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -61,24 +61,24 @@ def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: 
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: after a crash or an error there is the old one or the new one.
+    """Replace a file atomically and durably: after a crash or error, either the old or the new file exists.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file can't be written.
     """
     replace_file(path, content)
     sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """As `write_file`, but until `sync_directory` is called, a crash of the host may bring the old file back.
+    """Like `write_file`, but not durable until `sync_directory` is called: a host crash may restore the old file.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file can't be written.
     """
-    # Always the same name: crashes leave at most one such file.
+    # Always the same name, so that crashes leave at most one such file.
     partial = _partial(path)
-    # Never write to what is there already: in a world-writable directory it may be a link that somebody planted.
+    # Never write to an existing file: in a world-writable directory it may be a link planted by an attacker.
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
@@ -93,10 +93,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory survive a crash of the host (fsync).
+    """Make directory entries survive a host crash (fsync).
 
     Raises:
-        OSError: as from fsync.
+        OSError: from open or fsync.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -106,7 +106,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def discard_partials(path: Path) -> None:
-    """Delete what interrupted writes of this file and of its copies left. Nobody else may be writing them."""
+    """Delete leftovers of interrupted writes of this file and its copies. No other process may be writing them."""
     with suppress(OSError):
         for partial in path.parent.glob(_partial(path.with_name(f"{path.name}*")).name):
             partial.unlink()
@@ -117,12 +117,12 @@ def _partial(path: Path) -> Path:
 
 
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:
-    """The top table of a TOML document; `file` is what messages call it.
+    """The top-level table of a TOML document; `file` is the name for error messages.
 
     Raises:
-        DocumentError: not UTF-8, or not TOML.
+        DocumentError: the content is not UTF-8 or not TOML.
     """
-    # Here and not above: only simulated hosts are TOML, and a daemon on a real host is to take no memory for it.
+    # Imported lazily: only simulated hosts use TOML, and a daemon on a real host should save the memory.
     if sys.version_info >= (3, 11):
         import tomllib  # noqa: PLC0415
     else:
@@ -135,10 +135,10 @@ def parse_toml(content: bytes, file: str) -> dict[str, Any]:
 
 
 def parse_json(content: bytes, file: str) -> Any:
-    """The value of a JSON document; `file` is what messages call it.
+    """The value of a JSON document; `file` is the name for error messages.
 
     Raises:
-        DocumentError: not UTF-8, not JSON, or a key is written twice.
+        DocumentError: the content is not UTF-8 or not JSON, or a key is duplicated.
     """
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -154,20 +154,20 @@ def parse_json(content: bytes, file: str) -> Any:
             return json.loads(text, object_pairs_hook=table)
         except json.JSONDecodeError as error:
             raise DocumentError(f"{file}: line {error.lineno}: is not valid JSON: {error.msg}") from error
-        except ValueError as error:  # a number of thousands of digits
+        except ValueError as error:  # a number with thousands of digits
             raise DocumentError(f"{file}: is not valid JSON: {error}") from error
 
 
 def parse_yaml(content: bytes, file: str) -> Any:
-    """The value of a YAML document: tables, lists and `Text`; None for what is left empty, ``~`` and ``null``.
+    """The value of a YAML document: tables, lists and `Text`; None for empty values, ``~`` and ``null``.
 
-    Tags are ignored, so no object is ever made. An alias is the same value again, so one repeated a million times
-    costs nothing. `file` is what messages call the document; they repeat nothing of its content.
+    Tags are ignored, so no objects are constructed. An alias refers to the same value, so repeating it a million times
+    costs nothing. `file` is the name for error messages, which never quote the content.
 
     Raises:
-        DocumentError: not UTF-8, not YAML, a key is written twice, or is no plain word.
+        DocumentError: the content is not UTF-8 or not YAML, or a key is duplicated or isn't a plain word.
     """
-    from gpu_triage.documents import yaml_values  # noqa: PLC0415 - no scrape needs its memory
+    from gpu_triage.documents import yaml_values  # noqa: PLC0415 - scrapes don't need it in memory
 
     with _decoded(content, file) as text:
         return yaml_values.parse(text, file)
@@ -175,7 +175,7 @@ def parse_yaml(content: bytes, file: str) -> Any:
 
 @contextmanager
 def _decoded(content: bytes, file: str) -> Iterator[str]:
-    """The text to parse; what every parser may raise is raised as DocumentError."""
+    """Decode the text, and convert exceptions of any parser to DocumentError."""
     try:
         yield content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

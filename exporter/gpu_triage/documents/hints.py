@@ -1,4 +1,4 @@
-"""What a type hint says of a value beyond its type: rules, as arguments of ``Annotated``.
+"""Constraints on values, used as arguments of ``Annotated``.
 
 >>> from typing import Annotated
 >>> Lanes = Annotated[int, Between(1, 16)]
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Bounds of a number, both included."""
+    """An inclusive range for a number."""
 
     low: float
     high: float
@@ -21,7 +21,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """A pattern that the whole text must match, and the words for it in an error message."""
+    """A pattern that must match the whole text, and its description for error messages."""
 
     pattern: str
     meaning: str
@@ -29,10 +29,10 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A function that makes the value of what is written; it raises ValueError saying what would be right.
+    """A function that converts the written value; it raises ValueError with the expected syntax.
 
-    `written` is the hint of what is written. Without it, that is text for ``str``, may be a list for a tuple, and is
-    any single value for another type.
+    `written` is the type hint for the written value. Without it, a ``str`` must be text, a tuple may be a list, and any
+    other type is any single value.
     """
 
     parse: Callable[[Any], Any]
@@ -41,26 +41,26 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """Most entries of a list or table, or characters of a text."""
+    """Maximum number of entries in a list or table, or of characters in a text."""
 
     entries: int
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of a field whose name is another."""
+    """The key of a field, if it differs from the field's name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Marks a value that no message may show."""
+    """Marks a value that error messages must not show."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tagged:
-    """Tables of several kinds, each read as a dataclass: its kind is the value of `key`; with "", a key that it has."""
+    """Alternative tables, each a dataclass: selected by the value of `key`, or if that is "", by a key it contains."""
 
     key: str
     kinds: Mapping[str, type[Any]]
@@ -68,9 +68,9 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keyed:
-    """A table of known keys, each of which may be left out; read as a dictionary.
+    """A table of known, optional keys; read as a dictionary.
 
-    Messages call a key `noun`, and say with `listing` where the keys are listed.
+    Error messages call a key `noun`, and refer to `listing` for a list of the keys.
     """
 
     hints: Mapping[str, Any]

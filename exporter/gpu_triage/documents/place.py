@@ -1,4 +1,4 @@
-"""Where in a document a value stands, and the errors about it."""
+"""Positions in documents, and errors about them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MOST_LISTED: Final = 16
 
 
 class Text(str):
-    """A key or value of a YAML document as it is written, with its line.
+    """A key or value of a YAML document as written, with its line number.
 
-    YAML's guesses (``no`` is false, ``1:30`` is 90, ``010`` is 8) never come between an operator and a setting.
+    This avoids YAML's implicit types (``no`` is false, ``1:30`` is 90, ``010`` is 8).
     """
 
     __slots__ = ("line",)
@@ -25,7 +25,7 @@ class Text(str):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value's place, as messages name it: file, path of keys, and the key's line where the format tells it.
+    """Position of a value in messages: file, path of keys, and the key's line number if the parser provides it.
 
     >>> str(Place("host.toml").at("machine", "node", 0, "cpus"))
     'host.toml: machine.node[0].cpus'
@@ -36,7 +36,7 @@ class Place:
     line: int | None = None
 
     def at(self, *parts: str | int) -> Place:
-        """The place below this one: a key of a table, a number of a list, and so on."""
+        """A position below this one, given as keys of tables and indexes of lists."""
         key, line = self.key, self.line
         for part in parts:
             if isinstance(part, int):
@@ -51,12 +51,12 @@ class Place:
         return ": ".join(part for part in (self.file, line, self.key) if part)
 
     def error(self, message: str) -> DocumentError:
-        """An error about the value here; the message says what is wrong and what is right."""
+        """An error about the value here; the message has the problem and the remedy."""
         return DocumentError(f"{self}: {message}")
 
 
 def quoted(text: str) -> str:
-    """The text in quotes for a message: on one line, unprintable characters escaped, long text cut short."""
+    """The text quoted for a message: on one line, with unprintable characters escaped, and truncated if long."""
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
@@ -65,14 +65,14 @@ def _plain(key: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant; None where none is like it."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone; a daemon has no memory to spare for it
+    """The known word that was probably meant; None if none is similar."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed after a mistake; saves memory in the daemon
 
     return next(iter(get_close_matches(word, known, n=1)), None)
 
 
 def suggestion(key: str, known: Iterable[str], otherwise: str = "") -> str:
-    """What to write instead of an unknown key: the nearest known one, or all, or where too many are listed."""
+    """What to write instead of an unknown key: the most similar one, all of them, or if too many, where to look."""
     names = list(known)
     if close := nearest(key, names):
         return f"did you mean {close}?"
@@ -81,7 +81,7 @@ def suggestion(key: str, known: Iterable[str], otherwise: str = "") -> str:
 
 @contextmanager
 def raised_as(kind: type[DocumentError]) -> Iterator[None]:
-    """Raise what is wrong with a document as the error of its kind."""
+    """Convert a DocumentError to a more specific type."""
     try:
         yield
     except kind:

@@ -1,7 +1,7 @@
-"""Plain values read as what a type hint says: dataclasses, tuples, tables, and text, numbers and truths with rules.
+"""Converts plain values to types given by hints: dataclasses, tuples, tables, text, numbers and booleans.
 
-A rule is an argument of ``Annotated``: ``Annotated[int, Between(1, 16)]``. Values of YAML are text until a hint says
-otherwise. All mistakes of a document are reported at once.
+Constraints are arguments of ``Annotated``: ``Annotated[int, Between(1, 16)]``. YAML scalars are text until a hint
+asks for another type. All mistakes in a document are reported at once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gpu_triage.errors import DocumentError
 T = TypeVar("T")
 
 MOST_PROBLEMS: Final = 20
-"""Mistakes reported of one document."""
+"""The most mistakes reported per document."""
 
 _Rules = tuple[Any, ...]
 _Reader = Callable[[Any], Any]
 _Problem = tuple[tuple[str | int, ...], str]
-"""The keys that lead to a value, and what is said of it."""
+"""The path of keys to a value, and the message about it."""
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
@@ -46,7 +46,7 @@ _NAMES: Final = {str: "text", int: "a whole number", float: "a number", bool: "t
 
 
 class _Wrong(Exception):
-    """Values that do not fit: this one for a reason, or others below it."""
+    """Invalid values: either this one with a reason, or several below it."""
 
     def __init__(self, reason: str, *below: _Problem) -> None:
         super().__init__()
@@ -62,25 +62,25 @@ def read_value(hint: Any, value: Any, where: Place) -> Any: ...
 
 
 def read_value(hint: Any, value: Any, where: Place) -> Any:
-    """A plain value as its hint says; `where` is its place, for messages.
+    """Convert a plain value according to a type hint; `where` is its position for messages.
 
     Raises:
-        DocumentError: what does not fit, all of it up to `MOST_PROBLEMS`.
+        DocumentError: lists all invalid values, up to `MOST_PROBLEMS`.
     """
     try:
         return _reader(hint)(value)
     except _Wrong as wrong:
-        # The whole document has the line of its first value.
+        # The document as a whole has the line number of its first value.
         first = value[0] if isinstance(value, list) and value else value
         whole = where if where.line else Place(where.file, where.key, getattr(first, "line", None))
         problems = wrong.problems[:MOST_PROBLEMS]
         raise DocumentError(*(f"{where.at(*keys) if keys else whole}: {what}" for keys, what in problems)) from None
 
 
-# Those of the settings of rules are made anew for each document.
+# Bounded, because the hints for rule settings are recreated for each document.
 @lru_cache(maxsize=256)
 def _reader(hint: Any) -> _Reader:
-    """The function that reads a value as its hint says; it raises _Wrong."""
+    """The function that converts a value according to its hint; it raises _Wrong."""
     bare, rules, optional = _parts(hint)
     if any(isinstance(rule, Parsed) for rule in rules):
         read = _parsed(bare, rules)
@@ -99,7 +99,7 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _parts(hint: Any) -> tuple[Any, _Rules, bool]:
-    """A hint without what is around it, its rules, and whether it may be None."""
+    """The bare type of a hint, its constraints, and whether it may be None."""
     rules: _Rules = ()
     optional = False
     while get_origin(hint) in (Annotated, Union, types.UnionType):
@@ -113,7 +113,7 @@ def _parts(hint: Any) -> tuple[Any, _Rules, bool]:
 
 
 def _each(entries: Iterable[tuple[str | int, Callable[[], Any]]]) -> list[Any]:
-    """What the functions give that read the entries of a table or list, by key or number."""
+    """Call the readers of a table's or list's entries, and return the results or raise all of their problems."""
     problems: list[_Problem] = []
     found = []
     for key, read in entries:
@@ -179,7 +179,7 @@ def _tagged(hint: Tagged, _rules: _Rules) -> _Reader:
 
 def _dict(hint: Any, rules: _Rules) -> _Reader:
     names, kind = get_args(hint)
-    # The keys that lead to a key show it.
+    # The path in the message shows the key, so Secret avoids repeating it.
     read_name, read_item = _reader(Annotated[names, Secret()]), _reader(kind)
 
     def entry(key: str, item: Any) -> tuple[str, Any]:
@@ -261,7 +261,7 @@ def _scalar(hint: Any, rules: _Rules) -> _Reader:
 
 
 def _plain(hint: Any, value: Any) -> Any:
-    """The value if it is of this type, else None; of text in YAML, what it stands for."""
+    """The value if it has this type, else None; YAML text is converted."""
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) and not isinstance(value, bool) else None
     if isinstance(value, Text):

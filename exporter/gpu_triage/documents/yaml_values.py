@@ -1,4 +1,4 @@
-"""YAML as plain values. Apart from the other formats: only who reads YAML needs its parser in memory."""
+"""YAML as plain values. In its own module, so that its parser is only loaded when needed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NO_VALUE: Final = ("", "~", "null")
 
 
 def parse(text: str, file: str) -> Any:
-    """The value of a YAML document, as `parse_yaml` describes it.
+    """The value of a YAML document; see `parse_yaml`.
 
     Raises:
-        DocumentError: not YAML, a key is written twice, or is no plain word.
+        DocumentError: the text is not YAML, or a key is duplicated or isn't a plain word.
         RecursionError: it is nested too deeply.
     """
     try:

@@ -1,1 +1,1 @@
-"""Answers about a whole fleet, from the Prometheus that scrapes its exporters."""
+"""Fleet-wide answers, from the Prometheus server that scrapes the exporters."""

@@ -1,4 +1,4 @@
-"""Asks the query API of Prometheus, or of a server that speaks it: VictoriaMetrics, Mimir, Thanos."""
+"""Client for the query API of Prometheus or a compatible server: VictoriaMetrics, Mimir, Thanos."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpu_triage.fleet.http_config import HttpConfig
 from gpu_triage.options.values import LATEST_SECONDS
 
 MOST_BYTES: Final = 64 * 1024**2
-"""Of an answer: about 200,000 series."""
+"""Limit for one response: about 200,000 series."""
 _OTHER_SHAPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading a document raises that has not the shape that it should have."""
+"""Exceptions raised when a document doesn't have the expected structure."""
 _TOO_LONG: Final = f"the answer is larger than {MOST_BYTES >> 20} MiB; select fewer hosts with --instance"
 _LONGEST_SHOWN: Final = 300
 _MOST_WARNINGS: Final = 10
@@ -29,7 +29,7 @@ _NO_POST: Final = frozenset({http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMP
 
 
 class Series(NamedTuple):
-    """One series of an answer: its labels, "" for those that it lacks, and its samples as Unix time and value."""
+    """One series of a response: its labels ("" for missing ones), and its samples as Unix time and value."""
 
     labels: Mapping[str, str]
     samples: tuple[tuple[float, float], ...]
@@ -41,14 +41,14 @@ class Series(NamedTuple):
 
 
 class PrometheusClient:
-    """Asks the server at a URL, which may have a path, such as Mimir's ``https://mimir/prometheus``.
+    """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
     Attributes:
-        url: without a slash at its end.
-        warnings: what the servers remarked about their answers, such as that a part of the data is missing.
+        url: without a trailing slash.
+        warnings: warnings in responses, such as that part of the data is missing.
 
     Raises:
-        ConfigError: it is no such URL.
+        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
@@ -69,7 +69,7 @@ class PrometheusClient:
         """
         data = self._ask("query", {"query": "time()"})
         try:
-            # VictoriaMetrics has no scalars: it answers with a vector of one series.
+            # VictoriaMetrics has no scalars: it responds with a vector of one series.
             scalar = data["result"][0]["value"] if data["resultType"] == "vector" else data["result"]
             seconds = float(scalar[1])
         except _OTHER_SHAPE as error:
@@ -79,16 +79,16 @@ class PrometheusClient:
         return seconds
 
     def at(self, query: str, seconds: float) -> list[Series]:
-        """The series of a query at this Unix time.
+        """Run an instant query at this Unix time.
 
         Raises:
-            PrometheusUnavailable: the server does not answer, or not with series; the message says why.
+            PrometheusUnavailable: no response, or not a vector; the message has the reason.
         """
         data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
         return self._series(data, "vector", lambda each: [each["value"]])
 
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
-        """The series of a query from one Unix time to another, both included.
+        """Run a range query between two Unix times, inclusive.
 
         Raises:
             PrometheusUnavailable: as `at`.
@@ -106,12 +106,12 @@ class PrometheusClient:
         return [each for each in found if each.samples]
 
     def _ask(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
-        """The data of an answer."""
-        # A regular expression from a terminal that is not in UTF-8 matches nothing.
+        """The `data` of a response."""
+        # A regular expression typed in a non-UTF-8 terminal matches nothing.
         body = urlencode({**parameters, "timeout": f"{self._timeout_seconds:g}s"}, errors="replace")
         status, answer = self._send(path, body)
         if status in _NO_POST and self._method == "POST":
-            # A proxy that only lets reads through.
+            # A proxy that only allows reads.
             self._method = "GET"
             status, answer = self._send(path, body)
         document = self._document(status, answer)
@@ -192,7 +192,7 @@ class PrometheusClient:
 
 
 class _TlsConnection(http.client.HTTPConnection):
-    """HTTPS to a host whose certificate may be for another name."""
+    """HTTPS to a host whose certificate may be for a different name."""
 
     def __init__(self, host: str, port: int, timeout: float, server_name: str, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=timeout)
@@ -205,10 +205,10 @@ class _TlsConnection(http.client.HTTPConnection):
 
 
 def _remarks(document: dict[str, Any]) -> Iterator[object]:
-    """Why the answer may lack something."""
+    """Warnings that the result may be incomplete."""
     warnings = document.get("warnings")
     yield from warnings if isinstance(warnings, list) else ()
-    if document.get("isPartial") is True:  # of VictoriaMetrics
+    if document.get("isPartial") is True:  # VictoriaMetrics
         yield "the answer is partial: storage nodes are down"
 
 

@@ -47,7 +47,7 @@ _LINE_COLUMNS: Final = 80
 def fleet_command(
     *, client: PrometheusClient, selection: Selection, at: float | None, limit: int, fail_on: str, form: str
 ) -> int:
-    """Say which hosts of a fleet to drain and why, the worst first, and whose jobs are hit.
+    """Show which hosts to drain and why, worst first, and which jobs are affected.
 
     Asks the Prometheus that scrapes the exporters, or a server with the same query API: VictoriaMetrics, Mimir, Thanos.
 
@@ -59,7 +59,7 @@ def fleet_command(
     Exit code: 0 healthy, 1 a host has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
     server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host whose
     exporter does not answer counts as a warning.
-    """  # noqa: D301 - click reads the backspace: as it stands
+    """  # noqa: D301 - click needs the backspace escape
     fleet = fleet_of(ask(client, selection, at))
     if not fleet.hosts:
         which = (

@@ -1,7 +1,7 @@
-"""The file of ``--http.config.file``: how Prometheus's own tools describe an HTTP client.
+"""The file given with ``--http.config.file``: HTTP client configuration in the format of Prometheus' own tools.
 
 https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config
-What this program does not support is rejected: a setting about security is never ignored.
+Unsupported settings are rejected: ignoring a security setting would be dangerous.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOKEN_CHARACTERS: Final = frozenset("!#$%&'*+-.^_`|~")
 
 
 def _one_line(text: str) -> str:
-    """A header's value; a line break in it would begin another header."""
+    """Validate a header value; a line break in it would start another header."""
     if not text.isascii() or not text.isprintable():
         raise ValueError("write printable ASCII on one line")
     return text
@@ -47,7 +47,7 @@ _SecretLine = Annotated[str, Secret(), Parsed(_one_line)]
 
 @dataclass(frozen=True, slots=True)
 class BasicAuth:
-    """``basic_auth``."""
+    """The ``basic_auth`` section."""
 
     username: str = ""
     username_file: str | None = None
@@ -57,7 +57,7 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """``authorization``."""
+    """The ``authorization`` section."""
 
     type: _Line = "Bearer"
     credentials: Annotated[str | None, Secret(), Parsed(_one_line)] = field(default=None, repr=False)
@@ -66,7 +66,7 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """``tls_config``."""
+    """The ``tls_config`` section."""
 
     ca: str | None = None
     ca_file: str | None = None
@@ -89,7 +89,7 @@ class HeaderValues:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfigFile:
-    """The whole file. Redirects are never followed and HTTP/2 is never used, whatever the two switches say."""
+    """The whole file. Redirects are never followed and HTTP/2 is never used, regardless of the two switches."""
 
     basic_auth: BasicAuth | None = None
     authorization: Authorization | None = None
@@ -101,12 +101,12 @@ class HttpConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """How to ask a server.
+    """HTTP client settings for a server.
 
     Attributes:
-        headers: of each request, credentials included.
-        server_name: that the server's certificate must be for; None for the host of the URL.
-        tls: how it is verified, with the client's own certificate.
+        headers: sent with each request, including credentials.
+        server_name: name that the server's certificate must match; None for the host in the URL.
+        tls: settings for verifying the server, with the client certificate if any.
     """
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -115,10 +115,10 @@ class HttpConfig:
 
 
 def read_http_config(path: str) -> HttpConfig:
-    """The file at `path` with the files that it names, whose relative paths start from its folder.
+    """Read the file at `path` and the files it refers to; relative paths are relative to its folder.
 
     Raises:
-        ConfigError: it, or a file that it names, cannot be read or understood; the message repeats no secret.
+        ConfigError: a file is unreadable or invalid; the message never contains a secret.
     """
     with raised_as(ConfigError):
         file = read_value(HttpConfigFile, parse_yaml(read_file(path), path), Place(path))
@@ -161,7 +161,7 @@ def _headers(path: str, sections: Mapping[str, HeaderValues]) -> list[tuple[str,
 
 
 def _line_of(path: str, file: str) -> str:
-    """The content of a file that holds a secret, without the line break at its end."""
+    """The content of a secret file, without the trailing line break."""
     name = Path(path).parent / file
     try:
         return _one_line(read_file(name).decode("utf-8", "replace").strip())
@@ -179,7 +179,7 @@ def _context(path: str, section: TlsConfig) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cadata=ca or None)
         if section.cert_file and section.key_file:
-            # An empty password: OpenSSL would ask at the terminal for that of an encrypted key.
+            # An empty password, or OpenSSL would prompt for that of an encrypted key on the terminal.
             context.load_cert_chain(folder / section.cert_file, folder / section.key_file, password="")
         if section.min_version:
             context.minimum_version = _VERSIONS[section.min_version]

@@ -1,4 +1,4 @@
-"""The flags that the commands about a fleet share."""
+"""Options shared by the fleet commands."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def parse_moment(text: str) -> float:
-    """Unix seconds of a time as ``2026-11-22T10:00:00Z``, with another offset, or as such seconds.
+    """Parse a time such as ``2026-11-22T10:00:00Z``, with any UTC offset, or Unix seconds.
 
     Raises:
-        ValueError: it is neither; a time without an offset is refused, for it does not say which clock was meant.
+        ValueError: the text is neither; a time without an offset is rejected as ambiguous.
     """
     if _UNIX.fullmatch(text):
         return min(float(text), LATEST_SECONDS)
@@ -52,7 +52,7 @@ _SELECTORS: Final = (
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The command with the flags that name the server and the hosts; it gets ``client`` and ``selection``."""
+    """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
 
     @wraps(command)
     def with_client(

@@ -1,4 +1,4 @@
-"""The queries about a fleet's present, of which each is one instant query."""
+"""Instant queries for the present state of a fleet."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ from gpu_triage.subjects.judgement import (
 from gpu_triage.subjects.metric import MetricSpec
 
 _ON_HOST: Final = "on (cluster, job, instance)"
-_REMEMBERED: Final = "1d"  # for which an exporter that is down is known by what it exposed before
+_REMEMBERED: Final = "1d"  # how long an unreachable exporter is remembered from its earlier samples
 LAST_SCRAPED_MINUTES: Final = 15
-"""For so long, a host to drain or to watch is shown as it was last scraped."""
+"""A host to drain or watch that is no longer scraped is shown in its last state for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which hosts are asked about: regular expressions of RE2, each of a whole label; None for all."""
+    """Which hosts to query: RE2 regular expressions, each matching a whole label value; None for all."""
 
     cluster: str | None = None
     job: str | None = None
     instance: str | None = None
 
     def __str__(self) -> str:
-        """The selector of PromQL; "" for all hosts."""
+        """The PromQL selector; "" for all hosts."""
         parts = ("cluster", self.cluster), ("job", self.job), ("instance", self.instance)
         found = ",".join(f"{name}=~{json.dumps(each, ensure_ascii=False)}" for name, each in parts if each is not None)
         return f"{{{found}}}" if found else ""
 
     def with_matcher(self, matcher: str) -> str:
-        """The selector with one more matcher."""
+        """The selector with an additional matcher."""
         return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The series of each question, at one moment.
+    """The results of all queries at one point in time.
 
     Attributes:
-        at: Unix seconds of it.
-        down: targets that cannot be scraped.
-        exporters: those that can.
-        findings, host_findings: when each that is present began.
-        states, host_states: of findings, as gpu_finding has them; without those of exporters that are older.
-        gpus: identity of the GPUs of hosts with a verdict other than keep, as `allocated` and `processes`.
-        incidents: of the last 30 days, by board.
+        at: evaluation time in Unix seconds.
+        down: targets whose scrapes fail.
+        exporters: targets whose scrapes succeed.
+        findings, host_findings: start time of each present finding.
+        states, host_states: states of findings, from gpu_finding; older exporters have none.
+        gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
+        incidents: by board, over the last 30 days.
     """
 
     at: float
@@ -82,13 +82,13 @@ class Answers:
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
-    """The query of each field of `Answers`."""
+    """The query for each field of `Answers`."""
     where = str(selection)
     verdict = f"{GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
 
     def last(spec: MetricSpec) -> str:
-        """The series of hosts with a verdict other than keep that were not scraped now, as they were last."""
+        """The last samples of hosts with a verdict other than keep that are currently not scraped."""
         return f"last_over_time({spec.name}{where}[{LAST_SCRAPED_MINUTES}m]) and {_ON_HOST} {unscraped}"
 
     def now_or_last(spec: MetricSpec) -> str:
@@ -131,17 +131,17 @@ def queries(selection: Selection) -> Mapping[str, str]:
 
 
 def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
-    """Timestamps by the clock of each host, which may be wrong; unchanged where a host exposes no time."""
+    """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
     told, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
     behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
     return f"({told} + {_ON_HOST} group_left () {behind}) or {told}"
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Answers:
-    """The answers at this Unix time, or now by the server's clock.
+    """Run all queries at this Unix time, or at the server's current time.
 
     Raises:
-        PrometheusUnavailable: the server does not answer, or rejects a regular expression.
+        PrometheusUnavailable: the server doesn't respond, or rejects a regular expression.
     """
     seconds = client.now() if at is None else at
     return Answers(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})

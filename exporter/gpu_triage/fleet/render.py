@@ -1,4 +1,4 @@
-"""A fleet's state for people and for programs."""
+"""Renders a fleet's state as text and JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpu_triage.fleet.view import Fleet, FleetFinding, FleetHost, Offender, shar
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 FORMAT: Final = "gpu-triage-fleet"
-VERSION: Final = 1  # raised when a key changes its meaning or goes; new keys may come without
+VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
 
 _IN_WORDS: Final = {Verdict.DRAIN: "to drain", Verdict.WATCH: "to watch", Verdict.KEEP: "to keep"}
 _COLOURS: Final = {severity.value: colour for severity, colour in SEVERITY_COLOURS.items()}
@@ -34,12 +34,12 @@ _COLOURS: Final = {severity.value: colour for severity, colour in SEVERITY_COLOU
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is shown.
+    """The fleet and how to show it.
 
     Attributes:
         source: URL of the server.
-        warnings: of the servers.
-        limit: hosts, and boards, that are shown at most.
+        warnings: warnings returned by the server.
+        limit: most hosts, and most boards, to show.
     """
 
     fleet: Fleet
@@ -49,17 +49,17 @@ class Shown:
 
 
 def moment(seconds: float) -> str:
-    """A time as people read it, in UTC."""
+    """A time for display, in UTC."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def render_text(shown: Shown, columns: int | None = None) -> str:
-    """The fleet as text with colors, which the writer removes where they are not wanted; wrapped as `check` does."""
+    """The fleet as colored text; the writer strips the colors if unwanted. Wrapped as in `check`."""
     return "".join(f"{line}\n" for each in _lines(shown) for line in wrapped(each, columns))
 
 
 def summary(fleet: Fleet) -> str:
-    """How many hosts have which verdict: ``1 host to drain, 2 to watch, 1 does not answer, 12 to keep``."""
+    """Number of hosts by verdict: ``1 host to drain, 2 to watch, 1 does not answer, 12 to keep``."""
     parts = [(len(fleet.with_verdict(verdict)), words) for verdict, words in _IN_WORDS.items()]
     unread = fleet.with_verdict(Verdict.NOT_READ)
     silent = sum(not each.answers for each in unread)
@@ -111,7 +111,7 @@ def _host(host: FleetHost, now: float) -> Iterator[Line]:
 
 
 def _state(host: FleetHost) -> str:
-    """What its GPUs do."""
+    """The state of its GPUs."""
     if not host.answers:
         old = "" if host.verdict is Verdict.NOT_READ else f"; this is from the last {LAST_SCRAPED_MINUTES} min"
         return f"its exporter does not answer: Prometheus cannot scrape it{old}"
@@ -140,7 +140,7 @@ def _offender(each: Offender) -> str:
 
 
 def render_json(shown: Shown) -> str:
-    """The fleet as JSON; docs/fleet.md describes its shape."""
+    """The fleet as JSON; the format is described in docs/fleet.md."""
     fleet = shown.fleet
     document = {
         "format": FORMAT,

@@ -23,7 +23,7 @@ _STANDARD_OUTPUT: Final = "-"
 
 
 def parse_days(text: str) -> int:
-    """The number of days of ``30d`` or ``4w``; ValueError: it is neither, or too many."""
+    """Parse a period such as ``30d`` or ``4w`` to days; raises ValueError if it is invalid or too long."""
     match = _DAYS.fullmatch(text)
     days = int(match[1]) * (7 if match[2] == "w" else 1) if match else 0
     if not 1 <= days <= _MOST_DAYS:
@@ -55,7 +55,7 @@ def report_command(*, client: PrometheusClient, selection: Selection, days: int,
     """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
 
     Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it asks. The
-    page needs no other file and no network, and has no script, so that it can be mailed.
+    page needs no other file and no network, and is script-free, so you can email it.
 
     \b
       gpu-triage report --prometheus http://prometheus:9090 --over 30d --output report.html
@@ -63,7 +63,7 @@ def report_command(*, client: PrometheusClient, selection: Selection, days: int,
 
     Exit code: 0 written, 2 the server does not answer or has no recorded series, or the options cannot be used, 70 a
     fault of this program.
-    """  # noqa: D301 - click reads the backspace: as it stands
+    """  # noqa: D301 - click needs the backspace escape
     suffix = Path(output).suffix.lower()
     if output != _STANDARD_OUTPUT and suffix not in (".html", ".htm", ".md"):
         raise ConfigError(f"--output: {quoted(output)} has another suffix; write a name that ends in .html or .md")

@@ -1,6 +1,6 @@
-"""A capacity review: what a fleet's GPUs did in each of the last days, from the series that the rules record.
+"""Capacity review: what a fleet's GPUs did on each of the last days, from the series recorded by the rules.
 
-Days are those of UTC: the value of a recorded series at midnight is about the day before.
+Days are UTC: the value of a recorded series at midnight covers the preceding day.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 DAY_SECONDS: Final = 86_400
 MOST_ROWS: Final = 20
-"""Of a table."""
+"""The most rows per table."""
 _HOURS: Final = 3600
 _JOULES_PER_KWH: Final = 3.6e6
 _OWNER: Final = "cluster, workload_namespace, user, account"
 _GPU: Final = "cluster, job, instance, gpu, uuid"
 
 ByDay = tuple[float | None, ...]
-"""A value for each day; None for a day without data."""
+"""One value per day; None for a day without data."""
 
 
 class Owner(NamedTuple):
-    """A namespace of Kubernetes, or a user and account of Slurm, in a cluster; "" for what does not apply."""
+    """A Kubernetes namespace, or a Slurm user and account, in a cluster; "" for what doesn't apply."""
 
     cluster: str
     namespace: str
@@ -40,7 +40,7 @@ class Owner(NamedTuple):
     account: str
 
     def __str__(self) -> str:
-        """As people know it: ``namespace east/vision``, ``east/ada (physics)``."""
+        """Display name: ``namespace east/vision``, ``east/ada (physics)``."""
         cluster = f"{self.cluster}/" if self.cluster else ""
         if self.namespace:
             return f"namespace {cluster}{self.namespace}"
@@ -58,22 +58,22 @@ class OwnerHours(NamedTuple):
 
     @property
     def unused(self) -> float:
-        """Hours in which the GPUs did nothing for their owner."""
+        """Hours in which the allocated GPUs did no work."""
         return max(0.0, self.allocated - self.busy)
 
 
 class ModelHours(NamedTuple):
-    """What the GPUs of one model did; None for what was not recorded."""
+    """GPU hours of one model; None for what wasn't recorded."""
 
     name: str
-    observed: float  # GPU hours, as the next two
+    observed: float  # GPU hours, like the next two
     busy: float
     lost: float
-    p95: float | None  # mean over GPUs and days of each GPU's 95th percentile of utilization in a day
+    p95: float | None  # 95th percentile of a GPU's utilization in a day, averaged over GPUs and days
 
 
 class HostHours(NamedTuple):
-    """GPU hours that one host lost to one class."""
+    """GPU hours that one host lost to one bottleneck class."""
 
     key: HostKey
     name: str
@@ -85,16 +85,16 @@ class Review:
     """The review; hours are GPU hours.
 
     Attributes:
-        end: Unix seconds, the midnight after the last day.
-        gpus: that were seen.
-        observed: hours over which it is known what the GPUs did.
-        busy: the part of them with work.
-        idle: hours in which a GPU was held and not used.
+        end: Unix seconds of the midnight after the last day.
+        gpus: number of GPUs seen.
+        observed: hours with known GPU activity.
+        busy: observed hours with work.
+        idle: hours in which a GPU was allocated but unused.
         energy: in kWh.
-        lost: by class, worst first in the order of the playbook.
-        owners, models, hosts: the largest loss first.
-        offenders: boards with incidents that came back.
-        warnings: of the servers.
+        lost: hours by bottleneck class, in the playbook's order of severity.
+        owners, models, hosts: largest loss first.
+        offenders: boards with recurring incidents.
+        warnings: warnings returned by the server.
     """
 
     source: str
@@ -114,13 +114,13 @@ class Review:
 
     @property
     def days(self) -> tuple[float, ...]:
-        """Unix seconds at which each day began."""
+        """Start of each day, in Unix seconds."""
         count = len(self.observed)
         return tuple(self.end - (count - place) * DAY_SECONDS for place in range(count))
 
     @property
     def lost_by_day(self) -> ByDay:
-        """Hours of all classes; 0 where none was met, which is no series."""
+        """Lost hours over all classes; 0 on observed days without a series, because nothing was lost."""
         return tuple(
             None if seen is None else total(values[place] for values in self.lost.values()) or 0.0
             for place, seen in enumerate(self.observed)
@@ -128,32 +128,32 @@ class Review:
 
     @property
     def missing(self) -> tuple[float, ...]:
-        """The days of which nothing is known."""
+        """The days without data."""
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of the days with data; None without one."""
+    """The sum over days with data; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def last_midnight(seconds: float) -> float:
-    """The midnight of UTC at or before a Unix time."""
+    """The latest UTC midnight at or before a Unix time."""
     return seconds // DAY_SECONDS * DAY_SECONDS
 
 
 def daily_queries(selection: Selection) -> Mapping[str, str]:
-    """The queries with one value for each day, by what they are about."""
+    """The queries that return one value per day, by name."""
     where = str(selection)
     shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
-    # A share every 5 minutes stands for as long.
+    # Shares are recorded every 5 minutes, so each covers 300 s.
     seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
     lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
     named = f"* on ({_GPU}) group_left (name) topk by ({_GPU}) (1, last_over_time({shares}) ^ 0)"
     owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
     if where:
-        # Recorded without the labels of hosts: a selection has to add them up itself.
+        # Recorded without host labels, so a selection has to compute the sum itself.
         share = f"instance_gpu_owner:gpu_allocated:share{where}"
         used = f"{share} * on ({_GPU}) group_left () max by ({_GPU}) (instance_gpu:gpu_busy:ratio5m{where})"
         owned = {
@@ -176,15 +176,15 @@ def daily_queries(selection: Selection) -> Mapping[str, str]:
 
 
 def host_query(selection: Selection, days: int) -> str:
-    """The hours that hosts lost to a class in all of these days, the largest only."""
-    # A subquery is aligned to midnight; an hour less than the whole period leaves out the midnight before it.
+    """The hosts that lost the most hours to a class over the whole period."""
+    # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
     window = f"[{days * 24 - 1}h:1d]"
     recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
     return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
 
 
 def offender_query(selection: Selection, days: int) -> str:
-    """The boards that had incidents of one kind again and again within 30 or 7 days, at some time of the period."""
+    """The boards with recurring incidents of one kind within 30 or 7 days, at any time in the period."""
 
     def most(within: int) -> str:
         which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
@@ -195,10 +195,10 @@ def offender_query(selection: Selection, days: int) -> str:
 
 
 def review(client: PrometheusClient, selection: Selection, end: float, days: int) -> Review:
-    """The review of so many days before a midnight.
+    """The review of the given number of days before a midnight.
 
     Raises:
-        PrometheusUnavailable: the server does not answer, or has no recorded series of the period.
+        PrometheusUnavailable: the server doesn't respond, or has no recorded series for the period.
     """
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
     found = {

@@ -1,4 +1,4 @@
-"""The review as one page of HTML that needs nothing else, and as Markdown."""
+"""Renders the review as one self-contained HTML page, and as Markdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NONE: Final = "None in this period."
 
 
 def render_html(review: Review) -> bytes:
-    """The page: no script, and nothing that is loaded from elsewhere."""
+    """The page, without scripts or external resources."""
     parts = [f"<h1>{safe(title(review))}</h1>", *(f"<p>{safe(line)}</p>" for line in provenance(review))]
     parts.append(_section(facts(review)))
     parts.append(section("plots", "Day by day", "\n".join(filter(None, _plots(review)))))
@@ -48,7 +48,7 @@ def _plots(review: Review) -> Iterator[str]:
 
 
 def _zero_if_seen(values: ByDay, observed: ByDay) -> ByDay:
-    """The hours of a class, of which there is no series on a day without it."""
+    """Lost hours of a class, with 0 on observed days without a series."""
     pairs = zip(values, observed, strict=True)
     return tuple(0.0 if value is None and seen is not None else value for value, seen in pairs)
 
@@ -69,7 +69,7 @@ def _section(each: Table) -> str:
 
 
 def render_markdown(review: Review) -> str:
-    """The same without plots, with a table of the days in their place."""
+    """The same content, with a table of the days instead of plots."""
     parts = [f"# {title(review)}", *map(_escaped, provenance(review))]
     for each in (facts(review), *tables(review), days_table(review)):
         parts += [f"## {each.title}", *filter(None, (each.note,)), _markdown(each) if each.rows else _NONE]
@@ -83,5 +83,5 @@ def _markdown(each: Table) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown shows as it is: names of pods and users are other people's."""
+    """Escape text for Markdown: names of pods and users are untrusted."""
     return "".join(f"\\{each}" if each in "\\`*_[]<>|#" else each for each in printable(text))

@@ -1,4 +1,4 @@
-"""Plots of the review: stacked bars of each day, as SVG within the page."""
+"""Plots for the review: one stacked bar per day, as inline SVG."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ figcaption { font-weight: 600; margin-bottom: .25rem; }
 .f-busy { fill: var(--well); } .f-seen { fill: var(--line); } .f-idle { fill: var(--soft); }
 .f-energy { fill: var(--link); }
 """
-"""Its rules, after those of the status page."""
+"""CSS for the plots, appended to that of the status page."""
 
 
 class Band(NamedTuple):
-    """One color of the bars."""
+    """One color in the stacked bars."""
 
     name: str
-    mark: str  # class of the style sheet, which has its color
+    mark: str  # CSS class that sets the color
     values: ByDay
 
 
 def plot(title: str, unit: str, days: Sequence[float], bands: Sequence[Band]) -> str:
-    """Bars of the days, with the bands on top of each other; a day without data is grey to its full height."""
+    """A stacked bar per day; a day without data is a full-height gray bar."""
     sums = [total(values) for values in zip(*(band.values for band in bands), strict=True)] if bands else []
     highest = max((value for value in sums if value is not None), default=0.0)
     if highest <= 0:

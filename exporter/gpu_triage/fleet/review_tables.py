@@ -1,4 +1,4 @@
-"""The review in sentences and tables, for every form of output."""
+"""The review as sentences and tables, shared by all output formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_DAYS_NAMED: Final = 10
 
 
 class Table(NamedTuple):
-    """A table; the first column is a heading, all others are numbers unless `words`."""
+    """A table; the first column holds row headings, the others numbers unless `words`."""
 
     name: str
     title: str
@@ -27,7 +27,7 @@ class Table(NamedTuple):
 
 
 def day(seconds: float) -> str:
-    """A day of UTC: ``2026-11-22``."""
+    """A UTC day: ``2026-11-22``."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d}"
 
 
@@ -40,7 +40,7 @@ def number(value: float | None, unit: str = "") -> str:
 
 
 def share(part: float | None, whole: float | None) -> str:
-    """A share as a percentage, with a decimal below 10 %."""
+    """A percentage, with one decimal below 10 %."""
     if part is None or not whole:
         return _UNKNOWN
     ratio = part / whole
@@ -48,12 +48,12 @@ def share(part: float | None, whole: float | None) -> str:
 
 
 def title(review: Review) -> str:
-    """What the review is about."""
+    """The title, with the period covered."""
     return f"GPU capacity review, {day(review.days[0])} to {day(review.end - DAY_SECONDS)}"
 
 
 def provenance(review: Review) -> Iterator[str]:
-    """Where the numbers are from, and what is missing."""
+    """The source of the numbers, and what data is missing."""
     which = f", hosts {review.selection}" if review.selection else ""
     yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
     missing = [day(each) for each in review.missing]
@@ -81,7 +81,7 @@ def provenance(review: Review) -> Iterator[str]:
 
 
 def facts(review: Review) -> Table:
-    """The whole period in a few numbers."""
+    """Totals for the whole period."""
     observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
     lost = total(review.lost_by_day)
     possible = total(count if count is None else 24 * count for count in review.gpus)
@@ -98,7 +98,7 @@ def facts(review: Review) -> Table:
 
 
 def tables(review: Review) -> Iterator[Table]:
-    """Everything after the summary."""
+    """All tables after the summary."""
     yield _classes(review)
     yield _owners(review)
     yield _models(review)
@@ -107,7 +107,7 @@ def tables(review: Review) -> Iterator[Table]:
 
 
 def days_table(review: Review) -> Table:
-    """A row for each day."""
+    """A table with one row per day."""
     columns = (review.gpus, review.observed, review.busy, review.lost_by_day, review.idle, review.energy)
     rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
     heads = ("Day", "GPUs", "Observed h", "With work h", "Lost h", "Allocated idle h", "Energy kWh")

@@ -1,4 +1,4 @@
-"""What a fleet's answers mean: its hosts, the worst first, and the boards that fail again and again."""
+"""Interprets the query results: the fleet's hosts, worst first, and boards that fail repeatedly."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ _UNREMARKABLE: Final = frozenset({"compute", "idle", "unattributed"})
 
 
 class HostKey(NamedTuple):
-    """A host as Prometheus names it; cluster is "" without that label."""
+    """A host's labels in Prometheus; cluster is "" if the label is missing."""
 
     cluster: str
     job: str
     instance: str
 
     def __str__(self) -> str:
-        """As people know it: ``east/gpu-07:9836``."""
+        """Display name: ``east/gpu-07:9836``."""
         return f"{self.cluster}/{self.instance}" if self.cluster else self.instance
 
 
 class FleetGpu(NamedTuple):
-    """One GPU."""
+    """One GPU in the fleet."""
 
     gpu: str
     uuid: str
-    name: str  # as serial: "" where unknown, and on hosts to keep
+    name: str  # like serial: "" if unknown, and on hosts to keep
     serial: str
     verdict: Verdict
-    bottleneck: str  # "" where unknown
-    holders: tuple[GpuHolder, ...]  # of hosts to keep: none
+    bottleneck: str  # "" if unknown
+    holders: tuple[GpuHolder, ...]  # empty on hosts to keep
 
 
 class FleetFinding(NamedTuple):
-    """One finding."""
+    """One finding on a host or GPU."""
 
-    severity: str  # once it is confirmed
+    severity: str  # after confirmation
     code: str
     action: str
     gpu: str  # index; "" for the host
     uuid: str
     since: float  # Unix seconds
-    pending: bool = False  # whether it has not lasted as long as it must
+    pending: bool = False  # has not lasted long enough to be confirmed
 
     @property
     def urgency(self) -> str:
-        """How severe it is now: a critical one is a warning until it is confirmed."""
+        """Current severity: a critical finding is a warning until it is confirmed."""
         critical_soon = self.pending and self.severity == Severity.CRITICAL.value
         return Severity.WARNING.value if critical_soon else self.severity
 
 
 @dataclass(frozen=True, slots=True)
 class FleetHost:
-    """One host."""
+    """One host in the fleet."""
 
     key: HostKey
-    verdict: Verdict  # NOT_READ too where its exporter does not answer, and was well when it last did
+    verdict: Verdict  # NOT_READ also if the exporter is down and its last verdict was keep
     answers: bool  # whether its exporter was scraped
     simulated: bool
     gpus: tuple[FleetGpu, ...]  # by index
@@ -76,7 +76,7 @@ class FleetHost:
 
     @property
     def holders(self) -> tuple[GpuHolder, ...]:
-        """Who is hit: whose the GPUs with findings are, and all of its GPUs where the host itself has findings."""
+        """Affected jobs: the holders of GPUs with findings, or of all GPUs if the host itself has findings."""
         hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
         everybody = ("", "") in hit
         found = (each.holders for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
@@ -84,35 +84,35 @@ class FleetHost:
 
     @property
     def worst(self) -> int:
-        """Rank of its most severe finding; -1 without one. A host that is not read ranks as a warning."""
+        """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
         return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
 
 
 class Offender(NamedTuple):
-    """A board with incidents of one kind that came back."""
+    """A board with recurring incidents of one kind."""
 
     key: HostKey
     gpu: str
     uuid: str
     serial: str
-    kind: str  # ``lost``, ``uncorrected`` or the code of an Xid
+    kind: str  # ``lost``, ``uncorrected`` or an Xid code
     times: int  # in 30 days
 
     @property
     def board(self) -> str:
-        """What the board is known by."""
+        """Identifier of the board."""
         return self.serial or self.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All hosts that were asked about.
+    """All selected hosts.
 
     Attributes:
-        at: Unix seconds that this is true of.
-        hosts: the worst first.
-        offenders: the most frequent first.
+        at: time of the state, in Unix seconds.
+        hosts: worst first.
+        offenders: most frequent first.
     """
 
     at: float
@@ -120,12 +120,12 @@ class Fleet:
     offenders: tuple[Offender, ...]
 
     def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
-        """The hosts that have this verdict."""
+        """The hosts with this verdict."""
         return tuple(each for each in self.hosts if each.verdict is verdict)
 
 
 def fleet_of(answers: Answers) -> Fleet:
-    """The fleet of the answers."""
+    """Build the fleet from the query results."""
     up = {key_of(each) for each in answers.exporters}
     down = {key_of(each) for each in answers.down} - up
     simulated = {key_of(each) for each in answers.simulated}
@@ -158,7 +158,7 @@ def key_of(series: Series) -> HostKey:
 
 
 def _badness(host: FleetHost) -> tuple[object, ...]:
-    """Drain before watch before what is not read before keep; then the number of findings and of GPUs held back."""
+    """Sort key: drain, watch, not read, keep; then the number of findings and of bottlenecked GPUs."""
     severities = [each.urgency for each in host.findings]
     held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
     counts = (-severities.count(each.value) for each in reversed(Severity))
@@ -179,7 +179,7 @@ def _verdict(value: float) -> Verdict:
 
 
 def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, Verdict]:
-    """The verdicts by subject; the worst where a server without deduplication has a subject twice."""
+    """Verdicts by subject; the worst if a server without deduplication returns a subject twice."""
     verdicts: dict[Key, Verdict] = {}
     for each in found:
         verdict = _verdict(each.value)
@@ -218,7 +218,7 @@ def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
     began: dict[_FindingKey, float] = {}
     for series in (*answers.findings, *answers.host_findings):
         key = _finding_key(series)
-        # An exporter that publishes no states is older: all of its findings count.
+        # Older exporters don't publish states: all of their findings count.
         if states.get(key, State.CONFIRMED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
@@ -230,7 +230,7 @@ def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
 
 
 def offender_of(series: Series, serial: str) -> Offender:
-    """The board of a series of gpu_incidents_recent."""
+    """The board in a series of gpu_incidents_recent."""
     labels = series.labels
     return Offender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
 
@@ -259,7 +259,7 @@ def _by_gpu(found: Iterable[Series]) -> defaultdict[_GpuKey, list[Mapping[str, s
 
 
 def shared(findings: Iterable[FleetFinding]) -> Iterator[tuple[FleetFinding, tuple[str, ...]]]:
-    """Findings of one code and state as one, with the GPUs that have it: the one that began first."""
+    """Group findings with the same code and state: the one that began first, and all affected GPUs."""
     by_code: dict[tuple[str, str, bool, bool], list[FleetFinding]] = {}
     for each in findings:
         by_code.setdefault((each.severity, each.code, each.pending, each.gpu == ""), []).append(each)

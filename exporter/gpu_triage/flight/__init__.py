@@ -1,1 +1,1 @@
-"""The flight recorder: the last minutes of a host, kept in memory and written to disk when a fault is found."""
+"""Flight recorder: keeps the last minutes of a host in memory, and writes them to disk when a fault is found."""

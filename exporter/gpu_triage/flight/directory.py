@@ -1,4 +1,4 @@
-"""The directory of the flight recorder's recordings: bounded in number and size, the oldest go first."""
+"""The directory for flight recordings: limits their number and size by deleting the oldest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gpu_triage.process_lock import ProcessLock
 
 MOST_FILES: Final = 20
 MOST_BYTES: Final = 64 << 20
-"""Of all recordings together; one has about a megabyte."""
+"""Limit for all recordings together; one takes about a megabyte."""
 
 LEAST_FREE_BYTES: Final = 64 << 20
-"""Of the disk: below it nothing is written, since others need the rest."""
+"""Free disk space below which nothing is written, so that other programs don't run out."""
 
 SUFFIX: Final = ".tar.gz"
 _PARTIAL: Final = ".partial-"
@@ -40,19 +40,19 @@ _STEPS: Final = {
 
 
 def file_name(wall: float, subject: str, code: str) -> str:
-    """The name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``.
+    """Build the file name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``.
 
     Args:
         wall: Unix seconds.
-        subject: of the finding, ``GPU 3`` or ``host``.
-        code: of the finding.
+        subject: subject of the finding, ``GPU 3`` or ``host``.
+        code: code of the finding.
     """
     cause = _UNSAFE.sub("-", f"{subject}-{code}".lower()).strip("-")[:_LONGEST]
     return f"{time.strftime(_TIME, time.gmtime(wall))}-{cause}{SUFFIX}"
 
 
 def refuse_unusable(directory: Path) -> None:
-    """Make sure that a recording could be written; makes the directory.
+    """Check that a recording could be written; creates the directory.
 
     Raises:
         FlightRecorderError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
@@ -71,9 +71,9 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
-    """The name of a recording of the same finding that is no older than so many seconds; None if there is none."""
+    """The name of a recording of the same finding from the last `seconds`; None if there is none."""
     mine = _NAME.fullmatch(name)
-    assert mine is not None  # noqa: S101 - `file_name` made it
+    assert mine is not None  # noqa: S101 - created by `file_name`
     least = _unix(mine[1]) - seconds
     for each in sorted(directory.glob(f"*{SUFFIX}"), reverse=True):
         found = _NAME.fullmatch(each.name)
@@ -92,14 +92,14 @@ def partial_folder(directory: Path) -> Path:
 
 
 def lock_of(directory: Path) -> ProcessLock:
-    """The lock that a process takes before it writes there."""
+    """The lock that a process takes before writing to the directory."""
     return ProcessLock(directory / _LOCK)
 
 
 def clean_up(directory: Path) -> None:
-    """Delete what interrupted writes left. Call it with the lock, or it deletes what another process is writing."""
+    """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
     for partial in directory.glob(f"{_PARTIAL}*"):
-        # Another user's file may stay: no recording is written to it.
+        # It may belong to another user and be undeletable: harmless, since nothing is written to it.
         with suppress(OSError):
             if partial.is_dir() and not partial.is_symlink():
                 shutil.rmtree(partial)
@@ -108,7 +108,7 @@ def clean_up(directory: Path) -> None:
 
 
 def clean_up_unless_written(directory: Path) -> None:
-    """As `clean_up`, but does nothing while a process of an earlier exporter is still writing."""
+    """Like `clean_up`, but a no-op while a process of a previous exporter is still writing."""
     lock = lock_of(directory)
     with suppress(OSError, LockTaken):
         lock.acquire()
@@ -117,9 +117,9 @@ def clean_up_unless_written(directory: Path) -> None:
 
 
 def prune(directory: Path) -> None:
-    """Delete the oldest recordings until the rest is within bounds; the newest stays.
+    """Delete the oldest recordings until the limits are met; the newest is always kept.
 
-    Files that are no recordings are not touched, and do not count.
+    Other files are ignored and don't count.
     """
     kept = [path for path in sorted(directory.glob(f"*{SUFFIX}")) if _NAME.fullmatch(path.name)]
     sizes = [path.lstat().st_size for path in kept]
@@ -129,7 +129,7 @@ def prune(directory: Path) -> None:
 
 
 def failure(path: Path, error: OSError) -> FlightRecorderError:
-    """An error of the operating system in this module's words."""
+    """Convert an OSError to a FlightRecorderError."""
     reason = reason_of(error)
     step = _STEPS.get(reason, "check the disk")
     return FlightRecorderError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}")

@@ -1,4 +1,4 @@
-"""The NVML library of a host that is recorded for weeks: as `RecordingNvml`, at a tenth of the cost a call."""
+"""NVML library that records continuously: like `RecordingNvml`, at a tenth of the cost per call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_triage.recording.calls import GPM_ALLOC
 from gpu_triage.recording.library import RecordingNvml, private_spans
 
 _GPM: Final = "nvmlGpm"
-"""Which GPU a sample of theirs is of does not stand in the arguments: `CallKeys` remembers it."""
+"""The arguments of these functions don't identify the GPU of a sample: `CallKeys` remembers it."""
 
 _TIMESTAMP: Final = re.compile(r"\b[0-9]{13,}\b")
 _MOST_CALLS: Final = 4096
@@ -22,14 +22,14 @@ _PLAIN: Final = frozenset({int, float, str, bytes, type(None)})
 
 
 class FlightNvml(RecordingNvml):
-    """Describes a call once, and knows it again by what it is called with.
+    """Describes each distinct call once, and recognizes it later by its arguments.
 
     Args:
         base: the machine's own library.
-        answered: takes the key of each call and its answer.
+        answered: called with the key and answer of each call.
 
     Attributes:
-        private: where calls write what names a board or a host, by key, for each place.
+        private: position of identifying data in each output buffer, by call key.
     """
 
     def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
@@ -46,7 +46,7 @@ class FlightNvml(RecordingNvml):
         def call(*arguments: Any) -> int:
             try:
                 key, outs, before = described(arguments)
-            except Exception:  # noqa: BLE001 - whatever the recorder stumbles over is no reason not to ask the driver
+            except Exception:  # noqa: BLE001 - a recorder bug must not prevent the driver call
                 return int(function(*arguments))
             code = int(function(*arguments))
             self._answered(key, answer_of(code, before, map(bytes, outs)))
@@ -62,7 +62,7 @@ class FlightNvml(RecordingNvml):
                 elif isinstance(argument, ctypes.c_char_p):
                     identity.append(argument.value)
                 else:
-                    # What byref() makes has the object behind it.
+                    # ctypes' byref() keeps the referenced object in _obj.
                     out = getattr(argument, "_obj", None)
                     if out is None and isinstance(argument, (ctypes.Array, ctypes.Structure)):
                         out = argument
@@ -82,10 +82,10 @@ class FlightNvml(RecordingNvml):
     ) -> str:
         key, described = self._keys.describe(name, arguments)
         if not described:
-            # It fills a sample, whose content is nobody's business.
+            # The call fills an opaque sample buffer, which isn't recorded.
             outs.clear()
         if _TIMESTAMP.search(key):
-            # Calls that ask for what happened since a time would each be another one.
+            # Calls that ask for events since a timestamp would otherwise each get their own key.
             key = _TIMESTAMP.sub("0", key)
         elif identity is not None:
             if len(self._known) >= _MOST_CALLS:

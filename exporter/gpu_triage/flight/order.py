@@ -1,4 +1,4 @@
-"""What the flight recorder hands to whoever writes it to disk."""
+"""The data that the flight recorder hands to the writer, and the writer's interface."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from gpu_triage.flight.ring import RingContent
 from gpu_triage.machine import Moment
 
 AGAIN_SECONDS: Final = 3600.0
-"""The same finding about the same GPU is recorded once in this time."""
+"""A finding about the same GPU is recorded at most once in this time."""
 
 WRITING_SECONDS: Final = 120.0
-"""How long it may take to write one."""
+"""Timeout for writing one recording."""
 
 Spans = tuple[tuple[int, int], ...]
-"""Offset and end of each private member of what a call writes to one place."""
+"""Start and end offset of each private member in one output buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlightRecording:
-    """All that goes into a recording, before it is masked.
+    """Everything that goes into a recording, before masking.
 
     Attributes:
-        name: of the file.
-        began: when the ring's content begins.
-        seconds: how long it lasts.
-        content: of the ring.
-        private: where calls write what names a board or a host, by key, for each place.
-        missing: NVML functions that the library does not have.
-        kmsg: the kernel log; None where it must not be read.
-        verdict: the judgement that asked for it, as JSON.
+        name: file name.
+        began: start of the ring's content.
+        seconds: its duration.
+        content: content of the ring.
+        private: position of identifying data in each output buffer, by call key.
+        missing: NVML functions that the library lacks.
+        kmsg: path of the kernel log; None if it must not be read.
+        verdict: the judgment that triggered the recording, as JSON.
     """
 
     name: str
@@ -46,13 +46,13 @@ class FlightRecording:
 
 
 class RecordingWriter(Protocol):
-    """Writes recordings into a directory that it keeps within bounds."""
+    """Writes recordings to a directory and keeps it within its limits."""
 
     def __call__(self, directory: Path, recording: FlightRecording) -> str:
-        """Write one; takes as long as the disk does.
+        """Write one recording; blocks until the disk is done.
 
-        Returns the name of the file: another one where the same finding was recorded within the hour.
+        Returns the file name: that of an existing recording if the same finding was recorded within the last hour.
 
         Raises:
-            FlightRecorderError: it cannot be written.
+            FlightRecorderError: the recording can't be written.
         """

@@ -1,7 +1,7 @@
-"""Has a recording written by a process of its own.
+"""Writes a recording in a separate process.
 
-Unrolled, ten minutes of a host take tens of megabytes for a second or two, and as long of a core. The exporter hands
-over what it has, a megabyte or two, and goes on. A process that hangs in the disk is left to it.
+Unpacking ten minutes of a host takes tens of megabytes of memory and a second or two of CPU time. The exporter only
+passes on the compressed data, a megabyte or two. If the disk hangs, only the child process hangs with it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gpu_triage.flight.order import WRITING_SECONDS, FlightRecording
 
 
 class WritingProcess:
-    """Writes with a child process. One thread at a time calls it."""
+    """Writes recordings with a child process. Not thread-safe."""
 
     def __init__(self) -> None:
         self._child = ChildProcess("gpu_triage.flight.write")
 
     def __call__(self, directory: Path, recording: FlightRecording) -> str:
-        """As RecordingWriter."""
+        """See RecordingWriter."""
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         try:
@@ -36,7 +36,7 @@ class WritingProcess:
 
 
 def _handed_over(directory: Path, recording: FlightRecording) -> bytes:
-    """What the child reads: a line of JSON, then the blocks."""
+    """The child's input: a line of JSON, then the ring blocks."""
     about = {
         "directory": str(directory),
         "name": recording.name,

@@ -1,8 +1,8 @@
-"""The flight recorder: the last ten minutes of the host, written to disk when a critical finding appears.
+"""Flight recorder: writes the last ten minutes of the host to disk when a critical finding appears.
 
-It is wrapped around the daemon's machine, and keeps in a `Ring` what the driver answers and what the kernel's files
-say. A thread of its own reads the files and waits for the disk; the sampler never does. A child process turns the
-ring into a recording (`gpu_triage.flight.write`), so that the memory this takes is given back.
+It wraps the daemon's machine and stores driver responses and kernel file contents in a `Ring`. A separate thread reads
+the files and waits for the disk, so the sampler never blocks. A child process turns the ring into a recording
+(`gpu_triage.flight.write`), so that the memory this takes is freed afterwards.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from gpu_triage.subjects.flight_recorder import NAME, THE_HOST, FlightReading, W
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
-"""How often files are read again: as often as the medium tier reads them."""
+"""How often files are reread, same as the medium tier's interval."""
 
 _LONGEST_ROUND_SECONDS: Final = WRITING_SECONDS + 10.0
-"""A round that has not ended by then hangs in the disk."""
+"""A round that takes longer is assumed to hang on disk I/O."""
 
 MOST_AN_HOUR: Final = 6
 _CHECK_SECONDS: Final = 300.0
@@ -44,23 +44,23 @@ _PATIENCE_SECONDS: Final = 2.0
 
 
 class Cause(NamedTuple):
-    """A critical finding, for which there is to be a recording."""
+    """A critical finding that triggers a recording."""
 
     subject: str  # ``GPU 3`` or ``host``
     code: str
-    labels: GpuLabels  # THE_HOST where it is about no GPU that has labels
+    labels: GpuLabels  # THE_HOST if the finding isn't about a GPU with labels
 
 
 class FlightRecorder:
-    """Run the exporter on `machine`, and tell it each judgement with `observe`.
+    """Run the exporter on `machine`, and pass each judgment to `observe`.
 
     Args:
         machine: the host.
-        directory: where recordings go.
-        write: writes them.
+        directory: where recordings are written.
+        write: the writer.
 
     Attributes:
-        machine: the same host, on which everything is noted.
+        machine: the same host, with recording enabled.
     """
 
     def __init__(self, machine: Machine, directory: Path, write: RecordingWriter) -> None:
@@ -92,7 +92,7 @@ class FlightRecorder:
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
     def observe(self, judgement: Judgement | None) -> None:
-        """Take in the latest judgement; only on the sampler's thread. Never waits."""
+        """Process the latest judgment. Call it only on the sampler's thread; it never blocks."""
         if judgement is None or judgement is self._judgement:
             return
         self._judgement = judgement
@@ -105,34 +105,34 @@ class FlightRecorder:
             self._woken.set()
 
     def reading(self, now: float) -> FlightReading:
-        """As FlightWatch."""
+        """See FlightWatch."""
         with self._lock:
             for labels in [key for key, each in self._written.items() if now - each.at > _PUBLISHED_SECONDS]:
                 del self._written[labels]
             return dict(self._written)
 
     def health(self) -> CollectorHealth:
-        """As FlightWatch."""
+        """See FlightWatch."""
         began_at = self._began_at
         hangs = began_at is not None and self._monotonic() - began_at > _LONGEST_ROUND_SECONDS
         success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
         return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
 
     def failures(self) -> tuple[str, ...]:
-        """As FlightWatch."""
+        """See FlightWatch."""
         with self._lock:
             failures, self._failures = tuple(self._failures), []
             return failures
 
     def start(self) -> None:
-        """Read files, and write what is asked for, on a thread of its own."""
+        """Start the thread that reads files and writes recordings."""
         try:
             self._thread.start()
         except (RuntimeError, MemoryError) as error:
             self._fail(FlightRecorderError("no_thread", f"the flight recorder has no thread: {error}"))
 
     def stop(self, within_seconds: float = 0.0) -> None:
-        """Finish the recordings that were asked for; log a warning if that takes longer than so many seconds."""
+        """Finish pending recordings; log a warning if that takes longer than `within_seconds`."""
         self._stopping = True
         self._files.close()
         self._woken.set()
@@ -144,7 +144,7 @@ class FlightRecorder:
             log.warning(what, extra={"fields": {"directory": str(self._directory)}})
 
     def round(self) -> None:
-        """Read what the exporter read since the last round, and write a recording if one is asked for."""
+        """Reread the files that the exporter read since the last round, and write a recording if one is pending."""
         now = self._clock.now()
         self._began_at = now.monotonic
         self._ring.drain()
@@ -164,14 +164,14 @@ class FlightRecorder:
             self._guard(self.round)
             self._woken.wait(INTERVAL_SECONDS)
             self._woken.clear()
-        # The last judgement may have asked for one while the last round was running.
+        # The last judgment may have requested a recording during the last round.
         self._guard(self._record_wanted)
 
     def _guard(self, act: Callable[[], None]) -> None:
         try:
             act()
         except Exception:
-            # Nothing here may end the recording, nor concern the exporter.
+            # An error must neither stop the recorder nor affect the exporter.
             log.exception("the flight recorder failed")
             self._fail(FlightRecorderError("exception", traceback.format_exc()))
 
@@ -198,8 +198,8 @@ class FlightRecorder:
 
     def _write_for(self, causes: tuple[Cause, ...], now: Moment) -> None:
         judgement, ring = self._judgement, self._ring.content()
-        assert judgement is not None  # noqa: S101 - it asked for this
-        # Here and not above: until there is a fault, nobody needs its memory.
+        assert judgement is not None  # noqa: S101 - a judgment triggered this call
+        # Imported lazily: it isn't needed in memory until there is a fault.
         from gpu_triage.diagnosis.report.machine_readable import render_json  # noqa: PLC0415
 
         lasted = now.monotonic - (ring.blocks[0].began if ring.blocks else now.monotonic)
@@ -233,7 +233,7 @@ class FlightRecorder:
         self._error = None
 
     def _fail(self, error: FlightRecorderError, *, lasting: bool = True) -> None:
-        """Count an error; a lasting one until something works again."""
+        """Count a failure; a lasting one stays the current error until an attempt succeeds."""
         with self._lock:
             self._failures.append(error.reason)
         before = self._error

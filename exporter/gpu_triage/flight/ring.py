@@ -1,7 +1,7 @@
-"""The last minutes of a host in memory: what NVML answered and what the kernel's files said, compressed as it comes.
+"""In-memory ring buffer of the last minutes of a host: NVML responses and kernel file contents, compressed on the fly.
 
-The ring is a row of blocks. Each begins with the whole state as of its beginning, so that the oldest can be dropped
-without being read. Within a block an answer is kept as its difference from the one before, which is mostly zeros.
+The ring consists of blocks. Each block starts with the full state at its beginning, so that the oldest can be dropped
+without decoding it. Within a block, a response is stored as an XOR with the previous one, which is mostly zeros.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ BLOCK_SECONDS: Final = 120.0
 KEPT_SECONDS: Final = 600.0
 MOST_BLOCK_BYTES: Final = 512 << 10
 MOST_BYTES: Final = 3 << 20
-"""Of all blocks together. A host that says more than fits is remembered for a shorter time."""
+"""Limit for all blocks together. A host with more data than fits is covered for a shorter time."""
 
 _EVENT: Final = '["nvmlEventSetWait'
 _MOST_KEYS: Final = 20_000
 _MOST_LEFT: Final = 20_000
 _MOST_FILES: Final = 20_000
 _MOST_TEXT_BYTES: Final = 256 << 10
-"""A longer file is left out: nothing that the exporter reads every few seconds is near it but lists of mounts."""
+"""A longer file is skipped: of the files that are read every few seconds, only mount tables get near this size."""
 _LEVEL: Final = 6
 _WINDOW_BITS: Final = 15
 _MEMORY_LEVEL: Final = 6  # 160 KiB for the compressor instead of 256
@@ -36,21 +36,21 @@ _READ_BYTES: Final = 1 << 16
 
 _ANSWER, _FILE = range(2)
 _HEAD: Final = struct.Struct("<BfI")  # kind, seconds since the block began, bytes that follow
-_CALL: Final = struct.Struct("<IiB")  # key, code, number of places written to
-_OUT: Final = struct.Struct("<BII")  # how it is written, bytes of the place, bytes that follow
+_CALL: Final = struct.Struct("<IiB")  # key, return code, number of output buffers
+_OUT: Final = struct.Struct("<BII")  # encoding, size of the buffer, bytes that follow
 _SAME, _RAW, _XOR = range(3)
 
 
 class Answer(NamedTuple):
-    """What a call answered last."""
+    """The latest response of a call."""
 
     code: int
-    outs: tuple[bytes | None, ...]  # what it wrote to each place, without zeros at the end; None where nothing changed
-    sizes: tuple[int, ...]  # of the places
+    outs: tuple[bytes | None, ...]  # content of each output buffer, without trailing zeros; None if unchanged
+    sizes: tuple[int, ...]  # of the output buffers
 
 
 def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Answer:
-    """The answer of a call, by what was in the memory it writes to."""
+    """The answer of a call, from its output buffers before and after it."""
     pairs = tuple(zip(before, after, strict=True))
     return Answer(
         code,
@@ -61,10 +61,10 @@ def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Ans
 
 @dataclass(frozen=True, slots=True)
 class RingBlock:
-    """A stretch of time.
+    """One time span of the ring.
 
     Attributes:
-        began: monotonic second of its beginning.
+        began: start, in monotonic seconds.
         content: compressed.
     """
 
@@ -74,10 +74,10 @@ class RingBlock:
 
 @dataclass(frozen=True, slots=True)
 class RingContent:
-    """All that a ring holds at one moment. Immutable; a few hundred kilobytes.
+    """An immutable snapshot of a ring's content; a few hundred kilobytes.
 
     Attributes:
-        keys: keys of the calls, by number.
+        keys: call keys, by number.
         blocks: oldest first.
     """
 
@@ -86,7 +86,7 @@ class RingContent:
 
 
 class _Writer:
-    """A block in the making."""
+    """A block under construction."""
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -114,7 +114,7 @@ class _Writer:
         self._add(now, _FILE, text.encode("utf-8", "surrogateescape"))
 
     def close(self) -> RingBlock:
-        """The block as it is now; it can be written to afterwards."""
+        """The block in its present state; writing may continue afterwards."""
         return RingBlock(self.began, b"".join((*self._pieces, self._compressor.copy().flush())))
 
     def _add(self, now: float, kind: int, body: bytes) -> None:
@@ -125,10 +125,10 @@ class _Writer:
 
 
 class Ring:
-    """Keeps what it is told for ten to twelve minutes. Any thread may call it.
+    """Keeps the data of the last ten to twelve minutes. Thread-safe.
 
-    Those who ask GPUs only leave their answers: eight of them would wait for each other where the blocks are written.
-    `drain` writes them.
+    The threads that query GPUs only enqueue their responses, so that eight of them don't contend for the block lock;
+    `drain` writes the queue to the blocks.
 
     Attributes:
         size: bytes of all finished blocks.
@@ -142,12 +142,12 @@ class Ring:
         self._blocks: deque[RingBlock] = deque()
         self._writer: _Writer | None = None
         self._numbers: dict[str, int] = {}
-        self._events: set[int] = set()  # numbers of the calls that tell a thing once
+        self._events: set[int] = set()  # numbers of calls that return each event only once
         self._last: dict[int, Answer] = {}
         self._files: dict[str, FileState] = {}
 
     def answer(self, now: float, key: str, answer: Answer) -> None:
-        """Take in an answer of NVML; one that is as before takes no room, but an event does each time. Never waits."""
+        """Enqueue an NVML response; unchanged ones are skipped, except events. Never blocks."""
         before = self._latest.get(key)
         if before == answer and not (answer.code == 0 and key.startswith(_EVENT)):
             return
@@ -156,13 +156,13 @@ class Ring:
             self._left.append((now, key, answer))
 
     def drain(self) -> None:
-        """Write what was left."""
+        """Write queued responses to the blocks."""
         with self._lock:
             while self._left:
                 self._write(*self._left.popleft())
 
     def file(self, now: float, state: FileState) -> None:
-        """Take in how a file is now."""
+        """Record the present state of a file."""
         if len(state.text) > _MOST_TEXT_BYTES:
             return
         with self._lock:
@@ -182,17 +182,17 @@ class Ring:
                 self._events.add(number)
         self._writing(now).answer(now, number, answer)
         if answer.code or number not in self._events:
-            # What happened once is no state that a later block begins with.
+            # Events are one-time, not a state to repeat at the start of the next block.
             self._last[number] = answer
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Files that nobody reads any more: later blocks do not begin with them."""
+        """Drop files that are no longer read: later blocks don't start with their state."""
         with self._lock:
             for path in paths:
                 self._files.pop(path, None)
 
     def content(self) -> RingContent:
-        """All that is kept."""
+        """A snapshot of everything kept."""
         self.drain()
         with self._lock:
             blocks = tuple(self._blocks) if self._writer is None else (*self._blocks, self._writer.close())
@@ -206,7 +206,7 @@ class Ring:
             block = writer.close()
             self._blocks.append(block)
             self.size += len(block.content)
-            # The next block's beginning bounds what this one holds.
+            # A block covers the time up to the start of the next one.
             while self._blocks and (self.size > MOST_BYTES or self._ended_before(now - KEPT_SECONDS)):
                 self.size -= len(self._blocks.popleft().content)
         writer = self._writer = _Writer(now)
@@ -221,9 +221,9 @@ class Ring:
 
 
 def unrolled(content: RingContent) -> Iterator[NvmlAnswer | FileState]:
-    """What a ring's content says, each thing again when it changed; seconds since the first block began.
+    """Decode a ring's content: each response and file state when it changed; times are seconds since the first block.
 
-    Answers come in the order of time. Of each file the first state counts from the beginning.
+    Responses are in chronological order. The first state of each file applies from the beginning.
     """
     began = content.blocks[0].began if content.blocks else 0.0
     answers: dict[int, NvmlAnswer] = {}
@@ -236,7 +236,7 @@ def unrolled(content: RingContent) -> Iterator[NvmlAnswer | FileState]:
             if kind == _FILE:
                 path, what, text = body.decode("utf-8", "surrogateescape").split("\0", 2)
                 known = files.get(path)
-                # As far as anybody knows it was so from the beginning.
+                # Assume that the first known state applied from the beginning.
                 state = FileState(0.0 if known is None else at, path, cast("Kind", what), text)
                 if known is None or known[2:] != state[2:]:
                     files[path] = state

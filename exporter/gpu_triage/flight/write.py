@@ -1,4 +1,4 @@
-"""Writes a recording of the flight recorder: ``python -m`` this file, which `WritingProcess` starts."""
+"""Writes a flight recording; run with ``python -m`` by `WritingProcess`."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _NICENESS: Final = 10
 
 
 def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> str:
-    """Write a recording in this process; returns the name of the file, as RecordingWriter does.
+    """Write a recording in this process; returns the file name as RecordingWriter does.
 
     Raises:
-        FlightRecorderError: it cannot be written.
+        FlightRecorderError: the recording can't be written.
     """
     refuse_unusable(directory)
     lock = lock_of(directory)
     try:
-        # Another exporter, or a process of an earlier one, may be writing a recording of the same finding.
+        # Another exporter, or a leftover process of a previous one, may be writing the same recording.
         lock.acquire(wait=True)
         before = recorded_before(directory, recording.name, AGAIN_SECONDS)
         if before is not None:
@@ -68,7 +68,7 @@ def _write(directory: Path, recording: Recording, name: str) -> None:
     try:
         partial = folder / name
         write_recording(recording, partial)
-        # The host may be about to go down.
+        # Sync to disk, as the host may be about to go down.
         _sync(partial)
         partial.rename(directory / name)
         _sync(directory)
@@ -138,9 +138,9 @@ def _taken_over(source: IO[bytes]) -> tuple[Path, FlightRecording]:
 
 
 def main() -> None:
-    """Write what standard input holds, and tell on standard output what became of it."""
-    # Should the exporter be gone by then, nobody else ends this process. That it is told to end is no reason not to
-    # finish: a host with a fault is often rebooted at once.
+    """Write the recording on standard input, and print the result on standard output."""
+    # If the exporter dies, nothing else would end this process, so it sets its own timeout. SIGTERM is ignored so that
+    # the recording gets finished: a faulty host is often rebooted at once.
     signal.alarm(round(WRITING_SECONDS))
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICENESS)

@@ -1,1 +1,1 @@
-"""What is read from each GPU: a subject a file, its reading, reader and samples together."""
+"""Subjects read from each GPU: each module contains one subject's reading, reader and samples."""

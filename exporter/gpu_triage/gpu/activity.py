@@ -1,4 +1,4 @@
-"""Is the GPU doing work: utilisation, the time it was busy, and its performance state."""
+"""GPU activity: utilization, busy time and performance state."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ GPU_UTILIZATION_SAMPLES: Final = 1
 _SLOWEST_STATE: Final = 15
 _MOST_PERCENT: Final = 100
 _UNSIGNED_INT: Final = 1
-"""NVML_VALUE_TYPE_UNSIGNED_INT: the type of utilisation samples."""
+"""NVML_VALUE_TYPE_UNSIGNED_INT: the type of utilization samples."""
 _SILENCE_SECONDS: Final = 3.0
-"""The driver samples several times a second; no new sample for so long means it has stopped."""
+"""The driver samples several times per second; after this long without a new sample, it has stopped."""
 _AHEAD_SECONDS: Final = 1.0
-"""Samples carry the time of day; one of a later time is from before the clock was set back."""
+"""Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
 
 GPU_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_sm_utilization_ratio",
@@ -50,7 +50,7 @@ GPU_PERFORMANCE_STATE = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ActivityReading:
-    """What one GPU did lately; None where not reported."""
+    """Recent activity of one GPU; None where not reported."""
 
     sm_utilization_ratio: Annotated[float | None, GPU_SM_UTILIZATION_RATIO]
     memory_utilization_ratio: Annotated[float | None, GPU_MEMORY_UTILIZATION_RATIO]
@@ -59,7 +59,7 @@ class ActivityReading:
 
 
 class ActivityReader:
-    """Reads activity and integrates busy time, from the driver's own sample buffer where there is one."""
+    """Reads activity and integrates busy time, from the driver's sample buffer if available, else by polling."""
 
     def __init__(self, max_gap_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds
@@ -70,7 +70,7 @@ class ActivityReader:
         self._wall_ahead: float | None = None
 
     def read(self, gpu: GpuRound) -> ActivityReading:
-        """Activity now (nvmlDeviceGetUtilizationRates, nvmlDeviceGetSamples, nvmlDeviceGetPerformanceState)."""
+        """Read activity (nvmlDeviceGetUtilizationRates, nvmlDeviceGetSamples, nvmlDeviceGetPerformanceState)."""
         inquiry = gpu.inquiry
         rates = inquiry.ask("nvmlDeviceGetUtilizationRates")
         sm = _ratio(inquiry, rates.gpu) if rates else None
@@ -86,7 +86,7 @@ class ActivityReader:
 
     def _busy(self, inquiry: Inquiry, sm: float | None, at: Moment) -> float | None:
         if sm is None:
-            # In MIG mode the samples may go on, but they mean nothing there.
+            # In MIG mode samples may continue, but they are meaningless.
             return None
         before = self._polled.total_seconds
         polled_seconds = self._polled.add(sm, at.monotonic) - before
@@ -95,21 +95,21 @@ class ActivityReader:
         return self._busy_seconds
 
     def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> float | None:
-        """Busy seconds in the driver's samples not yet seen; None where polling must serve."""
+        """Busy seconds in new driver samples; None if polling must be used instead."""
         wall_ahead = at.wall - at.monotonic
         if self._wall_ahead is not None and abs(wall_ahead - self._wall_ahead) > _AHEAD_SECONDS:
-            # The clock was set: which samples were seen already, their stamps no longer tell.
+            # The wall clock was set, so timestamps no longer show which samples were already seen.
             self._newest_us, self._progress_at = 0, None
         self._wall_ahead = wall_ahead
         fresh = self._fresh_samples(inquiry, (at.wall + _AHEAD_SECONDS) * 1e6)
         if not fresh:
             if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
-                # The buffer still holds this time: the next answer tells of it, and polling would count it twice.
+                # The buffer still covers this period: the next samples include it, so polling would count it twice.
                 return 0.0
             self._newest_us = 0
             return None
         if self._newest_us == 0:
-            # What the buffer held before the first look is not this process's to count.
+            # Ignore what the buffer held before this process started counting.
             self._newest_us = fresh[-1][0]
             return None
         busy_seconds = 0.0
@@ -122,7 +122,7 @@ class ActivityReader:
         return busy_seconds
 
     def _fresh_samples(self, inquiry: Inquiry, latest_us: float) -> list[tuple[int, int]] | None:
-        """Time in µs and percent of samples not yet seen, oldest first; None where there are no samples at all."""
+        """Timestamp in µs and percent of new samples, oldest first; None if there are no samples at all."""
         value_type = c_uint(_UNSIGNED_INT)
         samples = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us, value_type)
         if samples is None:
@@ -143,7 +143,7 @@ def _ratio(inquiry: Inquiry, percent: float) -> float | None:
 
 ACTIVITY = GpuCollector(
     name="activity",
-    about="utilisation, busy time and performance state",
+    about="utilization, busy time and performance state",
     tier=Tier.FAST,
     reader=lambda config: ActivityReader(max_gap_seconds(config)).read,
 )

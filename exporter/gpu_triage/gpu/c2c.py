@@ -1,4 +1,4 @@
-"""NVLink-C2C: the links between a GPU and the Grace CPU of its module."""
+"""NVLink-C2C: links between a GPU and the Grace CPU of its module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_triage.subjects.rounds import GpuRound
 COUNT_FIELD: Final = 170
 STATUS_FIELD: Final = 171
 BANDWIDTH_FIELD: Final = 172
-"""NVML_FI_DEV_C2C_LINK_COUNT, and with the link as scope _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s)."""
+"""NVML_FI_DEV_C2C_LINK_COUNT, and per link (as scope) _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s)."""
 
 ERROR_FIELDS: Final = MappingProxyType({"crc": 231, "replay": 232, "replay_back_to_back": 233})
 """Label to NVML_FI_DEV_C2C_LINK_ERROR_{INTR,REPLAY,REPLAY_B2B}, with the link as scope."""
@@ -34,7 +34,7 @@ GPU_C2C_LINKS = gpu_gauge(
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
     "gpu_c2c_links_up",
-    "Those of gpu_c2c_links that are active. Absent where the driver tells the state of none.",
+    "Those of gpu_c2c_links that are active. Absent if the driver reports no link state.",
     source="NVML field 171",
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
@@ -52,10 +52,10 @@ GPU_C2C_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class C2cReading:
-    """The links of one GPU; None, or not in the mapping, where not reported.
+    """C2C links of one GPU; None or missing where not reported.
 
     Attributes:
-        up: by link, whether it is active.
+        up: whether each link is active, by link number.
     """
 
     links: Annotated[int | None, GPU_C2C_LINKS]
@@ -68,14 +68,14 @@ _NONE: Final = C2cReading(None, MappingProxyType({}), None, MappingProxyType({})
 
 
 class C2cReader:
-    """Reads all links in two calls, and carries their counters on."""
+    """Reads all links in two calls; continues their counters over resets."""
 
     def __init__(self) -> None:
         self._counters: dict[tuple[int, int], BoundedCounter] = {}
         self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in ERROR_FIELDS}
 
     def read(self, gpu: GpuRound) -> C2cReading:
-        """Links now (fields 170-172 and 231-233)."""
+        """Read the links (fields 170-172 and 231-233)."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((COUNT_FIELD,)).get(COUNT_FIELD), 0, _MOST_LINKS)
         if not count:
@@ -110,7 +110,7 @@ class C2cReader:
 
 
 def render(reading: C2cReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's links."""
+    """Render the samples of one GPU's links."""
     yield from samples(reading, gpu)
     if reading.up:
         yield GPU_C2C_LINKS_UP.sample(sum(reading.up.values()), *gpu)

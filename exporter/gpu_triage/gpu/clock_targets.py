@@ -1,4 +1,4 @@
-"""The clocks that somebody set."""
+"""Application clocks set by an administrator."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ClockTargetsReading:
-    """Frequencies that an administrator set, else the default ones; a clock not reported is not in it."""
+    """Application clocks as set, or the defaults if never set; clocks not reported are missing."""
 
     hertz: Annotated[Mapping[str, float], GPU_CLOCK_TARGET_HERTZ]
 
 
 def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
-    """Clocks as set (nvmlDeviceGetApplicationsClock)."""
+    """Read the application clocks (nvmlDeviceGetApplicationsClock)."""
     table = read_clock_table(gpu.inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1)
     return ClockTargetsReading(table)
 
@@ -36,7 +36,7 @@ def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
 CLOCK_TARGETS = GpuCollector(
     name="clock_targets",
     about="application clocks as set",
-    # Not with the limits, which only a reboot or a new board changes: a job is slow from the moment they are set.
+    # Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
     tier=Tier.MEDIUM,
     reader=lambda _config: read_clock_targets,
 )

@@ -1,4 +1,4 @@
-"""Clock frequencies: now, the most the board does, and what an administrator set."""
+"""Clock frequencies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLOCK_TYPES: Final = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 """Label to nvmlClockType_t."""
 
 APPLICATION_CLOCKS: Final = {label: kind for label, kind in CLOCK_TYPES.items() if label != "video"}
-"""Those that an administrator can set; the driver calls the others an invalid argument."""
+"""Clocks an administrator can set; for others the driver returns "invalid argument"."""
 
 _HERTZ_PER_MHZ: Final = 1e6
 _MOST_MHZ: Final = 20_000
@@ -30,20 +30,20 @@ GPU_CLOCK_HERTZ = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ClocksReading:
-    """Frequencies by clock (graphics, sm, memory, video) in hertz; a clock not reported is not in it."""
+    """Frequencies by clock (graphics, sm, memory, video) in hertz; clocks not reported are missing."""
 
     hertz: Annotated[Mapping[str, float], GPU_CLOCK_HERTZ]
 
 
 def read_clocks(gpu: GpuRound) -> ClocksReading:
-    """Clocks now (nvmlDeviceGetClockInfo)."""
+    """Read the current clocks (nvmlDeviceGetClockInfo)."""
     return ClocksReading(read_clock_table(gpu.inquiry, "nvmlDeviceGetClockInfo", CLOCK_TYPES))
 
 
 def read_clock_table(
     inquiry: Inquiry, function: str, clocks: Mapping[str, int], least_mhz: int = 0
 ) -> Mapping[str, float]:
-    """Hertz by clock, as an NVML function of the clock type says in MHz; a value below `least_mhz` means unset."""
+    """Hertz by clock from an NVML function that takes a clock type and returns MHz; below `least_mhz` means unset."""
     table = {}
     for label, clock_type in clocks.items():
         mhz = inquiry.within(inquiry.ask(function, clock_type), 0, _MOST_MHZ)

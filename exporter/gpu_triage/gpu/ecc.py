@@ -1,4 +1,4 @@
-"""Memory errors as the GPU counts them."""
+"""ECC error counters of the GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGGREGATE: Final = 1
 """nvmlEccCounterType_t."""
 
 _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
-"""Errors: a board with more of them a second does nothing else."""
+"""Errors: beyond this rate a board would not do anything else."""
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
@@ -43,8 +43,8 @@ GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_memory_errors_total",
     "Those of gpu_ecc_volatile_errors_total that happened in the device memory (dram), which the GPU repairs by "
-    "remapping rows, or in the chip (sram), which only another board mends. Absent while a GPU has no errors of that "
-    "severity.",
+    "remapping rows, or in the chip (sram), which only a replacement board fixes. Absent while a GPU has no errors of "
+    "that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
     source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
 )
@@ -52,10 +52,10 @@ GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class EccReading:
-    """Errors by severity (corrected, uncorrected); a severity not reported is not in the mapping.
+    """Errors by severity (corrected, uncorrected); severities not reported are missing.
 
     Attributes:
-        memory_errors: volatile ones by severity and memory, of severities that have any.
+        memory_errors: volatile errors by severity and memory, for severities with any errors.
     """
 
     volatile_errors: Annotated[Mapping[str, float], GPU_ECC_VOLATILE_ERRORS_TOTAL]
@@ -64,7 +64,7 @@ class EccReading:
 
 
 class EccReader:
-    """Reads the totals; holds back a single low reading, and drops one that is too high to be true."""
+    """Reads the totals; holds back a single low reading, and drops implausibly high ones."""
 
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
@@ -73,7 +73,7 @@ class EccReader:
         self._by_memory = {place: BoundedCounter(_LIMIT, Confirmed()) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
-        """Errors now (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
+        """Read the error counters (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
         volatile = self._totals(gpu, VOLATILE)
         return EccReading(volatile, self._totals(gpu, AGGREGATE), self._memory_errors(gpu, volatile))
 
@@ -99,7 +99,7 @@ class EccReader:
 
 
 def render(reading: EccReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's errors."""
+    """Render the samples of one GPU's errors."""
     yield from samples(reading, gpu)
     for place, count in reading.memory_errors.items():
         yield GPU_ECC_MEMORY_ERRORS_TOTAL.sample(count, *gpu, *place)

@@ -1,4 +1,4 @@
-"""How the GPU has joined the NVSwitch fabric, and how well its part of the fabric is."""
+"""Whether the GPU has joined the NVSwitch fabric, and the health of its part of the fabric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
 
 _NOT_SUPPORTED: Final = 0
-"""What the driver says of state and health on systems that have no fabric."""
+"""State and health value on systems without a fabric."""
 _NO_ERROR: Final = 0
 
 GPU_FABRIC_STATE = gpu_gauge(
@@ -34,7 +34,7 @@ GPU_FABRIC_HEALTH = gpu_gauge(
 )
 
 FABRIC_FAULTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    # NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, and what of the two bits there is the fault.
+    # NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, and the value of the two bits there that means a fault.
     {
         "degraded_bandwidth": (0, 1),
         "route_recovery": (2, 1),
@@ -90,7 +90,7 @@ FABRIC_UNHEALTHY: Final = GPU_FABRIC_HEALTH.value_of("unhealthy")
 
 @dataclass(frozen=True, slots=True)
 class FabricReading:
-    """One GPU's place in the fabric; None where there is no fabric or the driver does not say."""
+    """State of one GPU in the fabric; None without a fabric or where not reported."""
 
     state: Annotated[int | None, GPU_FABRIC_STATE]
     health: Annotated[int | None, GPU_FABRIC_HEALTH]
@@ -101,7 +101,7 @@ class FabricReading:
 
 
 def read_fabric(gpu: GpuRound) -> FabricReading:
-    """The fabric now (nvmlDeviceGetGpuFabricInfoV)."""
+    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV)."""
     inquiry = gpu.inquiry
     info = fabric_info(inquiry)
     if info is None or info.state == _NOT_SUPPORTED:
@@ -121,7 +121,7 @@ def read_fabric(gpu: GpuRound) -> FabricReading:
 
 
 def _faults(mask: int) -> dict[str, bool]:
-    """The faults that the driver knows of, and whether they are there: 0 of two bits says nothing, 3 is undefined."""
+    """Decode the faults the driver reports; of the two bits, 0 means unsupported and 3 is undefined."""
     fields = ((fault, mask >> shift & _FAULT_BITS, bad) for fault, (shift, bad) in FABRIC_FAULTS.items())
     return {fault: says == bad for fault, says, bad in fields if says in (1, 2)}
 
@@ -132,7 +132,7 @@ def _configuration(mask: int) -> int | None:
 
 
 def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     yield from samples(reading, gpu)
     if reading.cluster_uuid:
         yield GPU_FABRIC_INFO.sample(1, *gpu, reading.cluster_uuid, str(reading.clique))

@@ -1,4 +1,4 @@
-"""What the SMs do while the GPU is busy: active, occupied, in tensor cores, waiting for memory."""
+"""SM activity from GPM: SM active, occupancy, tensor cores, memory bandwidth and floating-point pipes."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ _METRIC_IDS: Final = MappingProxyType(
         "fp16_active_ratio": nvml_gpm.FP16_ACTIVE,
     }
 )
-"""GpmReading's fields to the ids of GPM."""
+"""Fields of GpmReading to GPM metric IDs."""
 
 
 class GpmAccess:
-    """Whether one GPU's GPM may be asked. A no, or a refusal, holds for as long as the slow tier's interval."""
+    """Whether a GPU's GPM is available. A negative answer or a refusal is cached for the slow tier's interval."""
 
     def __init__(self, retry_seconds: float) -> None:
         self._retry_seconds = retry_seconds
@@ -96,7 +96,7 @@ class GpmAccess:
         self._ask_again_at = 0.0
 
     def granted(self, gpu: GpuRound) -> bool:
-        """Whether the GPU has GPM (nvmlGpmQueryDeviceSupport) and has not lately refused it."""
+        """Whether the GPU supports GPM (nvmlGpmQueryDeviceSupport) and has not recently denied access."""
         device, at = gpu.inquiry.device, gpu.at.monotonic
         if device is not self._device or (not self._granted and at >= self._ask_again_at):
             support = gpu.inquiry.ask("nvmlGpmQueryDeviceSupport")
@@ -106,7 +106,7 @@ class GpmAccess:
         return self._granted
 
     def lost(self, gpu: GpuRound, failures: list[str]) -> bool:
-        """Whether these failures say that the driver refuses, as it does once a container is no longer privileged."""
+        """Whether these failures mean access was denied, as happens once a container is no longer privileged."""
         if nvml_gpm.NO_PERMISSION not in failures:
             return False
         self._granted = False
@@ -115,12 +115,12 @@ class GpmAccess:
 
 
 class DeviceGpm:
-    """The GPM of one GPU as a whole; keeps the last sample from round to round.
+    """GPM of a whole GPU; keeps the last sample between rounds.
 
     Args:
-        metrics: what to ask.
-        max_gap_seconds: the longest time between two samples whose average is still told.
-        retry_seconds: for how long a no, or a refusal, holds.
+        metrics: the metrics to request.
+        max_gap_seconds: longest time between two samples for which averages are reported.
+        retry_seconds: how long "unsupported" or a refusal is cached.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
@@ -130,11 +130,11 @@ class DeviceGpm:
 
     @property
     def spanned_seconds(self) -> float:
-        """For how long the averages of the last round are; 0 for none, and for those told before."""
+        """Time covered by the averages of the last round; 0 if there are none, or if they were already reported."""
         return self._meter.spanned_seconds
 
     def read(self, gpu: GpuRound) -> Mapping[int, float] | None:
-        """Averages since the last round by metric id; None without GPM: before Hopper, and without permission."""
+        """Averages since the last round by metric ID; None without GPM: before Hopper, or without permission."""
         if gpu.inquiry.device is not self._device:
             self._meter.close()
             self._device = gpu.inquiry.device
@@ -150,13 +150,13 @@ class DeviceGpm:
 
 
 class GpmReader:
-    """Reads GPM; keeps the last sample from round to round."""
+    """Reads GPM; keeps the last sample between rounds."""
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._gpm = DeviceGpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
 
     def read(self, gpu: GpuRound) -> GpmReading:
-        """Activity since the last round; nothing before Hopper, in the first round, and without permission."""
+        """Activity since the last round; empty before Hopper, in the first round, and without permission."""
         ratios = self._gpm.read(gpu) or {}
         return GpmReading(**{field: ratios.get(metric_id) for field, metric_id in _METRIC_IDS.items()})
 

@@ -1,4 +1,4 @@
-"""What a GPU is."""
+"""Identity of a GPU: product, serial number, architecture, firmware."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ARCHITECTURES: Final = {
     10: "blackwell",
     13: "rubin",
 }
-"""nvmlDeviceArchitecture_t to the name people use."""
+"""nvmlDeviceArchitecture_t to the common name."""
 
 _MOST_MINOR_NUMBER: Final = 254
 """255 is /dev/nvidiactl."""
@@ -43,22 +43,22 @@ GPU_INFO = gpu_info(
         "vbios_version",
         "board_part_number",
     ),
-    source="nvmlDeviceGetName and kin",
+    source="nvmlDeviceGetName and similar",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityReading:
-    """Facts that make one GPU this GPU, in the order of gpu_info's labels; "" where not reported.
+    """Identity of one GPU, in the order of gpu_info's labels; "" where not reported.
 
     Attributes:
         name: the product (``NVIDIA H100 80GB HBM3``).
-        pci_bus_id: as sysfs writes it (``0000:65:00.0``).
-        minor_number: of its device file (``3`` of ``/dev/nvidia3``).
+        pci_bus_id: as in sysfs (``0000:65:00.0``).
+        minor_number: of its device file (``3`` for ``/dev/nvidia3``).
         serial: the board's serial number; GeForce boards have none.
-        architecture: ``hopper``; ``unknown_<n>`` for one newer than this program.
+        architecture: ``hopper``; ``unknown_<n>`` if newer than this program.
         compute_capability: ``9.0``.
-        vbios_version: of the video BIOS.
+        vbios_version: version of the video BIOS.
         board_part_number: as printed on the board.
     """
 
@@ -91,12 +91,12 @@ def read_identity(gpu: GpuRound) -> IdentityReading:
 
 
 def read_minor_number(inquiry: Inquiry) -> int | None:
-    """N of the GPU's device file /dev/nvidiaN (nvmlDeviceGetMinorNumber); None where it has none, as under WSL."""
+    """N of the GPU's device file /dev/nvidiaN (nvmlDeviceGetMinorNumber); None if there is none, as under WSL."""
     return inquiry.within(inquiry.ask("nvmlDeviceGetMinorNumber"), 0, _MOST_MINOR_NUMBER)
 
 
 def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """The one sample that says what this GPU is."""
+    """Render the one sample of a GPU's identity."""
     yield GPU_INFO.sample(1, *gpu, *astuple(reading))
 
 

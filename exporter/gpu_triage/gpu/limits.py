@@ -1,4 +1,4 @@
-"""What the board may do: clock and power limits, temperature thresholds. Only an administrator changes them."""
+"""Clock limits, power limits and temperature thresholds of the board, which only an administrator can change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARGIN_FIELDS: Final = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gp
 """Label to NVML_FI_DEV_TEMPERATURE_*_TLIMIT."""
 
 _LEAST_THRESHOLD_CELSIUS: Final = 20
-"""Lower answers are how drivers say that a threshold is not set, or offsets rather than temperatures."""
+"""Lower values mean that the threshold is not set, or are offsets rather than temperatures."""
 _MOST_THRESHOLD_CELSIUS: Final = 200
 _MOST_MARGIN: Final = 100
 
@@ -70,7 +70,7 @@ GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class LimitsReading:
-    """Limits of one board; a clock or threshold not reported is not in its mapping, a power limit is None."""
+    """Limits of one board; clocks and thresholds not reported are missing, power limits are None."""
 
     clock_max_hertz: Annotated[Mapping[str, float], GPU_CLOCK_MAX_HERTZ]
     clock_default_hertz: Annotated[Mapping[str, float], GPU_CLOCK_DEFAULT_HERTZ]
@@ -111,7 +111,7 @@ def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
 
 
 def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
-    """As the driver tells them: the margin is of several sensors, and not always as far from the GPU's temperature."""
+    """Margins are not converted to temperatures: they cover several sensors, at varying offsets from the GPU's."""
     answers = inquiry.fields(MARGIN_FIELDS.values())
     margins = {
         label: inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)

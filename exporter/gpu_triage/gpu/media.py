@@ -1,4 +1,4 @@
-"""The video engines."""
+"""Video encoder and decoder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ GPU_ENCODER_SESSIONS = gpu_gauge(
 )
 
 _MOST_SESSIONS: Final = 4096
-"""More than any driver opens on one GPU."""
+"""More than any driver allows on one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReading:
-    """The video engines; None where not reported.
+    """Video engine activity; None where not reported.
 
     Attributes:
         encoder_utilization_ratio: share of time the encoder was busy, 0-1.
@@ -47,8 +47,8 @@ class MediaReading:
 
 
 def read_media(gpu: GpuRound) -> MediaReading:
-    """Video engines now (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization, …DecoderUtilization)."""
-    stats = gpu.inquiry.ask("nvmlDeviceGetEncoderStats")  # [sessions, average frames a second, average latency in µs]
+    """Read the video engines (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization, …DecoderUtilization)."""
+    stats = gpu.inquiry.ask("nvmlDeviceGetEncoderStats")  # [sessions, average frames per second, average latency in µs]
     return MediaReading(
         encoder_sessions=gpu.inquiry.within(stats[0] if stats else None, 0, _MOST_SESSIONS),
         encoder_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetEncoderUtilization"),

@@ -1,4 +1,4 @@
-"""Device memory and the BAR1 aperture: what is there, what is taken."""
+"""Device memory and the BAR1 aperture: size and usage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GPU_BAR1_MEMORY_USED_BYTES = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemoryReading:
-    """Bytes of device memory and of BAR1; None where not reported."""
+    """Bytes of device memory and BAR1; None where not reported."""
 
     total_bytes: Annotated[float | None, GPU_MEMORY_TOTAL_BYTES]
     used_bytes: Annotated[float | None, GPU_MEMORY_USED_BYTES]
@@ -50,7 +50,7 @@ class DeviceMemoryReading:
 
 
 def read_device_memory(gpu: GpuRound) -> DeviceMemoryReading:
-    """Memory now (nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo; nvmlDeviceGetBAR1MemoryInfo)."""
+    """Read memory usage (nvmlDeviceGetMemoryInfo_v2, else nvmlDeviceGetMemoryInfo; nvmlDeviceGetBAR1MemoryInfo)."""
     inquiry = gpu.inquiry
     memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
     bar1 = inquiry.ask("nvmlDeviceGetBAR1MemoryInfo")

@@ -1,4 +1,4 @@
-"""How far the GPU's memory has been repaired, and what waits for a reset or a replacement."""
+"""ECC mode and memory repairs of the GPU, including those that need a reset or a replacement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
 """Label to nvmlPageRetirementCause_t."""
 
 BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
-"""Members of nvmlRowRemapperHistogramValues_t: spare rows left in a bank."""
+"""Members of nvmlRowRemapperHistogramValues_t: availability of spare rows in a bank."""
 
 REMAPPED_BANK_FIELDS: Final = {"active": 303, "inactive": 304}
 BANK_GROUP_FIELDS: Final = {"max": 305, "none": 306}
@@ -26,7 +26,7 @@ PENDING_BANK_FIELD: Final = 307
 
 _MOST_ADDRESS: Final = 1 << 56
 _MOST_COUNT: Final = 1 << 24
-"""More rows, or banks, than any GPU has."""
+"""More rows or banks than any GPU has."""
 
 GPU_ECC_MODE = gpu_gauge(
     "gpu_ecc_mode", "1 when ECC is on, 0 when off; absent on boards without ECC.", source="nvmlDeviceGetEccMode"
@@ -41,7 +41,7 @@ GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
 )
 GPU_RETIRED_PAGES = gpu_gauge(
     "gpu_retired_pages",
-    "Memory pages retired for good, by cause; GPUs before Ampere.",
+    "Memory pages retired permanently, by cause; GPUs before Ampere.",
     labels={"cause": RETIREMENT_CAUSES},
     source="nvmlDeviceGetRetiredPages",
 )
@@ -52,7 +52,7 @@ GPU_RETIRED_PAGES_PENDING = gpu_gauge(
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
     "gpu_remapped_rows",
-    "Memory rows replaced by spare ones for good, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "Memory rows permanently replaced by spare ones, by cause; Ampere and later. Absent while the GPU is split by MIG, "
     "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",
@@ -98,7 +98,7 @@ GPU_BANK_REMAP_PENDING = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class MemoryRepairReading:
-    """Repairs of one GPU's memory; None, or not in a mapping, where not reported."""
+    """Memory repairs of one GPU; None or missing where not reported."""
 
     ecc_mode: Annotated[bool | None, GPU_ECC_MODE]
     ecc_mode_pending: Annotated[bool | None, GPU_ECC_MODE_PENDING]
@@ -115,7 +115,7 @@ class MemoryRepairReading:
 
 
 def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
-    """Repairs (nvmlDeviceGetEccMode, …RetiredPages, …RemappedRows, …RowRemapperHistogram, …SramEccErrorStatus)."""
+    """Read repairs (nvmlDeviceGetEccMode, …RetiredPages, …RemappedRows, …RowRemapperHistogram, …SramEccErrorStatus)."""
     inquiry = gpu.inquiry
     ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
     rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)

@@ -1,4 +1,4 @@
-"""MIG: the instances a GPU is cut into, their memory, and what their SMs do."""
+"""MIG instances of a GPU: profile, memory and SM activity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
 
 MAX_MIG_DEVICES: Final = 64
-"""Boards have at most 7 or 8; a driver that counts more than this counts junk, and is not followed."""
+"""GPUs have at most 7 or 8; a higher count is treated as garbage."""
 
 _MOST_BYTES: Final = 1 << 50
 _GIB: Final = 1 << 30
@@ -31,7 +31,7 @@ _MIB: Final = 1 << 20
 _PROFILE_IN_NAME: Final = re.compile(r" MIG ((?:\d+c\.)?\d+g\.\d+gb[\w.+-]*)$")
 _MEMORY_EIGHTHS: Final = 8
 _MOST_MEDIA_SLICES: Final = 2
-"""Of instances up to this size only one can have the media extensions; larger ones are not named for them."""
+"""Up to this size, only one instance can have the media extensions; the names of larger ones do not mention them."""
 
 GPU_MIG_INFO = gpu_info(
     "gpu_mig_info",
@@ -81,9 +81,9 @@ class MigInstanceReading:
 
     Attributes:
         uuid: ``MIG-…``.
-        gpu_instance: NVML's id of its GPU instance on this GPU.
-        compute_instance: NVML's id of its compute instance on that.
-        profile: as nvidia-smi names it (``1g.10gb``, ``1c.3g.40gb``); "" when the driver tells neither name nor sizes.
+        gpu_instance: NVML's ID of its GPU instance.
+        compute_instance: NVML's ID of its compute instance within the GPU instance.
+        profile: as in nvidia-smi (``1g.10gb``, ``1c.3g.40gb``); "" if the driver reports neither name nor sizes.
     """
 
     uuid: str
@@ -99,13 +99,13 @@ class MigInstanceReading:
 
 @dataclass(frozen=True, slots=True)
 class MigReading:
-    """The MIG devices of one GPU now, in the driver's order; none where MIG is off or does not exist."""
+    """MIG devices of one GPU, in the driver's order; empty if MIG is off or unsupported."""
 
     instances: tuple[MigInstanceReading, ...]
 
 
 class MigReader:
-    """Reads MIG devices; keeps the last GPM sample of each GPU instance from round to round."""
+    """Reads MIG devices; keeps the last GPM sample of each GPU instance between rounds."""
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._max_gap_seconds = max_gap_seconds
@@ -115,13 +115,13 @@ class MigReader:
         self._device: Device | None = None
 
     def read(self, gpu: GpuRound) -> MigReading:
-        """MIG devices now, found anew each time (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
+        """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
         if gpu.inquiry.device is not self._device:
             self._keep_meters({})
             self._device = gpu.inquiry.device
         try:
             instances = _enumerate(gpu.inquiry)
-            # Last: on some drivers sampling an instance was seen to spoil the memory questions after it.
+            # Last, because with some drivers sampling an instance made later memory queries fail.
             active = self._activity(gpu, instances)
         except (GpuUnavailable, DriverUnavailable):
             self._keep_meters({})
@@ -131,7 +131,7 @@ class MigReader:
     def _activity(
         self, gpu: GpuRound, instances: tuple[MigInstanceReading, ...]
     ) -> Mapping[int | None, Mapping[int, float]]:
-        """Ratios by metric id, by GPU instance (nvmlGpmMigSampleGet)."""
+        """Ratios by GPU instance and metric ID (nvmlGpmMigSampleGet)."""
         occupants = _occupants(instances)
         self._keep_meters(occupants if instances and self._access.granted(gpu) else {})
         ratios: dict[int | None, Mapping[int, float]] = {}
@@ -144,7 +144,7 @@ class MigReader:
         return ratios
 
     def _keep_meters(self, occupants: Mapping[_Occupants, int]) -> None:
-        """Have a meter for each of these GPU instances and no other; one that was made anew starts anew."""
+        """Keep exactly one meter per GPU instance; an instance that was recreated gets a new one."""
         for gone in self._meters.keys() - occupants.keys():
             self._meters.pop(gone).close()
         for key, instance in occupants.items():
@@ -153,7 +153,7 @@ class MigReader:
 
 
 _Occupants = tuple[int, frozenset[tuple[str, str]]]
-"""A GPU instance and what is on it, UUIDs and profiles: the id alone may be another instance's by the next round."""
+"""A GPU instance and its devices (UUIDs, profiles): the ID alone may be another instance's in the next round."""
 
 
 def _occupants(instances: tuple[MigInstanceReading, ...]) -> dict[_Occupants, int]:
@@ -186,8 +186,8 @@ def _enumerate(inquiry: Inquiry) -> tuple[MigInstanceReading, ...]:
 
 
 def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
-    """What is behind a handle; None when it went away meanwhile: without its UUID nothing can be said of it."""
-    # What one instance does not support says nothing of the GPU, nor of the next instance under the same handle.
+    """Read one MIG device; None if it disappeared meanwhile, since it cannot be identified without its UUID."""
+    # Unsupported calls are cached per instance, since another instance may support them.
     inquiry = Inquiry(replace(gpu.device, handle=handle, unsupported=set()), gpu.call)
     inquiry.failures = gpu.failures
     uuid = inquiry.ask("nvmlDeviceGetUUID")
@@ -206,7 +206,7 @@ def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
 
 
 def _profile(gpu: Inquiry, instance: Inquiry) -> str:
-    """The profile's name: the end of the device's own (nvmlDeviceGetName), else made of its sizes."""
+    """Profile name: the end of the device name (nvmlDeviceGetName), else derived from its sizes."""
     named = _PROFILE_IN_NAME.search(instance.ask("nvmlDeviceGetName") or "")
     if named:
         return named[1]
@@ -216,9 +216,9 @@ def _profile(gpu: Inquiry, instance: Inquiry) -> str:
 
 
 def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
-    """A profile as nvidia-smi names it, from nvmlDeviceAttributes_t and the memory of the whole GPU.
+    """Derive a profile name like nvidia-smi's from nvmlDeviceAttributes_t and the memory of the whole GPU.
 
-    The memory in a name is nominal: eighths of the GPU's, in whole GiB. An instance can use a little less.
+    The memory in a profile name is nominal: eighths of the GPU's memory in whole GiB. An instance has slightly less.
     """
     slices, compute = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
     share = attributes.memorySizeMB * _MIB / gpu_memory_bytes if gpu_memory_bytes else 0
@@ -230,7 +230,7 @@ def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
 
 
 def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's MIG devices."""
+    """Render the samples of one GPU's MIG devices."""
     for instance in reading.instances:
         yield from _render_instance(instance, gpu)
 

@@ -1,4 +1,4 @@
-"""The MIG devices that a GPU is divided into."""
+"""UUIDs of a GPU's MIG devices."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.session import Device
 
 _MOST_DEVICES: Final = 64
-"""More than any GPU can be divided into; a count above it is junk and not followed."""
+"""More than any GPU supports; a higher count is treated as garbage."""
 
 
 def read_mig_uuids(inquiry: Inquiry) -> Mapping[tuple[int, int], str]:
-    """UUIDs (``MIG-…``) of a GPU's MIG devices by the ids of their GPU and compute instance; empty without MIG.
+    """UUIDs (``MIG-…``) of a GPU's MIG devices by (GPU instance ID, compute instance ID); empty without MIG.
 
     Source: nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGet{UUID,GpuInstanceId,ComputeInstanceId} of that
 
     Raises:
-        GpuUnavailable: the GPU is lost or must be reset.
+        GpuUnavailable: the GPU is lost or needs a reset.
         DriverUnavailable: NVML as a whole is gone.
     """
     count = inquiry.within(inquiry.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, _MOST_DEVICES) or 0

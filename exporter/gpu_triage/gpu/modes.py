@@ -1,4 +1,4 @@
-"""How an administrator has set the GPU up."""
+"""Modes set by an administrator: persistence, MIG and compute mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3:
 
 GPU_PERSISTENCE_MODE = gpu_gauge(
     "gpu_persistence_mode",
-    "1 when the driver stays initialised without clients, 0 when not.",
+    "1 when the driver stays initialized without clients, 0 when not.",
     source="nvmlDeviceGetPersistenceMode",
 )
 GPU_MIG_MODE = gpu_gauge(
@@ -41,7 +41,7 @@ class ModesReading:
 
 
 def read_modes(gpu: GpuRound) -> ModesReading:
-    """Modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGetMigMode, nvmlDeviceGetComputeMode)."""
+    """Read the modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGetMigMode, nvmlDeviceGetComputeMode)."""
     persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
     return ModesReading(
@@ -52,7 +52,7 @@ def read_modes(gpu: GpuRound) -> ModesReading:
 
 
 def mig_mode(inquiry: Inquiry) -> bool | None:
-    """Whether MIG partitions the GPU now (nvmlDeviceGetMigMode); None where MIG does not exist."""
+    """Whether MIG mode is enabled now (nvmlDeviceGetMigMode); None if unsupported."""
     mode = inquiry.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
     return inquiry.flag(mode[0]) if mode else None
 

@@ -1,4 +1,4 @@
-"""How near each network adapter is to a GPU on the PCI bus, as ``nvidia-smi topo -m`` words it."""
+"""PCI topology level between a GPU and each network adapter, in the terms of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_triage.subjects.metric import ANY, Tier, gpu_info
 from gpu_triage.subjects.rounds import GpuRound
 
 MOST_ADAPTERS: Final = 64
-"""Names of adapters that are published for each GPU."""
+"""Maximum adapter names published per GPU."""
 
 _DEVICE: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE: Final = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
@@ -26,11 +26,11 @@ _VIRTIO: Final = re.compile(r"virtio[0-9]+")
 
 
 class PciPlace(NamedTuple):
-    """Where a PCI device is.
+    """Location of a PCI device.
 
     Attributes:
-        chain: the host bridge (``pci0000:15``), the ports below it, and the device's own address, top first.
-        node: its NUMA node; None when the firmware does not say.
+        chain: the host bridge (``pci0000:15``), the ports below it, and the device's own address, in this order.
+        node: its NUMA node; None if the firmware does not report it.
     """
 
     chain: tuple[str, ...]
@@ -51,16 +51,16 @@ GPU_NIC_TOPOLOGY_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class NicTopologyReading:
-    """Level by name of the network adapter (``ens1f0np0``, ``mlx5_0``), in the order of the names.
+    """Level by name of the network adapter (``ens1f0np0``, ``mlx5_0``), sorted by name.
 
-    An adapter that is not on the PCI bus, or whose level is not known, is left out.
+    Adapters that are not on the PCI bus, or with unknown level, are missing.
     """
 
     levels: Annotated[Mapping[str, str], GPU_NIC_TOPOLOGY_INFO]
 
 
 def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
-    """Levels of the host's adapters.
+    """Read the levels of the host's adapters.
 
     Source: ``/sys/class/net/*/device``, ``/sys/class/infiniband/*/device`` and ``/sys/bus/pci/devices``
 
@@ -83,16 +83,16 @@ def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
 
 
 def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | None:
-    """The nearest thing two devices have in common.
+    """Nearest common ancestor of two devices.
 
-    ``pix``: one PCIe switch at most. ``pxb``: several switches, the host bridge not among them. ``phb``: the host
-    bridge. ``node``: the NUMA node, by way of two host bridges. ``sys``: nothing nearer than what connects the
-    nodes. None where that depends on a node which the firmware does not tell.
+    ``pix``: at most one PCIe switch. ``pxb``: several switches, but not the host bridge. ``phb``: the host bridge.
+    ``node``: the NUMA node, across two host bridges. ``sys``: only the interconnect between NUMA nodes. None if it
+    depends on a node that the firmware does not report.
 
     Args:
         here: one device.
         there: the other.
-        one_node: whether the host lists no second NUMA node, so that no firmware need tell.
+        one_node: whether the host has only one NUMA node, so that the firmware need not report it.
     """
     common = 0
     for mine, theirs in zip(here.chain, there.chain, strict=False):
@@ -102,8 +102,8 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
     if common == 1:
         return "phb"
     if common > 1:
-        # A switch is a port towards the host with a port for each device below it: below the port they share,
-        # devices of one switch have one port of their own each, and devices of one slot have none.
+        # A PCIe switch has an upstream port, plus a downstream port per device. Below their common port, devices of
+        # one switch have one port each, and devices in one slot have none.
         ports = max(len(here.chain), len(there.chain)) - common - 1
         return "pix" if ports <= 1 else "pxb"
     if here.node is None or there.node is None:
@@ -112,10 +112,10 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
 
 
 def pci_chain(path: str) -> tuple[str, ...]:
-    """The host bridge, ports and address of the PCI device behind a resolved path of sysfs.
+    """Parse a resolved sysfs path of a PCI device into its host bridge, ports and address.
 
-    ``/sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0`` gives the last three parts. Empty for what is not a PCI
-    device: a USB adapter below one is as far from a GPU as its bus makes it, a virtio one is where its device is.
+    ``/sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0`` gives the last three parts. Empty for anything but PCI devices
+    and virtio devices, which are located at their PCI device; a USB adapter's distance depends on its USB bus.
     """
     parts = path.split("/")
     if _VIRTIO.fullmatch(parts[-1]):
@@ -126,13 +126,13 @@ def pci_chain(path: str) -> tuple[str, ...]:
 
 
 def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
-    """Names of physical adapters, each with the link to its device."""
+    """Yield the names of physical adapters, each with the link to its device."""
     found = {}
     for kind in ("net", "infiniband"):
         for name in read_names(sysfs / "class" / kind) or ():
             device = sysfs / f"class/{kind}/{name}/device"
-            # A virtual function is where its physical one is, and there may be hundreds. In a virtual machine
-            # that was given one, nothing shows that it is virtual.
+            # Skip virtual functions: they share the location of their physical function, and may number hundreds. In a
+            # virtual machine, an assigned virtual function cannot be recognized as such.
             if is_present(device) and not is_present(device / "physfn"):
                 found[name] = device
     yield from sorted(found.items())

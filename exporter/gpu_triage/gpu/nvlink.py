@@ -1,4 +1,4 @@
-"""The NVLink links: whether they are up, their errors, and what went over them."""
+"""NVLink links: state, errors and traffic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE_FIELD: Final = 165
 """NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
 
 STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
-"""NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (it wakes by itself), traffic disabled."""
+"""NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (wakes automatically), traffic disabled."""
 
 REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
 RECOVERY_FAILED: Final = "recovery_failed"
@@ -32,7 +32,7 @@ ERROR_TYPES: Final = (REPLAY, RECOVERY, RECOVERY_FAILED, CRC)
 TRANSMIT, RECEIVE = "transmit", "receive"
 
 _TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
-"""Bytes: a link of the fifth generation carries 50 GB/s each way."""
+"""Bytes: a fifth-generation link carries 50 GB/s per direction."""
 
 _LIMITS: Final = MappingProxyType(
     {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
@@ -54,8 +54,8 @@ GPU_NVLINK_LINKS = gpu_gauge(
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
     "gpu_nvlink_links_up",
-    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent where the driver tells the "
-    "state of none.",
+    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
+    "link state.",
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
@@ -116,9 +116,9 @@ class _Source:
     """One way to read a counter of a link.
 
     Attributes:
-        field: its id, to be asked with the link as scope; where `second` is given, the id of link 0.
-        second: the id of link 6, on drivers that have a field for each of twelve links, in two blocks.
-        scale: what one of the counter is in the unit published.
+        field: field ID, used with the link as scope; if `second` is set, the field ID of link 0.
+        second: field ID of link 6, for older drivers with one field per link for twelve links, in two blocks.
+        scale: factor from the counter's unit to the published unit.
     """
 
     field: int
@@ -126,7 +126,7 @@ class _Source:
     scale: int = 1
 
     def of(self, link: int) -> FieldId | None:
-        """What to ask for; None where there is no such field for this link."""
+        """Field to request for a link; None if there is none."""
         if self.second is None:
             return (self.field, link)
         if link >= _LINKS_WITH_OWN_FIELDS:
@@ -148,12 +148,12 @@ _SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
         RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
     }
 )
-"""Counter to the ways to read it, preferred first."""
+"""Ways to read each counter, preferred first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReading:
-    """One link that leads somewhere."""
+    """One connected link."""
 
     is_up: Annotated[bool | None, GPU_NVLINK_UP]
     errors: Annotated[Mapping[str, float], GPU_NVLINK_LINK_ERRORS_TOTAL]
@@ -161,18 +161,17 @@ class LinkReading:
     receive_bytes: Annotated[float | None, GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL]
 
     def counted(self, name: str) -> float | None:
-        """One of its counters: a type of error, `TRANSMIT` or `RECEIVE`."""
+        """One of its counters: an error type, `TRANSMIT` or `RECEIVE`."""
         return {TRANSMIT: self.transmit_bytes, RECEIVE: self.receive_bytes}.get(name, self.errors.get(name))
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkReading:
-    """The links of one GPU.
+    """Links of one GPU.
 
     Attributes:
-        links: by number; empty on a GPU that has none, or none that lead somewhere, and where they are not reported.
-        reported: whether the driver says anything of links; it does not while MIG splits the GPU, which is no sign of
-            links that are gone.
+        links: by link number; empty if the GPU has none, none is connected, or they are not reported.
+        reported: whether the driver reports links; in MIG mode it does not, which does not mean links are lost.
     """
 
     links: Mapping[int, LinkReading]
@@ -183,18 +182,18 @@ class NvlinkReading:
 
 
 UNKNOWN: Final = NvlinkReading(MappingProxyType({}), MappingProxyType({}), None, None, reported=False)
-"""What is known of links where the driver tells nothing of them."""
+"""The reading if the driver does not report links."""
 
 
 class NvlinkReader:
-    """Reads all links in one or two calls; carries their counters on and remembers which lead somewhere.
+    """Reads all links in one or two calls; continues their counters, and remembers which links are connected.
 
-    A GPU has links that its board leaves unconnected: all of a PCIe card's without a bridge, some with one. They
-    are down like broken ones. A link counts as leading somewhere once it has been up in this process's life, once
-    the driver has counted traffic or errors on it, or once the driver names its far end, or where no link of a GPU in
-    an NVSwitch fabric is up; others are left out. So
-    a broken link goes unseen only if it was down before the exporter started, has carried nothing since the
-    driver was loaded and is unknown to the driver: then the GPU shows fewer links than its like.
+    A GPU may have links that its board leaves unconnected: all links of a PCIe card without a bridge, some with one.
+    They look the same as broken links. A link counts as connected once it has been up since the exporter started, the
+    driver has counted traffic or errors on it, or the driver reports its remote end; also if the GPU has joined an
+    NVSwitch fabric and none of its links is up. Others are left out. So a broken link is only missed if it was down
+    before the exporter started, has carried nothing since the driver was loaded and has no remote end known to the
+    driver: then the GPU shows fewer links than others of its model.
     """
 
     def __init__(self) -> None:
@@ -204,10 +203,10 @@ class NvlinkReader:
         self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in _SOURCES}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
-        """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
+        """Read links (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
-        # With MIG on, drivers answer no question about links, or that all are down: neither is news of a link.
+        # With MIG on, drivers do not report links, or report all as down. Neither says anything about a link.
         if count is None or (count and mig_mode(inquiry)):
             return UNKNOWN
         links = range(int(count))
@@ -219,7 +218,7 @@ class NvlinkReader:
             if link not in self._connected and _leads_somewhere(inquiry, link, reading):
                 self._connected.add(link)
         if not self._connected and in_fabric(inquiry):
-            # A board that has joined an NVSwitch fabric has its links connected: these were down from the start.
+            # A board in an NVSwitch fabric has its links connected, so these have been down from the start.
             self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
         connected = {link: reading for link, reading in readings.items() if link in self._connected}
         totals = {name: total for name in _SOURCES if (total := self._total(name, connected)) is not None}
@@ -232,13 +231,13 @@ class NvlinkReader:
         )
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
-        """A counter over all links, those too that are silent now, or that the driver no longer counts."""
+        """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
         return self._sums[name].add(
             {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
         )
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
-        """The ways to read a counter: the one that worked before, else all. Two sources do not continue each other."""
+        """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
         chosen = self._chosen.get((link, name))
         if chosen is not None:
             return chosen
@@ -280,7 +279,7 @@ def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
 
 
 def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's links."""
+    """Render the samples of one GPU's links."""
     links = reading.links.values()
     if links:
         yield GPU_NVLINK_LINKS.sample(len(links), *gpu)

@@ -1,4 +1,4 @@
-"""How well the links of NVLink 5 carry: bit error rates, symbol errors, and what forward error correction repairs."""
+"""Signal quality of NVLink 5 links: bit error rates, symbol errors and forward error correction."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ FEC_BINS: Final = tuple(str(number) for number in range(16))
 """NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 (235) to _15 (250)."""
 
 EFFECTIVE_BER_LIMIT: Final = 1e-12
-"""Above which DCGM's diagnostics fail a link (IsEffectiveBerThresholdExceeded, DcgmUtilities.cpp)."""
+"""Limit above which DCGM's diagnostics fail a link (IsEffectiveBerThresholdExceeded, DcgmUtilities.cpp)."""
 
 _EXPONENT_BITS: Final = 0xFF
 _MANTISSA_SHIFT: Final = 8
 _MANTISSA_BITS: Final = 0xF
 _NO_ERRORS: Final = (0xF, 0xFF)
-"""Mantissa and exponent of a rate of 0."""
+"""Mantissa and exponent that encode a rate of 0."""
 
 _LIMIT: Final = CounterLimit(per_second=1e12, most=1 << 62)
-"""Symbols: a link carries 50 GB/s each way."""
+"""Symbols: a link carries 50 GB/s per direction."""
 
 GPU_NVLINK_BIT_ERROR_RATIO = gpu_gauge(
     "gpu_nvlink_bit_error_ratio",
@@ -73,7 +73,7 @@ GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class NvlinkQualityReading:
-    """The links of one GPU; a link or a kind that is not reported is not in the mappings.
+    """Link quality of one GPU; links and kinds not reported are missing.
 
     Attributes:
         by_link: rates by link number and kind.
@@ -89,7 +89,7 @@ _NOTHING: Final = NvlinkQualityReading({}, {}, None, {})
 
 
 def bit_error_ratio(raw: float) -> float:
-    """The rate that a field encodes: mantissa in bits 8 to 11, times ten to the minus exponent in bits 0 to 7.
+    """Decode a rate: mantissa in bits 8 to 11, negative decimal exponent in bits 0 to 7.
 
     >>> bit_error_ratio(0x20C), bit_error_ratio(0xFFF)
     (2e-12, 0.0)
@@ -99,14 +99,14 @@ def bit_error_ratio(raw: float) -> float:
 
 
 class NvlinkQualityReader:
-    """Reads the links that tell a bit error rate; carries their counters on."""
+    """Reads the links that report a bit error rate; continues their counters over resets."""
 
     def __init__(self) -> None:
         self._counters: dict[tuple[int, int], BoundedCounter] = {}
         self._sums: dict[int, MonotoneSum[int]] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
-        """Quality now (fields 91, 220-222 and 235-250), unless MIG is on."""
+        """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
         if not count or mig_mode(inquiry):
@@ -137,7 +137,7 @@ class NvlinkQualityReader:
         return rates
 
     def _total(self, gpu: GpuRound, field: int, counted: Mapping[FieldId, float]) -> float | None:
-        """A counter over all links, those too that are silent now."""
+        """Sum of a counter over all links, including those that currently do not answer."""
         counts: dict[int, float] = {}
         for key, raw in counted.items():
             if not isinstance(key, tuple) or key[0] != field:
@@ -154,7 +154,7 @@ def _worst(rates: Mapping[int, Mapping[str, float]], kind: str) -> float | None:
 
 
 def render(reading: NvlinkQualityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's links."""
+    """Render the samples of one GPU's links."""
     yield from samples(reading, gpu)
     for link, rates in reading.by_link.items():
         for kind, ratio in rates.items():

@@ -1,4 +1,4 @@
-"""The PCIe link as it runs now, and what went over it."""
+"""The PCIe link: current generation and width, transitions, traffic and replays."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PcieReading:
-    """One GPU's link; None where not reported, or where the GPU is not on PCIe."""
+    """PCIe link of one GPU; None where not reported, or if the GPU is not on PCIe."""
 
     generation: Annotated[int | None, GPU_PCIE_LINK_GENERATION]
     width: Annotated[int | None, GPU_PCIE_LINK_WIDTH]
@@ -64,21 +64,21 @@ class PcieReading:
 
 
 def on_pcie(inquiry: Inquiry) -> bool:
-    """Whether the GPU hangs off PCIe (nvmlDeviceGetBusType); drivers that cannot say know no other bus.
+    """Whether the GPU is attached by PCIe (nvmlDeviceGetBusType); assumed if the driver cannot report the bus type.
 
-    Integrated GPUs answer the link questions too, with numbers that mean nothing.
+    Integrated GPUs answer the link queries too, but with meaningless numbers.
     """
     return inquiry.ask("nvmlDeviceGetBusType") in (None, _BUS_TYPE_PCIE)
 
 
 def plausible_generation(inquiry: Inquiry, answer: int | None) -> int | None:
-    """A PCIe generation; None when there is none or it cannot be."""
+    """Validate a PCIe generation; None if missing or implausible."""
     value = inquiry.within(answer, 1, MOST_GENERATION)
     return None if value is None else int(value)
 
 
 def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
-    """A number of PCIe lanes; None when there is none or no link has so many."""
+    """Validate a number of PCIe lanes; None if missing or not a valid width."""
     if answer is not None and answer not in WIDTHS:
         inquiry.failures.append("implausible")
         return None
@@ -86,7 +86,7 @@ def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
 
 
 class PcieReader:
-    """Reads the link, and counts its changes and its traffic."""
+    """Reads the link, and counts its transitions and traffic."""
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
@@ -95,7 +95,7 @@ class PcieReader:
         self._width = _Transitions()
 
     def read(self, gpu: GpuRound) -> PcieReading:
-        """The link now (nvmlDeviceGetCurrPcieLink{Generation,Width}, …PcieReplayCounter), and what went over it."""
+        """Read the link (nvmlDeviceGetCurrPcieLink{Generation,Width}, …PcieReplayCounter) and its traffic."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         if not on_pcie(inquiry):
             return PcieReading(None, None, None, None, None, None, None)

@@ -1,4 +1,4 @@
-"""PCIe errors as the kernel was told of them (Advanced Error Reporting), at both ends of the GPU's link."""
+"""PCIe errors reported to the kernel (Advanced Error Reporting), at both ends of the GPU's link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpu_triage.subjects.rounds import GpuRound
 TOTALS: Final = MappingProxyType(
     {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 )
-"""Severity, which also ends the file's name, to the name of the line with its sum."""
+"""Severity (also the suffix of the file name) to the name of the line with the total."""
 
 _LIMIT_BYTES: Final = 1 << 16
 
@@ -37,21 +37,21 @@ GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PcieAerReading:
-    """Errors by severity since the device appeared; what the kernel does not count is not in it. Never go back."""
+    """Monotonic error counts by severity since the device appeared; severities not counted are missing."""
 
     gpu: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "gpu"]
     port: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "port"]
 
 
 class PcieAerReader:
-    """Reads both ends and carries the counters on when a device appears anew. Asks the kernel alone."""
+    """Reads both ends, and continues the counters when a device reappears. Only uses kernel files."""
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[str, str], Continued] = defaultdict(Continued)
         self._handled: dict[str, bool] = {}
 
     def read(self, gpu: GpuRound) -> PcieAerReading:
-        """Errors now (``aer_dev_*`` under ``/sys/bus/pci/devices``, of the GPU and of the port above it).
+        """Read the errors (``aer_dev_*`` under ``/sys/bus/pci/devices``) of the GPU and its upstream port.
 
         An error may be reported by one end only: by the port alone once the GPU no longer answers.
 
@@ -64,7 +64,7 @@ class PcieAerReader:
             return PcieAerReading({}, {})
         port = port_above(gpu.machine.sysfs, bus_id)
         if bus_id not in self._handled:
-            # It is decided when the host boots.
+            # Decided at boot, so cache it.
             self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id) is not False}
         handled = self._handled[bus_id]
         return PcieAerReading(
@@ -96,15 +96,15 @@ class PcieAerReader:
 
 
 def _told(counts: Mapping[str, float], *, handled: bool) -> Mapping[str, float]:
-    """The counts that say something: what the firmware handles may reach the kernel, and mostly does not."""
+    """Drop zeros if the firmware handles AER: then errors rarely reach the kernel, so 0 is meaningless."""
     return counts if handled else {severity: count for severity, count in counts.items() if count}
 
 
 def parse_aer_total(text: str, severity: str) -> int | None:
-    """The sum in an ``aer_dev_*`` file of this severity; None when no line has it.
+    """Parse the total of this severity from an ``aer_dev_*`` file; None if there is no such line.
 
-    Shape: lines ``Name N``, the last ``TOTAL_ERR_COR N``. Names of errors may have spaces and differ by kernel;
-    only the sum's line is read, and lines that make no sense are passed over.
+    Format: lines ``Name N``, the last one ``TOTAL_ERR_COR N``. Error names may contain spaces and differ between
+    kernels; only the line with the total is read, and malformed lines are skipped.
     """
     for line in text.splitlines():
         name, _, number = line.strip().rpartition(" ")

@@ -1,4 +1,4 @@
-"""Errors of the PCIe link as the GPU itself counts them; the kernel's view is in `pcie_aer`."""
+"""PCIe link errors counted by the GPU itself; for the kernel's counts see `pcie_aer`."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ GPU_PCIE_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class PcieErrorsReading:
-    """Errors by type since the driver was loaded; a type not counted is not in it. Never go back."""
+    """Monotonic error counts by type since the driver was loaded; types not counted are missing."""
 
     errors: Annotated[Mapping[str, float], GPU_PCIE_ERRORS_TOTAL]
 
 
 class PcieErrorsReader:
-    """Reads the counters and carries them on over resets."""
+    """Reads the counters and continues them over resets."""
 
     def __init__(self) -> None:
         self._counters = {label: BoundedCounter(ERRORS, Continued()) for label in TYPE_FIELDS}
 
     def read(self, gpu: GpuRound) -> PcieErrorsReading:
-        """Errors now (the fields of TYPE_FIELDS, in one call)."""
+        """Read the errors (the fields of TYPE_FIELDS, in one call)."""
         inquiry = gpu.inquiry
         if not on_pcie(inquiry):
             return PcieErrorsReading({})

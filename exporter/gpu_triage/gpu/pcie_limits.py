@@ -1,4 +1,4 @@
-"""What the card, the slot above it and the system can do on PCIe, and so what the link should do."""
+"""PCIe capabilities of card, slot and system, and the link speed and width expected from them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
-    """Most generation and lanes of each party; None where not reported.
+    """Maximum generation and lanes of each party; None where not reported.
 
     Attributes:
-        system_generation: card and system together, as the driver sees them.
-        system_width: likewise.
+        system_generation: of card and system combined, according to the driver.
+        system_width: of card and system combined, according to the driver.
     """
 
     device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION]
@@ -66,17 +66,17 @@ class PcieLimitsReading:
 
     @property
     def expected_generation(self) -> int | None:
-        """The generation all parties can do; None when none is known."""
+        """Generation that all parties support; None if none is known."""
         return _least((self.device_generation, self.slot_generation, self.system_generation))
 
     @property
     def expected_width(self) -> int | None:
-        """The lanes all parties can use; None when none is known."""
+        """Number of lanes that all parties support; None if none is known."""
         return _least((self.device_width, self.slot_width, self.system_width))
 
 
 def read_pcie_limits(gpu: GpuRound) -> PcieLimitsReading:
-    """Limits (nvmlDeviceGetMaxPcieLink*, …GpuMaxPcieLinkGeneration, sysfs max_link_* of card and port)."""
+    """Read limits (nvmlDeviceGetMaxPcieLink*, …GpuMaxPcieLinkGeneration, sysfs max_link_* of card and port)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieLimitsReading(None, None, None, None, None, None)
@@ -104,10 +104,10 @@ _NOT_RECORDED: Final = ExpectedLink(None, None)
 
 @dataclass(frozen=True, slots=True)
 class LinkExpectation:
-    """The link's limits and what is expected of it.
+    """The link's limits, and the generation and width expected of it.
 
     Attributes:
-        limits: as read.
+        limits: limits as read.
     """
 
     limits: PcieLimitsReading
@@ -116,14 +116,14 @@ class LinkExpectation:
 
 
 class ExpectedLinkReader:
-    """Reads the limits; a declared or recorded expectation replaces the derived one on links that exist."""
+    """Reads the limits; a declared or recorded expectation overrides the derived one, on links that exist."""
 
     def __init__(self, config: Config) -> None:
         self._generation = config.expect_pcie_generation
         self._width = config.expect_pcie_width
 
     def read(self, gpu: GpuRound) -> LinkExpectation:
-        """Limits and expectation of one GPU's link."""
+        """Read limits and expectation of one GPU's link."""
         limits = read_pcie_limits(gpu)
         generation, width = limits.expected_generation, limits.expected_width
         recorded = gpu.recorded_link or _NOT_RECORDED
@@ -135,7 +135,7 @@ class ExpectedLinkReader:
 
 
 def render(reading: LinkExpectation, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's link limits."""
+    """Render the samples of one GPU's link limits."""
     yield from samples(reading.limits, gpu)
     yield from samples(reading, gpu)
 

@@ -28,13 +28,13 @@ GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieThroughputReading:
-    """Bytes per second by direction (transmit, receive: as the GPU sees it); one not reported is not in it."""
+    """Bytes per second by direction (transmit, receive, from the GPU's perspective); missing where not reported."""
 
     bytes_per_second: Annotated[Mapping[str, float], GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND]
 
 
 def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
-    """Traffic over the next 40 ms (nvmlDeviceGetPcieThroughput)."""
+    """Measure traffic over the next 40 ms (nvmlDeviceGetPcieThroughput)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieThroughputReading({})

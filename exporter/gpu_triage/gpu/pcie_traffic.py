@@ -1,8 +1,8 @@
-"""Bytes over a GPU's PCIe link, from a source that can count them at full speed.
+"""Count bytes over a GPU's PCIe link, from a source that works at full speed.
 
 The driver's byte counters (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, ..._RX_BYTES: "value can be wrapped") are 32 bits wide in
-every resource manager whose source is public (NvU32 pexCounters[] of NV2080_CTRL_BUS_GET_PEX_UTIL_COUNTERS_PARAMS). A
-link of 25 GB/s wraps them six times a second, and a reading every 5 s cannot tell 0.3 GB/s from 12.
+every resource manager with public source (NvU32 pexCounters[] of NV2080_CTRL_BUS_GET_PEX_UTIL_COUNTERS_PARAMS). A
+25 GB/s link wraps them six times per second, and a reading every 5 s cannot distinguish 0.3 GB/s from 12.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpu_triage.subjects.rounds import GpuRound
 
 TRANSMIT: Final = "transmit"
 RECEIVE: Final = "receive"
-"""Directions, as the GPU sees them."""
+"""Directions, from the GPU's perspective."""
 
 _FIELDS: Final = MappingProxyType({TRANSMIT: 197, RECEIVE: 198})
 """NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES."""
@@ -29,7 +29,7 @@ _FIELDS: Final = MappingProxyType({TRANSMIT: 197, RECEIVE: 198})
 _GPM_METRICS: Final = MappingProxyType({TRANSMIT: nvml_gpm.PCIE_TRANSMITTED, RECEIVE: nvml_gpm.PCIE_RECEIVED})
 
 _LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
-"""Bytes: sixteen lanes of generation 7 carry less than 256 GB/s each way."""
+"""Bytes: sixteen lanes of generation 7 carry less than 256 GB/s per direction."""
 
 _MOST_32_BIT: Final = (1 << 32) - 1
 
@@ -37,12 +37,12 @@ _MOST_32_BIT: Final = (1 << 32) - 1
 class PcieTraffic:
     """Bytes over one GPU's link since the exporter started, by direction.
 
-    GPM's averages where there is GPM: each is the traffic between two samples, so that none is missed. Else the
-    driver's counter, once it has proved that it is wider than 32 bits. Else nothing.
+    Uses GPM's averages if available: each covers the time between two samples, so no traffic is missed. Otherwise the
+    driver's counter, once it has proved to be wider than 32 bits. Otherwise nothing.
 
     Args:
-        max_gap_seconds: the longest time between two samples of GPM that counts.
-        retry_seconds: for how long GPM's refusal holds.
+        max_gap_seconds: longest time between two GPM samples that counts.
+        retry_seconds: how long a GPM refusal is cached.
     """
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
@@ -51,7 +51,7 @@ class PcieTraffic:
         self._counters = {direction: _WideCounter() for direction in _FIELDS}
 
     def read(self, gpu: GpuRound) -> Mapping[str, float]:
-        """Bytes so far (GPM metrics 20 and 21, or fields 197 and 198); a direction that is not known is not in it."""
+        """Bytes so far (GPM metrics 20 and 21, or fields 197 and 198); unknown directions are missing."""
         averages = self._gpm.read(gpu)
         if averages is not None:
             return self._integrate(averages)
@@ -72,14 +72,14 @@ class PcieTraffic:
                 more = averages[metric] * spanned_seconds
                 self._averaged[direction] = self._averaged.get(direction, 0.0) + more
             elif spanned_seconds or direction not in self._averaged:
-                # Of the first sample of a session nothing is known, but what was counted before stands.
+                # The first sample of a session has no average, but the earlier total remains valid.
                 continue
             totals[direction] = self._averaged[direction] + self._counters[direction].total
         return totals
 
 
 class _WideCounter:
-    """A byte counter that counts once two readings in a row, the first of which junk may be, exceeded 32 bits.
+    """A byte counter, used only once two readings in a row exceeded 32 bits (the first may be garbage).
 
     Attributes:
         total: bytes since it proved its width.

@@ -1,4 +1,4 @@
-"""Power drawn, the cap on it, and the energy it adds up to."""
+"""Power draw, power cap and energy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpu_triage.subjects.rounds import GpuRound
 
 AVERAGE_FIELD: Final = 185
 INSTANT_FIELD: Final = 186
-"""NVML_FI_DEV_POWER_AVERAGE and _INSTANT, milliwatts, scope 0: the GPU's board."""
+"""NVML_FI_DEV_POWER_AVERAGE and _INSTANT in milliwatts; scope 0 is the GPU's board."""
 
 _MODULE: Final = 1
 _MODULE_FIELDS: Final = ((INSTANT_FIELD, _MODULE), (AVERAGE_FIELD, _MODULE))
 _MODULE_LIMIT_FIELD: Final = (190, _MODULE)
-"""The same, and NVML_FI_DEV_POWER_CURRENT_LIMIT, of the module: the GPU with its Grace CPU."""
+"""The same, and NVML_FI_DEV_POWER_CURRENT_LIMIT, for the module: the GPU with its Grace CPU."""
 
 _REQUESTED_LIMIT_FIELD: Final = 192
 """NVML_FI_DEV_POWER_REQUESTED_LIMIT."""
@@ -32,7 +32,7 @@ _FIELDS: Final = (INSTANT_FIELD, AVERAGE_FIELD, _REQUESTED_LIMIT_FIELD, *_MODULE
 _MOST_WATTS: Final = 100_000.0
 
 _ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 365 * 86_400)
-"""Joules: far more than any board draws, and that for ten years."""
+"""Joules: far more power than any board draws, for ten years."""
 
 GPU_POWER_WATTS = gpu_gauge(
     "gpu_power_watts",
@@ -83,17 +83,17 @@ class PowerReading:
 
 
 class PowerReader:
-    """Reads power; carries the energy counter on over driver reloads."""
+    """Reads power; continues the energy counter over driver reloads."""
 
     def __init__(self) -> None:
         self._energy = BoundedCounter(_ENERGY_LIMIT, Continued())
 
     def read(self, gpu: GpuRound) -> PowerReading:
-        """Power now (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
+        """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
         inquiry = gpu.inquiry
         energy_mj = inquiry.ask("nvmlDeviceGetTotalEnergyConsumption")
         values = inquiry.fields(_FIELDS)
-        # Boards whose power is not managed by the driver, as in laptops and under WSL, answer with no watts at all.
+        # Without power management by the driver, as on laptops and under WSL, the limit reads 0.
         limit_watts = watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None
         module_limit_watts = _module_limit(inquiry, values, limit_watts)
         return PowerReading(
@@ -107,28 +107,28 @@ class PowerReader:
 
 
 def watts(inquiry: Inquiry, milliwatts: float | None) -> float | None:
-    """Watts of an answer in milliwatts; None when there is none or it cannot be."""
+    """Convert milliwatts to watts; None if missing or implausible."""
     return inquiry.within(None if milliwatts is None else milliwatts / 1000, 0, _MOST_WATTS)
 
 
 def _drawn(
     values: Mapping[FieldId, float], instant: FieldId = INSTANT_FIELD, average: FieldId = AVERAGE_FIELD
 ) -> float | None:
-    """Milliwatts; None where neither field has them.
+    """Power draw in milliwatts; None if neither field has it.
 
-    What is powered draws something: 0 in a field is how some drivers say they do not have it.
+    A powered board always draws something: some drivers return 0 for fields they do not support.
     """
     return values.get(instant) or values.get(average) or None
 
 
 def _module_limit(inquiry: Inquiry, values: Mapping[FieldId, float], limit_watts: float | None) -> float | None:
-    """The module's limit; None for the GPU's own once more, as of a driver that looks at no scope."""
+    """The module's limit; None if it equals the GPU's own, as with drivers that ignore the scope."""
     module_watts = watts(inquiry, values.get(_MODULE_LIMIT_FIELD))
     return other_limit(module_watts, limit_watts)
 
 
 def other_limit(requested_watts: float | None, limit_watts: float | None) -> float | None:
-    """A limit that is not the one which applies to the GPU; None if it is, or if either is unknown."""
+    """Return the requested limit if it differs from the one in force; None if equal or unknown."""
     if not requested_watts or limit_watts is None or abs(requested_watts - limit_watts) <= _SAME_LIMIT_WATTS:
         return None
     return requested_watts

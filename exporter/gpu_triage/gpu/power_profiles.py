@@ -1,4 +1,4 @@
-"""Workload power profiles: settings of Blackwell boards for kinds of work, which trade clocks for power."""
+"""Workload power profiles of Blackwell boards, which trade clocks for power depending on the kind of work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROFILES: Final = (
     "hpc",
     "mig",
 )
-"""Names of NVML_POWER_PROFILE_* by number, as far as all releases of nvml.h agree."""
+"""Names of NVML_POWER_PROFILE_* by number, as long as all releases of nvml.h agree."""
 
 _MOST_PROFILES: Final = 255
 _BITS: Final = 32
@@ -48,14 +48,14 @@ GPU_POWER_PROFILE_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class PowerProfilesReading:
-    """Numbers of the profiles of one GPU; empty without any, and where not supported."""
+    """Numbers of one GPU's profiles; empty if there are none or they are unsupported."""
 
     requested: tuple[int, ...]
     enforced: tuple[int, ...]
 
 
 def read_power_profiles(gpu: GpuRound) -> PowerProfilesReading:
-    """Profiles now (nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)."""
+    """Read the profiles (nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)."""
     masks = power_profile_masks(gpu.inquiry)
     return PowerProfilesReading((), ()) if masks is None else PowerProfilesReading(*map(_numbers, masks))
 
@@ -65,12 +65,12 @@ def _numbers(mask: Any) -> tuple[int, ...]:
 
 
 def name_of(profile: int) -> str:
-    """A profile as the label has it."""
+    """Label value of a profile."""
     return PROFILES[profile] if profile < len(PROFILES) else f"profile_{profile}"
 
 
 def render(reading: PowerProfilesReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's profiles."""
+    """Render the samples of one GPU's profiles."""
     for state, profiles in ((REQUESTED, reading.requested), (ENFORCED, reading.enforced)):
         yield from (GPU_POWER_PROFILE_INFO.sample(1, *gpu, name_of(profile), state) for profile in profiles)
 

@@ -1,4 +1,4 @@
-"""Which GPUs are there, which answer, and whether the driver does: the sampler's own knowledge as samples."""
+"""Which GPUs are present, which answer, and whether the driver does, as seen by the sampler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GPU_DRIVER_UP = host_gauge(
     "gpu_driver_up",
     "1 while NVML is initialized and responds, 0 while it cannot be used, or while a call about the driver as a whole "
     "exceeds the deadline, even if GPUs that are open still answer.",
-    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and kin",
+    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and similar",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_ERROR_INFO = host_info(
@@ -57,7 +57,7 @@ GPU_DRIVER_INFO = host_info(
     "gpu_driver_info",
     "Versions of the kernel driver, of CUDA as the driver supports it, and of the NVML library.",
     labels=("driver_version", "cuda_version", "nvml_version"),
-    source="nvmlSystemGetDriverVersion and kin",
+    source="nvmlSystemGetDriverVersion and similar",
     tier=Tier.SLOW,
 )
 GPU_P2P_EXPECTED = host_gauge(
@@ -76,8 +76,8 @@ class GpuPresence:
     Attributes:
         labels: its index and UUID.
         name: the product; "" until it was read.
-        up: whether it answers; None where it is not asked, and nobody knows whether it would.
-        error: why it does not answer (``lost``, ``stalled``, ``missing``, …); None when it does.
+        up: whether it answers; None if it is not queried, so that this is unknown.
+        error: why it does not answer (``lost``, ``stalled``, ``missing``, …); None if it does.
     """
 
     labels: GpuLabels
@@ -88,13 +88,13 @@ class GpuPresence:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReading:
-    """Who is there.
+    """Presence of the GPUs and the driver.
 
     Attributes:
         gpus: every GPU ever seen by this process.
-        driver_up: whether NVML can be used; None before the first look.
-        driver_error: why it cannot; None when it can, and before the first look.
-        versions: of the driver; None while it is unavailable.
+        driver_up: whether NVML can be used; None before the first attempt.
+        driver_error: why it cannot; None if it can, and before the first attempt.
+        versions: driver versions; None while the driver is unavailable.
         expected_p2p: whether peers should reach each other; None if not declared.
     """
 
@@ -110,7 +110,7 @@ class PresenceReading:
 
 
 def render(reading: PresenceReading) -> Iterator[Sample]:
-    """Samples of who is there."""
+    """Render the samples of one reading."""
     for gpu in reading.gpus:
         yield from samples(gpu, gpu.labels)
     yield from samples(reading)

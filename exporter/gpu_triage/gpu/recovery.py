@@ -1,4 +1,4 @@
-"""What the driver asks for to get the GPU well."""
+"""The recovery action that the driver requests for the GPU."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RECOVERY_ACTION_FIELD: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 
 _MOST_ACTION: Final = 255
-"""Newer drivers may know more actions than gpu_recovery_action names; what is far beyond is no action."""
+"""Newer drivers may define more actions than gpu_recovery_action names; values beyond this are invalid."""
 
 GPU_RECOVERY_ACTION = gpu_gauge(
     "gpu_recovery_action",
-    "What the driver asks for to get this GPU well: {states}. Absent before driver 570.",
+    "Recovery action the driver requests for this GPU: {states}. Absent before driver 570.",
     states=dict(
         enumerate(
             (
@@ -37,18 +37,18 @@ GPU_RECOVERY_ACTION = gpu_gauge(
 
 NO_RECOVERY: Final = GPU_RECOVERY_ACTION.value_of("nothing")
 DRAIN_AND_RESET: Final = GPU_RECOVERY_ACTION.value_of("drain and reset")
-"""The action that can wait until the jobs on the GPU are done."""
+"""The action that can wait until the GPU's jobs are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReading:
-    """The action; None where not reported."""
+    """The requested action; None if not reported."""
 
     action: Annotated[int | None, GPU_RECOVERY_ACTION]
 
 
 def read_recovery(gpu: GpuRound) -> RecoveryReading:
-    """The action asked for now (field 230)."""
+    """Read the requested action (field 230)."""
     inquiry = gpu.inquiry
     asked = inquiry.fields((RECOVERY_ACTION_FIELD,)).get(RECOVERY_ACTION_FIELD)
     action = inquiry.within(asked, 0, _MOST_ACTION)
@@ -57,7 +57,7 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
 
 RECOVERY = GpuCollector(
     name="recovery",
-    about="what the driver asks for to get the GPU well",
+    about="recovery action the driver requests",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_recovery,
 )

@@ -1,4 +1,4 @@
-"""Temperatures, what is left until the GPU slows down, and the fans."""
+"""Temperatures, margin until slowdown, and fans."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ GPU_SENSOR: Final = 0
 MEMORY_TEMPERATURE_FIELD: Final = 82
 
 _NOT_AVAILABLE: Final = -1
-"""NVML_VALUE_NOT_AVAILABLE, where the answer is signed."""
+"""NVML_VALUE_NOT_AVAILABLE as a signed number."""
 
 _COLDEST_CELSIUS: Final = -100
 _HOTTEST_CELSIUS: Final = 200
 _MOST_FANS: Final = 16
 _MOST_FAN_PERCENT: Final = 200
-"""A fan may be driven past its nominal maximum."""
+"""A fan may exceed its nominal maximum."""
 
 GPU_TEMPERATURE_CELSIUS = gpu_gauge(
     "gpu_temperature_celsius",
@@ -47,7 +47,7 @@ GPU_FAN_SPEED_RATIO = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ThermalReading:
-    """Heat of one GPU; None where not reported. A fan that did not answer is not in the mapping."""
+    """Temperatures and fan speeds of one GPU; None where not reported. Fans that did not answer are missing."""
 
     gpu_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "gpu"]
     memory_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "memory"]
@@ -56,15 +56,15 @@ class ThermalReading:
 
 
 def read_thermal(gpu: GpuRound) -> ThermalReading:
-    """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
+    """Read temperatures (nvmlDeviceGetTemperatureV, field 82, …MarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
     inquiry = gpu.inquiry
     die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
-    # Boards without a memory sensor answer 0 rather than "not supported".
+    # Boards without a memory sensor return 0 rather than "not supported".
     memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
     margin = inquiry.ask("nvmlDeviceGetMarginTemperature")
     if die == _NOT_AVAILABLE:
         die = None
-        # Alone, -1 may well be a margin.
+        # If only the margin is -1, it may be valid.
         margin = None if margin == _NOT_AVAILABLE else margin
     return ThermalReading(
         gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
@@ -76,7 +76,7 @@ def read_thermal(gpu: GpuRound) -> ThermalReading:
 
 def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
     count = inquiry.within(inquiry.ask("nvmlDeviceGetNumFans"), 0, _MOST_FANS)
-    # Older drivers do not count the fans: they tell of one, or of all of them as one.
+    # Older drivers do not report the number of fans, and have one value for one or all of them.
     answers = (
         [inquiry.ask("nvmlDeviceGetFanSpeed")]
         if count is None

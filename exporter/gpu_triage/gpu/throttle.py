@@ -1,4 +1,4 @@
-"""What holds the clocks back, and for how long it has."""
+"""Reasons for reduced clocks, and for how long they have applied."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS: Final = MappingProxyType(
 """Label to bit of nvmlClocksEventReasons and the older nvmlClocksThrottleReasons."""
 
 UNKNOWN: Final = "unknown"
-"""Label of all bits that have no name here."""
+"""Label for all bits without a name here."""
 
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
@@ -47,9 +47,9 @@ _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _SELDOM: Final = frozenset({"board_limit", "reliability"})
 _ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
-"""NVML_FI_DEV_PERF_POLICY_*. DCGM reads them as nanoseconds, as it does those with names of their own."""
+"""NVML_FI_DEV_PERF_POLICY_*. DCGM reads them as nanoseconds, like the newer counters with fields of their own."""
 _THERMAL_POLICY: Final = {"sw_thermal": 75}
-"""What counts the software slowdown where it has no counter of its own (nvmlDeviceGetViolationStatus, nvml.h)."""
+"""Counter of software thermal slowdown for drivers without a separate one (nvmlDeviceGetViolationStatus, nvml.h)."""
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
     "gpu_throttle_active",
@@ -84,7 +84,7 @@ GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class ThrottleReading:
-    """Reasons for the present clocks; of those whose driver counter is not used, what is wrong with it."""
+    """Reasons for the current clocks; `rejected` has the fault of each driver counter that is not used, by reason."""
 
     active: Annotated[Mapping[str, bool] | None, GPU_THROTTLE_ACTIVE]
     seconds: Annotated[Mapping[str, float], GPU_THROTTLE_SECONDS_TOTAL]
@@ -92,11 +92,10 @@ class ThrottleReading:
 
 
 def counter_fields(driver_version: str | None) -> Mapping[str, int]:
-    """Reason to the field id of its counter in nanoseconds, for the driver at hand.
+    """Field ID of each reason's counter in nanoseconds, for this driver version.
 
-    The ids of the three slowdown counters were renumbered between releases, and on the other releases the same
-    ids mean something else, so the header's constants cannot be trusted.
-
+    The IDs of the three slowdown counters were renumbered between releases, and in other releases the same IDs mean
+    something else, so the header's constants cannot be trusted.
     >>> counter_fields("575.57.08")["hw_thermal"], counter_fields("580.95.05")["hw_thermal"]
     (252, 270)
     >>> counter_fields("550.54.14")["sw_thermal"]
@@ -111,14 +110,14 @@ def counter_fields(driver_version: str | None) -> Mapping[str, int]:
 
 
 class ThrottleReader:
-    """Reads the reasons and their counters; integrates what the driver does not count.
+    """Reads the reasons and their counters; integrates reasons that the driver does not count.
 
-    A reason keeps its source: the driver's counter if there was one at the first reading, else the integral. A
-    counter that is not what its id promises gives way to the integral for good, which goes on from its total.
+    A reason keeps its source: the driver's counter if the first reading had one, else the integral. A counter that
+    turns out to be wrong is permanently replaced by the integral, which continues from its total.
 
     Args:
-        max_gap_seconds: the longest silence that an integral may bridge.
-        interval_seconds: between readings.
+        max_gap_seconds: longest gap that an integral may bridge.
+        interval_seconds: time between readings.
     """
 
     def __init__(self, max_gap_seconds: float, interval_seconds: float = 1.0) -> None:
@@ -130,12 +129,12 @@ class ThrottleReader:
         self._supported = _Supported()
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
-        """Reasons now (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
+        """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         active = self._active(inquiry, at)
         ids = counter_fields(gpu.versions.driver)
         raw = inquiry.fields(ids.values())
-        # The driver may have counted on until its last answer: a slow call is not an implausible counter.
+        # The counter may have grown until the driver answered, so a slow call does not make it implausible.
         answered_at = max(at, gpu.machine.clock.now().monotonic)
         raw_seconds = {reason: raw[i] / _NANOSECONDS for reason, i in ids.items() if i in raw}
         if self._counters is None and (active is not None or raw_seconds):
@@ -175,7 +174,7 @@ class ThrottleReader:
         return seconds
 
     def _replace_wrong(self) -> list[str]:
-        """Replace the counters that turned out to be wrong by integrals; returns their reasons."""
+        """Replace counters found to be wrong with integrals; return their reasons."""
         counters = self._counters or {}
         wrong = {reason: counter.fault for reason, counter in counters.items() if counter.fault is not None}
         for reason, fault in wrong.items():
@@ -195,7 +194,7 @@ class ThrottleReader:
 
 
 class _Supported:
-    """The reasons that a GPU can give. They do not change with its load, so they are asked for once a minute."""
+    """The reasons a GPU supports. They do not depend on load, so they are cached for a minute."""
 
     __slots__ = ("_asked_at", "_bits")
 
@@ -204,7 +203,7 @@ class _Supported:
         self._asked_at = 0.0
 
     def bits(self, inquiry: Inquiry, at: float) -> int:
-        """The bits of those reasons; of the common ones where the driver does not tell."""
+        """Bits of the supported reasons; the common ones if the driver does not report them."""
         if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
             bits = inquiry.first(
                 "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"

@@ -1,4 +1,4 @@
-"""A driver's counter of the time for which a reason held the clocks, and whether it is plausible."""
+"""A driver counter of throttled time, with plausibility checks."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from gpu_triage.subjects.plausible import BeforeFall
 STANDS_STILL: Final = "stands_still"
 TOO_FAST: Final = "too_fast"
 FAULTS: Final = (STANDS_STILL, TOO_FAST)
-"""What can be wrong with a counter."""
+"""Possible faults of a counter."""
 
 _FASTEST: Final = 1.5
-"""Seconds of throttling per second beyond which a counter is not one; the rest is for the clocks' jitter."""
+"""Growth in seconds per second above which a counter is implausible; above 1 to allow for clock jitter."""
 _MOST_STRIKES: Final = 3
-"""Readings that outran time before the counter is given up."""
+"""Implausible readings before the counter is rejected."""
 _SOUND_READINGS: Final = 30
-"""So many plausible readings in a row make up for one that was not."""
+"""Plausible readings in a row that cancel an implausible one."""
 
 _ENOUGH_SAMPLES: Final = 10
 _WITHIN_SECONDS: Final = 60.0
 _WITHIN_INTERVALS: Final = 20
-"""A minute of slow sampling has too few samples: then that many of so many intervals."""
+"""With slow sampling, a minute has too few samples; then the window is this many intervals."""
 _APART_SECONDS: Final = 0.9
-"""Faster samples count once a second: a driver need not update its counters more often."""
+"""Faster samples count once per second, since the driver need not update its counters more often."""
 
 
 class ThrottleCounter:
-    """One driver counter in seconds, checked against time and against the bit of its reason.
+    """One driver counter in seconds, checked against elapsed time and against its reason bit.
 
-    A bit that is set while the counter stands still is proof. The other way round proves nothing: the driver counts
-    pulses that no sample sees, and on some boards time that no bit shows.
+    If the bit is set while the counter does not move, the counter is wrong. The reverse proves nothing: the driver
+    counts pulses too short for any sample, and on some boards time that no bit reflects.
 
     Args:
-        interval_seconds: between readings.
+        interval_seconds: time between readings.
 
     Attributes:
-        total_seconds: the counter to publish; never falls.
+        total_seconds: the counter to publish; never decreases.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class ThrottleCounter:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the counter, one of FAULTS; None while it is plausible."""
+        """Fault of the counter, one of FAULTS; None while it is plausible."""
         if self._strikes >= _MOST_STRIKES:
             return TOO_FAST
         seen = self._stood_still
@@ -79,13 +79,13 @@ class ThrottleCounter:
         return STANDS_STILL if lately and seen[-1] - self._moved_at >= self._within_seconds else None
 
     def add(self, raw_seconds: float, at: float, answered_at: float, *, active: bool) -> bool:
-        """Take in a reading; returns False for one that outran time by more than jitter explains.
+        """Add a reading; return False if it grew faster than elapsed time and jitter allow.
 
         Args:
-            raw_seconds: what the driver says.
-            at: monotonic second before it was asked.
-            answered_at: monotonic second after it answered.
-            active: whether the driver says that the reason holds the clocks now.
+            raw_seconds: the driver's value.
+            at: monotonic second before the call.
+            answered_at: monotonic second after the call.
+            active: whether the driver currently reports the reason.
         """
         self._watch(raw_seconds, at, active=active)
         if self._accepted_at is not None:
@@ -107,7 +107,7 @@ class ThrottleCounter:
         return True
 
     def _watch(self, raw_seconds: float, at: float, *, active: bool) -> None:
-        """Note when the counter last moved, and the samples with the bit set since then."""
+        """Record when the counter last moved, and the samples with the bit set since then."""
         if raw_seconds != self._last_raw:
             self._moved_at = self._moved_at if self._last_raw is None else at
             self._last_raw = raw_seconds

@@ -1,4 +1,4 @@
-"""Who reaches whom directly, over what, and which NUMA node a GPU hangs off."""
+"""P2P access between GPUs, their PCI topology levels, and NUMA nodes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
 
 CAPABILITIES: Final = MappingProxyType({"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "prop": 4})
-"""Label to nvmlGpuP2PCapsIndex_t. pynvml's constant for the first is a tuple by mistake."""
+"""Label to nvmlGpuP2PCapsIndex_t. pynvml's constant for the first is mistakenly a tuple."""
 
 _COUNTED: Final = frozenset({"read", "write", "nvlink"})
-"""Capabilities that jobs depend on: peers are counted by these."""
+"""Capabilities that jobs depend on, for which peers are counted."""
 
 P2P_STATUSES: Final = MappingProxyType(
     {
@@ -33,10 +33,10 @@ P2P_STATUSES: Final = MappingProxyType(
         6: "unknown",
     }
 )
-"""nvmlGpuP2PStatus_t to label; any other is ``unknown``."""
+"""nvmlGpuP2PStatus_t to label; other values are ``unknown``."""
 
 LEVELS: Final = MappingProxyType({0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"})
-"""nvmlGpuTopologyLevel_t to the word that nvidia-smi topo prints, nearest first."""
+"""nvmlGpuTopologyLevel_t to the term that nvidia-smi topo prints, nearest first."""
 
 GPU_NUMA_NODE = gpu_gauge(
     "gpu_numa_node",
@@ -86,8 +86,8 @@ class PeerReading:
     Attributes:
         gpu: NVML index of the peer, as text.
         uuid: of the peer.
-        p2p: status by capability; one not reported is not in it.
-        level: None where not reported.
+        p2p: status by capability; missing where not reported.
+        level: None if not reported.
     """
 
     gpu: str
@@ -98,7 +98,7 @@ class PeerReading:
 
 @dataclass(frozen=True, slots=True)
 class TopologyReading:
-    """One GPU's place on the host.
+    """Topology of one GPU.
 
     Attributes:
         peers: one entry per other GPU that answers.
@@ -109,7 +109,7 @@ class TopologyReading:
 
 
 def read_topology(gpu: GpuRound) -> TopologyReading:
-    """Topology (nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, sysfs numa_node)."""
+    """Read topology (nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor, sysfs numa_node)."""
     device = gpu.inquiry.device
     return TopologyReading(
         numa_node=numa_node_of(gpu.machine.sysfs, device.pci_bus_id) if device.pci_bus_id else None,
@@ -129,7 +129,7 @@ def _peer(inquiry: Inquiry, peer: Device) -> PeerReading:
 
 
 def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's place on the host."""
+    """Render the samples of one GPU's topology."""
     yield from samples(reading, gpu)
     counts = Counter(
         (capability, status, peer.level or "")
@@ -142,7 +142,7 @@ def render(reading: TopologyReading, gpu: GpuLabels) -> Iterator[Sample]:
     for peer in reading.peers:
         for capability, status in peer.p2p.items():
             yield GPU_P2P_STATUS.sample(1, *gpu, peer.gpu, peer.uuid, capability, status, peer.level or "")
-        # Their distance is the same both ways round: the GPU of the lower index tells it.
+        # The level is symmetric, so only the GPU with the lower index reports it.
         if peer.level is not None and int(gpu.gpu) < int(peer.gpu):
             yield GPU_TOPOLOGY_INFO.sample(1, *gpu, peer.gpu, peer.uuid, peer.level)
 

@@ -1,4 +1,4 @@
-"""Whether a vGPU has its license: without one, its driver slows it down 20 minutes after the virtual machine booted."""
+"""License of a vGPU; without one, its driver throttles it 20 minutes after the virtual machine booted."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ UNLICENSED: Final = GPU_VGPU_LICENSE_STATE.value_of("unlicensed")
 
 @dataclass(frozen=True, slots=True)
 class VgpuLicenseReading:
-    """State of the license by product, as in gpu_vgpu_license_state; empty on GPUs that are not vGPUs."""
+    """License state by product, as in gpu_vgpu_license_state; empty on GPUs that are not vGPUs."""
 
     states: Annotated[Mapping[str, int], GPU_VGPU_LICENSE_STATE]
 
 
 def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
-    """Licenses now (nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures)."""
+    """Read the licenses (nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures)."""
     if gpu.inquiry.ask("nvmlDeviceGetVirtualizationMode") != VGPU_MODE:
         return VgpuLicenseReading({})
     features = licensed_features(gpu.inquiry)

@@ -35,7 +35,7 @@ def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
       gpu-triage explain metrics          every metric; "configuration" has every option
 
     Case does not matter. A running exporter serves the same pages under /runbooks/.
-    """  # noqa: D301 - click reads the backspace: as it stands
+    """  # noqa: D301 - click needs the backspace escape
     if bool(name) == list_all:
         raise click.UsageError("give one alert, finding or Xid, or --list")
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
@@ -55,7 +55,7 @@ def _page(word: str, *, styled: bool) -> str:
 
 
 def _listing() -> str:
-    """Every alert with the first sentence of its runbook, the findings that have no alert, and the Xid codes."""
+    """All alerts with the first sentence of their runbooks, all findings, and all Xid codes."""
     names = alert_names()
     width = max(len(name) for name in (*names, *(check.code for check in CHECKS)))
     lines = ["Alerts:", *(f"  {name:<{width}}  {summary_of(name)}" for name in names), "", "Findings:"]

@@ -1,4 +1,4 @@
-"""Reads the handbook's Markdown, and renders it as HTML; the only place that talks to markdown-it."""
+"""Parses the handbook's Markdown and renders it as HTML; the only module that uses markdown-it."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _SERVED: Final = {
 
 
 def _parser() -> MarkdownIt:
-    """CommonMark with tables; raw HTML is text."""
+    """CommonMark with tables; raw HTML is escaped."""
     return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}).enable("table")
 
 
 def read(text: str) -> Sequence[Node]:
-    """The blocks of a page."""
+    """Parse a page into blocks."""
     return Node(_parser().parse(text)).children
 
 
 def render_html(text: str) -> str:
-    """The page's body: headings have anchors, a table scrolls by itself.
+    """The body of a page as HTML, with anchors on headings and scrollable tables.
 
-    Links between pages are relative to ``/runbooks/``; a link to what is not served is plain text.
+    Links between pages are relative to ``/runbooks/``; a link to a file that isn't served becomes plain text.
     """
     parser = _parser()
-    # A table wider than a phone scrolls in its own box, and the page stays where it is.
+    # On a phone, a wide table scrolls inside its own box instead of widening the page.
     parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
     parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
     tokens = parser.parse(text)
@@ -55,7 +55,7 @@ def render_html(text: str) -> str:
 
 
 def _slug(heading: Token) -> str:
-    """The anchor of a heading, as code hosts make it."""
+    """The anchor of a heading, generated as on GitHub."""
     text = "".join(each.content for each in heading.children or () if each.type in {"text", "code_inline"})
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
@@ -72,10 +72,10 @@ def _with_served_links(inline: Sequence[Token]) -> Iterator[Token]:
 
 
 def served_address(target: str) -> str | None:
-    """Where a link of the handbook leads when the exporter serves it; None for a file that it does not serve.
+    """The address of a handbook link on the exporter; None for a file it doesn't serve.
 
-    Relative to ``/runbooks/``, so that it holds behind any prefix. Only runbooks have a file name that begins with
-    ``Gpu``; of the other documents those that the package can render are served.
+    The address is relative to ``/runbooks/``, so that it works behind any URL prefix. Only runbooks have file names
+    starting with ``Gpu``; of the other documents, those that the package can render are served.
     """
     path, _, anchor = target.partition("#")
     if _OUTSIDE.match(path) or not path:

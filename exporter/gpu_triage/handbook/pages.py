@@ -1,4 +1,4 @@
-"""The pages of the handbook, and how one is found: by alert, by finding, by Xid, or by its own name."""
+"""Handbook pages, found by alert, finding, Xid or page name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
         XidKind.PAGE: "pages a person: the GPU must not go on",
         XidKind.TICKET: "a ticket for the working day",
         XidKind.APPLICATION: "a matter of the job: a program caused it",
-        XidKind.INFORMATION: "context only: nobody is told",
+        XidKind.INFORMATION: "context only: no alert",
     }
 )
 
@@ -37,18 +37,18 @@ _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 _XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
 _UNLISTED_ALERT: Final = "GpuXidUnlisted"
 _LONGEST_WORD: Final = 64
-"""Nothing in the handbook has a longer name; a longer word is not worth comparing with all names."""
+"""No handbook page has a longer name, so a longer word is not compared with them."""
 
 
 class Page(NamedTuple):
-    """One page: its heading, and its Markdown, in which links lead to other pages by their file names."""
+    """One page: its title and its Markdown, with links to other pages by file name."""
 
     title: str
     text: str
 
 
 class UnknownPage(LookupError):
-    """No page has this name; `nearest` are those like it, the most similar first."""
+    """No page has this name; `nearest` holds similar names, most similar first."""
 
     def __init__(self, word: str, nearest: tuple[str, ...]) -> None:
         super().__init__(f"no alert, finding or Xid {word!r}")
@@ -56,7 +56,7 @@ class UnknownPage(LookupError):
 
 
 def alert_names() -> tuple[str, ...]:
-    """Names of all alerts that have a runbook, sorted."""
+    """Names of all alerts with a runbook, sorted."""
     return tuple(sorted(path.stem for path in _RUNBOOKS.glob("Gpu*.md")))
 
 
@@ -71,19 +71,19 @@ def summary_of(alert: str) -> str:
 
 
 def meaning_of(xid: XidCode) -> str:
-    """Its meaning as a sentence without a full stop, with the GPUs that report it."""
+    """The meaning of an Xid as a sentence without a period, with the GPUs that report it."""
     since = f", on {xid.since}" if xid.since else ""
     return f"{xid.meaning[:1].upper()}{xid.meaning[1:]}{since}"
 
 
 def find(word: str) -> Page:
-    """The page of an alert (``GpuLost``), a finding (``gpu.lost``), an Xid (``79``, ``xid-79``) or of the handbook.
+    """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``) or page name.
 
-    Case does not matter. A finding or an Xid comes before the runbook that helps with it, on the same page. An alert
-    that is part of another one since has that one's page.
+    Case-insensitive. The page of a finding or Xid ends with its runbook. An alert that was merged into another one
+    leads to that one's page.
 
     Raises:
-        UnknownPage: nothing has that name.
+        UnknownPage: there is no such page.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
@@ -103,7 +103,7 @@ def _nearest(plain: str) -> tuple[str, ...]:
     if len(plain) > _LONGEST_WORD:
         return ()
     names = {name.casefold(): name for name in (*BY_CODE, *alert_names(), *_OWN_PAGES)}
-    # Whoever leaves out "Gpu" still means the alert.
+    # Match alert names without the "Gpu" prefix, too.
     names |= {name.casefold().removeprefix("gpu"): name for name in alert_names()}
     found = get_close_matches(plain, names, n=5, cutoff=0.55)
     found += sorted(name for name in names if plain and plain in name)
@@ -112,7 +112,7 @@ def _nearest(plain: str) -> tuple[str, ...]:
 
 def _own_page(name: str) -> str:
     if name in {METRICS, CONFIGURATION}:
-        # Here and not above: only these two pages need the options and their values.
+        # Imported lazily: only these two pages need the options and their values.
         from gpu_triage.reference import configuration_markdown, metrics_markdown  # noqa: PLC0415
 
         return metrics_markdown() if name == METRICS else configuration_markdown()
@@ -161,7 +161,7 @@ def _xid_page(number: int) -> str:
 
 
 def _times(check: Check) -> str:
-    """How long it must last, and how it ends; options of the exporter can change both."""
+    """How long a finding must last, and how it ends; exporter options can change both."""
     stands_still = "; while the GPU is not under load, both clocks stand still" if check.under_load else ""
     return f"- **By default:** {check.life}{stands_still}\n"
 

@@ -1,4 +1,4 @@
-"""Renders the handbook's Markdown for a terminal: headings, wrapped paragraphs, aligned tables, commands to copy."""
+"""Renders handbook Markdown on a terminal: headings, wrapped paragraphs, aligned tables, and commands to copy."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gpu_triage.handbook.markdown import Node, read
 _INDENT: Final = "    "
 _GAP: Final = "  "
 _NARROWEST: Final = 8
-"""A column of a table is never wrapped to less than this, however wide the others are."""
+"""Table columns are never wrapped to less than this."""
 
 
 def render_terminal(text: str, width: int, *, styled: bool = True) -> str:
-    """The page as text.
+    """Render a page as text.
 
     Args:
         text: Markdown.
-        width: columns; only commands and words that are longer go beyond it.
-        styled: whether to mark headings, emphasis and code by weight and colour.
+        width: in columns; only commands and long words exceed it.
+        styled: whether to style headings, emphasis and code with bold and color.
     """
     page = "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
     return page if styled else click.unstyle(page)
 
 
 def _blocks(nodes: Sequence[Node], width: int) -> Iterator[str]:
-    """Lines of a page; an empty one between blocks."""
+    """The lines of a page, with an empty line between blocks."""
     for node in nodes:
         yield from _lines(node, width)
-        if not node.hidden:  # a paragraph of a list without empty lines
+        if not node.hidden:  # hidden: a paragraph in a tight list
             yield ""
 
 
@@ -54,7 +54,7 @@ def _lines(node: Node, width: int) -> Iterator[str]:
 def _heading(text: str, level: int, width: int) -> Iterator[str]:
     lines = list(_wrapped(text.split(), width))
     yield from (click.style(line, bold=True) for line in lines)
-    if level <= 2:  # noqa: PLR2004 - a page's title and its sections
+    if level <= 2:  # noqa: PLR2004 - page and section titles
         yield ("=" if level == 1 else "-") * max(map(len, lines), default=0)
 
 
@@ -85,7 +85,7 @@ def _row(cells: list[list[str]], widths: list[int]) -> Iterator[str]:
 
 
 def _column_widths(rows: list[list[list[str]]], width: int) -> list[int]:
-    """Each column as wide as its text while there is room; the widest give way first."""
+    """Column widths: each as wide as its text if there is room; otherwise the widest shrink first."""
     columns = range(len(rows[0]))
     widths = [max(_length(" ".join(row[column])) for row in rows) for column in columns]
     longest = [max((_length(word) for row in rows for word in row[column]), default=0) for column in columns]
@@ -99,7 +99,7 @@ def _column_widths(rows: list[list[list[str]]], width: int) -> list[int]:
 
 
 def _wrapped(words: Sequence[str], width: int) -> Iterator[str]:
-    """The words on lines of at most this width; a longer word has a line of its own."""
+    """Wrap words to this width; a longer word gets its own line."""
     line: list[str] = []
     used = 0
     for word in words:
@@ -117,7 +117,7 @@ def _length(text: str) -> int:
 
 
 def _styled(node: Node, *, bold: bool = False) -> str:
-    """The text of a block, each word with its own style, so that lines can be broken between them."""
+    """The text of a block with each word styled separately, so that lines can be wrapped between words."""
     if node.type in {"softbreak", "hardbreak"}:
         return " "
     if node.type in {"text", "code_inline"}:

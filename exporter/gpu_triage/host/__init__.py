@@ -1,1 +1,1 @@
-"""What is read from the host: a subject a file, its reading, reader and samples together."""
+"""Subjects read from the host: each module contains one subject's reading, reader and samples."""

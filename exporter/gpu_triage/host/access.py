@@ -1,4 +1,4 @@
-"""Which features lack a right on this host: what they would read is tried, and nothing is read."""
+"""Detect which features lack permissions or mounts on this host, by trying access without reading any data."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out
 
 @dataclass(frozen=True, slots=True)
 class AccessReading:
-    """The features that lack a right; empty on a host that gives all."""
+    """Features that are limited; empty if everything is accessible."""
 
     lacks: tuple[Lack, ...]
 
 
 class AccessReader:
-    """Tries each right, and logs a lack once, when it comes and when it goes."""
+    """Probes each feature's access; logs each change once."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._known: frozenset[Lack] = frozenset()
 
     def read(self, round_: HostRound) -> AccessReading:
-        """What is lacking now. Never raises: what cannot be told is not claimed."""
+        """Probe all features. Never raises; what cannot be determined is not reported as lacking."""
         machine, wanted = round_.machine, self._wanted
         pids = _Pids(machine.procfs)
         probes: tuple[tuple[str, Callable[[], Lack | None]], ...] = (
@@ -117,13 +117,13 @@ class AccessReader:
 
 
 class _Pids:
-    """Whose processes this procfs shows, and to whom.
+    """Which processes this procfs shows, relative to the host's and our PID namespace.
 
     Attributes:
         procfs: its root.
-        live: whether it knows this process at all; a recorded or simulated one does not.
-        foreign: whether it is of another PID namespace than the host's.
-        nested: whether this process is in another PID namespace than the host's.
+        live: whether it contains this process; a recorded or simulated one does not.
+        foreign: whether it belongs to a PID namespace other than the host's.
+        nested: whether this process is in a PID namespace other than the host's.
     """
 
     def __init__(self, procfs: Path) -> None:
@@ -159,7 +159,7 @@ def _pci_bus(machine: Machine) -> Lack | None:
 
 def _processes(pids: _Pids) -> Lack | None:
     if pids.nested:
-        # Even beside the host's procfs: the driver itself translates PIDs, and leaves out those of other namespaces.
+        # Even with the host's procfs: the driver itself translates PIDs, and omits those of other namespaces.
         remedy = "processes outside this container are neither listed nor counted: run it in the host's PID namespace"
         return Lack("processes", OTHER_PID_NAMESPACE, remedy)
     if pids.live and _text(pids.procfs / "1" / "status") is None:
@@ -170,7 +170,7 @@ def _processes(pids: _Pids) -> Lack | None:
 
 
 def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
-    # Kernels up to 5.0 have the files and answer that PSI is off; later ones leave them out (psi_proc_init).
+    # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
     if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
         return None
     remedy = (
@@ -181,7 +181,7 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
 
 
 def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
-    # Without the host's processes, or without their names, their cgroups are not looked for.
+    # Cgroups are only looked up for processes that are visible as the host's.
     if not pids.live or pids.foreign or pids.nested or machine.simulated:
         return None
     reason = hides_cgroups(machine.procfs, machine.sysfs)
@@ -192,7 +192,7 @@ def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
 
 
 def _memory_locality(procfs: Path) -> Lack | None:
-    # OpenedMachine, not read: opening is what asks for the right, reading would walk the page tables.
+    # Opened, not read: opening triggers the permission check, reading would walk the page tables.
     if refusal(procfs / "1" / "numa_maps") == NO_PERMISSION:
         remedy = "the memory locality of other users' processes is unknown: grant CAP_SYS_PTRACE"
         return Lack("process_memory_locality", NO_PERMISSION, remedy)
@@ -208,7 +208,7 @@ def _host_nfs(pids: _Pids) -> Lack | None:
     if pids.foreign:
         remedy = "NFS mounts are this container's, not the host's: mount the host's /proc and set --path.procfs"
         return Lack("host_nfs", OTHER_PID_NAMESPACE, remedy)
-    # A mount's number is the kernel's own: two namespaces never share the first.
+    # Mount IDs are global in the kernel, so two namespaces never share the first one.
     hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
     apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
     if apart and refusal(pids.procfs / "1" / "mountstats") == NO_PERMISSION:
@@ -272,7 +272,7 @@ def _state_directory(folder: Path | None) -> Lack | None:
         return None
     reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else refusal(folder) or NO_PERMISSION
     remedy = (
-        "findings start anew and incident history is lost when the exporter stops: "
+        "findings start over and incident history is lost when the exporter stops: "
         f"allow this user to write to {folder}"
     )
     return Lack("state_directory", reason, remedy) if reason else None
@@ -303,7 +303,7 @@ _OF_COLLECTORS: Final = (
 
 
 def wanted(config: Config) -> Wanted:
-    """The features that this configuration runs."""
+    """Determine the features that this configuration enables."""
     features = {PROCFS, SYSFS, "pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
     if collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config):
         features.add("kernel_log")
@@ -323,7 +323,7 @@ def wanted(config: Config) -> Wanted:
 
 
 def render(reading: AccessReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for lack in reading.lacks:
         yield GPU_EXPORTER_DEGRADED_INFO.sample(1, lack.feature, lack.reason)
 
@@ -334,6 +334,6 @@ ACCESS = HostCollector(
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(wanted(config)).read,
     render=render,
-    # It looks at mounts, and at folders whose disk may not answer.
+    # It accesses mounts, and folders on disks that may hang.
     own_lane=True,
 )

@@ -1,4 +1,4 @@
-"""Which boot of the host this is, and when it began."""
+"""Identity and time of the current boot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Boot:
     """One boot.
 
     Attributes:
-        boot_id: the kernel's random id of it (/proc/sys/kernel/random/boot_id); "" where unknown.
-        began_at: Unix seconds (/proc/stat, btime); None where unknown.
+        boot_id: the kernel's random boot ID (/proc/sys/kernel/random/boot_id); "" if unknown.
+        began_at: Unix seconds (/proc/stat, btime); None if unknown.
     """
 
     boot_id: str
@@ -27,7 +27,7 @@ class Boot:
 
 
 def read_boot(procfs: Path) -> Boot:
-    """The present boot. Never raises: what cannot be read is unknown."""
+    """Read the current boot. Never raises: unreadable values are unknown."""
     boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
     btime = _BTIME.search(stat)
     return Boot(

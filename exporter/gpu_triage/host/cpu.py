@@ -1,4 +1,4 @@
-"""CPU time of the host by NUMA node, its busiest CPUs, and how loaded it is."""
+"""CPU time by NUMA node, the busiest CPUs, and load."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""Modes of /proc/stat in its order. The two that follow, guest and guest_nice, are part of user and nice."""
+"""Modes of /proc/stat in order. The next two, guest and guest_nice, are already included in user and nice."""
 
 _AT_REST = slice(MODES.index("idle"), MODES.index("iowait") + 1)
 _CPU_NAME = re.compile(r"cpu[0-9]{1,5}")
 _CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
-"""A line of /proc/stat: the oldest kernels have four modes."""
+"""A CPU line of /proc/stat; the oldest kernels only have four modes."""
 
 _LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
 _NODE_WITHOUT_NUMA = 0
 _ALWAYS_BUSY_RATIO = 0.9
-"""Of an hour and more since boot, from which on a CPU tells nothing of the job."""
+"""Busy share since boot (at least an hour) from which a CPU counts as polling and says nothing about jobs."""
 _ALWAYS_SECONDS = 3600
 _SET_APART = ("isolated", "nohz_full")
 _NO_CPUS = "(null)"
 _BUSY_RATIO = 0.5
-"""From which on a CPU's clock tells something: at rest it is low."""
+"""Minimum busy share for a CPU's clock to be meaningful: idle CPUs clock down."""
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_seconds_total",
@@ -92,7 +92,7 @@ class NodeCpu:
     """CPUs of one NUMA node.
 
     Attributes:
-        numa_node: its number; 0 on a kernel without NUMA.
+        numa_node: node number; 0 on a kernel without NUMA.
     """
 
     numa_node: int
@@ -118,7 +118,7 @@ class HostCpuReading:
 
 
 class Stat(NamedTuple):
-    """What is used of /proc/stat: ticks by CPU in the order of MODES, and two counts."""
+    """The values used from /proc/stat: ticks by CPU in the order of MODES, and two counters."""
 
     ticks: Mapping[int, tuple[int, ...]]
     context_switches: int | None
@@ -138,12 +138,12 @@ class HostCpuReader:
         self._frequencies = CpuFrequencies()
 
     def read(self, round_: HostRound) -> HostCpuReading:
-        """CPUs and load of the host.
+        """Read CPUs and load.
 
         Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``.
 
         Raises:
-            HostReadFailed: CPU time cannot be read, whether or not the load can.
+            HostReadFailed: CPU time cannot be read, even if the load can.
         """
         inquiry = HostInquiry(round_.failures)
         procfs = round_.machine.procfs
@@ -192,9 +192,9 @@ class HostCpuReader:
     def _telling(
         self, online: Mapping[int, tuple[int, ...]], ratios: Mapping[int, float], set_apart: frozenset[int]
     ) -> frozenset[int]:
-        """The CPUs that jobs share: others poll for packets or storage, busy or idle whatever the jobs do.
+        """CPUs shared by jobs. Others poll for packets or storage, so their usage does not depend on jobs.
 
-        Where most CPUs of a node are always busy, that is the jobs' doing.
+        If most CPUs of a node are always busy, jobs are the reason, so they are kept.
         """
         candidates = frozenset(ratios) - set_apart
         always = frozenset(c for c in candidates if ratios[c] >= _ALWAYS_BUSY_RATIO and _always_busy(online[c]))
@@ -202,7 +202,7 @@ class HostCpuReader:
         return candidates - {cpu for cpu in always if polling[self._node_of[cpu]] * 2 <= cpus[self._node_of[cpu]]}
 
     def _shared_ratios(self, ratios: Mapping[int, float], telling: frozenset[int]) -> Mapping[int, float]:
-        """Mean of the CPUs that jobs share, of the nodes that have others as well."""
+        """Mean busy ratio of the CPUs shared by jobs, for nodes that also have other CPUs."""
         mixed = {self._node_of[cpu] for cpu in ratios if cpu not in telling}
         shared: dict[int, list[float]] = {}
         for cpu in telling:
@@ -214,8 +214,8 @@ class HostCpuReader:
         return self._frequencies.ratio(sysfs, -negative_cpu) if busy >= _BUSY_RATIO else None
 
     def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
-        # The kernel lists online CPUs only, and a node's sum must not lose a CPU that goes offline: a CPU
-        # stays where it was first seen.
+        # The kernel only lists online CPUs, but a node's sum must not drop when a CPU goes offline, so a CPU stays with
+        # the node where it was first seen.
         if cpus_by_node is None:
             return
         for node, cpus in cpus_by_node.items():
@@ -226,7 +226,7 @@ class HostCpuReader:
                 self._node_of.setdefault(cpu, _NODE_WITHOUT_NUMA)
 
     def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
-        # What a CPU counted before it first came online here would look like work done in one interval.
+        # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
         return self._counters.published(cpu, values, starts=values if self._counted else None)
 
     def _seconds(self) -> dict[int, dict[str, float]]:
@@ -242,11 +242,11 @@ class HostCpuReader:
 
 
 def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
-    """Share of one CPU's ticks between two readings that were neither idle nor iowait; None without ticks.
+    """Share of a CPU's ticks between two readings that were neither idle nor iowait; None if there are no ticks.
 
     Args:
         before: ticks by mode, in the order of MODES.
-        now: the same later.
+        now: the same, later.
     """
     passed = tuple(map(sub, now, before))
     total = sum(passed)
@@ -254,7 +254,7 @@ def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
 
 
 def _always_busy(ticks: tuple[int, ...]) -> bool:
-    """Whether a CPU was busy nearly all the time since boot, as one is that polls for network packets or storage."""
+    """Whether a CPU has been busy nearly all the time since boot, as when polling for network packets or storage."""
     total = sum(ticks)
     return total >= _ALWAYS_SECONDS * os.sysconf("SC_CLK_TCK") and total - sum(ticks[_AT_REST]) >= (
         _ALWAYS_BUSY_RATIO * total
@@ -262,7 +262,7 @@ def _always_busy(ticks: tuple[int, ...]) -> bool:
 
 
 def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
-    """CPUs on which the scheduler puts nothing by itself: ``isolcpus=`` and ``nohz_full=``, and isolated cpusets.
+    """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets.
 
     Without nohz_full=, kernels write ``(null)``.
     """
@@ -275,10 +275,10 @@ def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
 
 
 def parse_stat(text: str) -> Stat:
-    """What is used of /proc/stat.
+    """Parse the values used from /proc/stat.
 
     Raises:
-        ValueError: one of the lines used looks different, or no CPU is listed.
+        ValueError: a relevant line has another format, or no CPU is listed.
     """
     ticks: dict[int, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
@@ -286,7 +286,7 @@ def parse_stat(text: str) -> Stat:
         if cpu := _CPU.fullmatch(line):
             ticks[int(cpu[1])] = tuple(map(int, cpu[2].split()[: len(MODES)]))
             continue
-        # Not all of the line: that of interrupts has thousands of numbers.
+        # Split only once: the interrupts line has thousands of numbers.
         name, *rest = line.split(maxsplit=1) or [""]
         if name in ("ctxt", "procs_blocked"):
             (counts[name],) = (parse_count(value) for value in "".join(rest).split())
@@ -300,13 +300,13 @@ def parse_stat(text: str) -> Stat:
 
 
 def parse_load1(text: str) -> float:
-    """One-minute load average.
+    """Parse the one-minute load average.
 
     >>> parse_load1("0.31 0.22 0.15 2/1431 88123")
     0.31
 
     Raises:
-        ValueError: the text does not start with such a number.
+            ValueError: the text does not start with a load average.
     """
     match = _LOAD.match(text)
     if match is None:
@@ -323,7 +323,7 @@ def _numa_nodes(round_: HostRound) -> Mapping[int, frozenset[int]] | None:
 
 
 def render(reading: HostCpuReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for node in reading.nodes:
         yield from samples(node, (str(node.numa_node),))
     yield from samples(reading)

@@ -1,6 +1,6 @@
-"""At which clock CPUs run, of what they could: the CPUs that matter are asked, not all.
+"""Clock of CPUs relative to their maximum. Only selected CPUs are queried, not all.
 
-On kernels before 5.18 the answer of one CPU can take 20 ms, and interrupts it; a host has hundreds.
+On kernels before 5.18, reading one CPU's clock can take 20 ms and interrupts that CPU; a host has hundreds of CPUs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POLICY: Final = re.compile(r"policy[0-9]{1,5}")
 
 
 def policies(sysfs: Path) -> list[Path]:
-    """Groups of CPUs that share a clock, each a folder; most often there is one for each CPU. None without cpufreq.
+    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without cpufreq.
 
     Source: ``/sys/devices/system/cpu/cpufreq``, https://docs.kernel.org/admin-guide/pm/cpufreq.html
     """
@@ -30,13 +30,13 @@ def policies(sysfs: Path) -> list[Path]:
 
 
 class CpuFrequencies:
-    """Knows which policy a CPU belongs to, which does not change while a host runs."""
+    """Reads CPU clocks; caches the policy of each CPU, which does not change while the host runs."""
 
     def __init__(self) -> None:
         self._policy_of: Mapping[int, Path] | None = None
 
     def ratio(self, sysfs: Path, cpu: int) -> float | None:
-        """The present clock of a CPU over its highest; None where that is not told, as on most virtual machines."""
+        """Current clock of a CPU over its maximum, 0-1; None if not reported, as on most virtual machines."""
         if self._policy_of is None:
             self._policy_of = {each: policy for policy in policies(sysfs) for each in _related_cpus(policy)}
         policy = self._policy_of.get(cpu)
@@ -46,7 +46,7 @@ class CpuFrequencies:
             now, most = read_int(policy / "scaling_cur_freq"), read_int(policy / "cpuinfo_max_freq")
         except HostReadFailed:
             return None
-        # Where boost is not counted into the highest, a CPU runs above it.
+        # If the reported maximum excludes boost, a CPU may exceed it.
         return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
 
 

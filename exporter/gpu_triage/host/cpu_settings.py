@@ -1,4 +1,4 @@
-"""What makes every CPU slow: the governor of the clock, the source of the time, and heat."""
+"""Settings and conditions that slow all CPUs: cpufreq governor, clock source and thermal throttling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_GOVERNORS: Final = 8
 _THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
 
 SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
-"""Of x86: what the kernel falls back to when it finds that the TSC is not to be trusted."""
+"""x86 clock sources the kernel falls back to if it considers the TSC unreliable."""
 
 GPU_HOST_CPU_GOVERNOR_POLICIES = host_gauge(
     "gpu_host_cpu_governor_policies",
@@ -61,11 +61,11 @@ GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostCpuSettingsReading:
-    """What concerns all CPUs; empty or None for what the kernel does not report. No count goes back.
+    """CPU settings and monotonic throttle counters; empty or None for what the kernel does not report.
 
     Attributes:
-        throttles: by NUMA node.
-        throttled_seconds: likewise.
+        throttles: throttle events by NUMA node.
+        throttled_seconds: throttled time by NUMA node.
     """
 
     governors: Annotated[Mapping[str, int], GPU_HOST_CPU_GOVERNOR_POLICIES]
@@ -77,16 +77,16 @@ class HostCpuSettingsReading:
 
 
 class HostCpuSettingsReader:
-    """Reads settings and counters; remembers the counters."""
+    """Reads settings and throttle counters; keeps the counters monotonic."""
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        """As `read_host_cpu_settings`, with the counters of heat.
+        """Read the settings with `read_host_cpu_settings`, plus the throttle counters.
 
         Raises:
-            HostReadFailed: as `read_host_cpu_settings`.
+            HostReadFailed: as for `read_host_cpu_settings`.
         """
         settings = read_host_cpu_settings(round_)
         try:
@@ -103,7 +103,7 @@ class HostCpuSettingsReader:
         )
 
     def _count(self, round_: HostRound, node: int, cpu: int, name: str) -> int | None:
-        """A counter of a processor: each of its CPUs counts the same."""
+        """Read a counter of a processor package; each of its CPUs shows the same value."""
         path = round_.machine.sysfs / f"devices/system/cpu/cpu{cpu}/thermal_throttle" / name
         try:
             return self._counters.known((str(node), name), read_int(path))
@@ -114,12 +114,12 @@ class HostCpuSettingsReader:
 
 
 def read_host_cpu_settings(round_: HostRound) -> HostCpuSettingsReading:
-    """Governors and clock source.
+    """Read governors and clock source.
 
     Source: ``/sys/devices/system/cpu/cpufreq``, ``/sys/devices/system/clocksource``
 
     Raises:
-        HostReadFailed: they are there and none can be read or understood, or no sysfs is mounted.
+        HostReadFailed: they exist but none can be read or parsed, or no sysfs is mounted.
     """
     sysfs = round_.machine.sysfs
     inquiry = HostInquiry(round_.failures, sysfs)

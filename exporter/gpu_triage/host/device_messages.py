@@ -1,8 +1,8 @@
-"""What the kernel logs of PCIe errors of any device, and what mlx5 logs of its adapters: the one home of both.
+"""Parse kernel messages about PCIe errors of any device, and about mlx5 adapters.
 
 PCIe errors: drivers/pci/pcie/aer.c. Until Linux 6.7 they are Corrected, Uncorrected (Non-Fatal) and Uncorrected
-(Fatal), since 6.8 Correctable and Uncorrectable; a port says what it ``received``, and the device, with its driver in
-front, what was wrong. Adapters: drivers/net/ethernet/mellanox/mlx5/core/events.c and en_main.c,
+(Fatal), since 6.8 Correctable and Uncorrectable. A port logs the error message it ``received``; the device's line,
+prefixed with its driver, describes the error. Adapters: drivers/net/ethernet/mellanox/mlx5/core/events.c and en_main.c,
 drivers/infiniband/hw/mlx5/main.c.
 """
 
@@ -15,7 +15,7 @@ from gpu_triage.host.kernel_messages import HostMessage, Trouble, TroubleOver
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 
 MARKERS: Final = ("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ")
-"""Parts of lines; a line without any of them is no such message."""
+"""Substrings; a line without any of them is not one of these messages."""
 
 _ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
@@ -23,7 +23,7 @@ BEGINNINGS: Final = (
     rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_ADDRESS}[: ]"
     rf"|[\w-]{{2,24}} {_ADDRESS}: (?:AER: |PCIe Bus |aer_|  device \[10de:)"
 )
-"""How all of them begin, as a pattern that finds one in a line of a log behind its time."""
+"""Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
 
 class PcieError(NamedTuple):
@@ -31,9 +31,9 @@ class PcieError(NamedTuple):
 
     Attributes:
         address: of the device that had it.
-        severity: as gpu_pcie_aer_errors_total has it.
-        port: the port that received the message of it; "" where the device tells itself.
-        driver: of the device, or pcieport or pci; "" where a port tells.
+        severity: as in gpu_pcie_aer_errors_total.
+        port: the port that received the error message; "" if the device's own line reports it.
+        driver: the device's driver, or pcieport or pci; "" if a port reports it.
     """
 
     address: str
@@ -47,9 +47,9 @@ _ERROR: Final = re.compile(rf"([\w-]{{2,24}}) ({_ADDRESS}): (?:AER: )?PCIe Bus E
 _RECEIVED: Final = re.compile(
     rf"[\w-]{{2,24}} ({_ADDRESS}): AER: (?:Multiple )?{_SEVERITY} error (?:message )?received(?: from|:) ({_ADDRESS})"
 )
-# Where the firmware handles them (APEI), only the registers are told.
+# If the firmware handles errors (APEI), only the registers are logged.
 _FROM_FIRMWARE: Final = re.compile(rf"([\w-]{{2,24}}) ({_ADDRESS}): (?:AER: )?aer_(?:(status)|uncor_severity): 0x")
-# The same line tells of switches and of a card's sound, which other drivers serve.
+# The same line is logged for switches and a GPU's audio device, which use other drivers.
 _NVIDIA_DEVICE: Final = re.compile(
     rf"(?:nvidia|nouveau|NovaCore|vfio-pci|pci) ({_ADDRESS}): (?:AER: )? {{2,3}}device \[10de:"
 )
@@ -63,7 +63,7 @@ _WITHOUT_POWER: Final = ("Power budget exceeded", "insufficient/unadvertised pow
 
 
 def parse_pcie_error(text: str) -> PcieError | None:
-    """The PCIe error in a message of the kernel; None for any other message.
+    """Parse the PCIe error in a kernel message; None for any other message.
 
     >>> parse_pcie_error("nvidia 0000:34:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Data Link Layer")
     PcieError(address='0000:34:00.0', severity='fatal', port='', driver='nvidia')
@@ -85,15 +85,15 @@ def _severity(correctable: str | None, fatal: str | None) -> str:
 
 
 def parse_failing_gpu(text: str) -> str | None:
-    """Bus id of the GPU that the details of a PCIe error are about; None for any other message."""
+    """Bus ID of the GPU in the detail lines of a PCIe error; None for any other message."""
     match = _NVIDIA_DEVICE.match(text)
     return None if match is None else normalise_bus_id(match[1])
 
 
 def parse_device_message(text: str) -> HostMessage | None:
-    """What a message of the kernel says of a device: a PCIe error, or trouble of an adapter; None for any other."""
+    """Parse a kernel message about a device: a PCIe error, or an adapter problem; None for any other message."""
     if (error := parse_pcie_error(text)) is not None:
-        # The device tells what its port received; a message of the port alone means that it could not.
+        # Ignore the port's line: the device logs the same error itself, unless it no longer can.
         trouble = Trouble.PCIE_CORRECTED if error.severity == "correctable" else Trouble.PCIE_UNCORRECTED
         return None if error.port else HostMessage(trouble, error.address)
     if not text.startswith("mlx5_core "):
@@ -110,11 +110,11 @@ def parse_device_message(text: str) -> HostMessage | None:
 
 
 def parse_device_over(text: str) -> TroubleOver | None:
-    """The port of an adapter whose link a message says is up; None for any other message."""
+    """Parse a message that an adapter port's link is up again; None for any other message."""
     link = _LINK.match(text) if text.startswith("mlx5_core ") else None
     return None if link is None or link[4] in ("down", "DOWN") else TroubleOver(Trouble.ADAPTER_LINK_DOWN, _port(link))
 
 
 def _port(link: re.Match[str]) -> str:
-    """A port as ``mlx5_5 port 1``, an interface by its name, an adapter by its address."""
+    """Name of a link: the RDMA port (``mlx5_5 port 1``), the interface name, or the adapter's address."""
     return f"{link[2] or link[1]} port {link[3]}" if link[3] else link[2] or link[1]

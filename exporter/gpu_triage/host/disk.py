@@ -1,4 +1,4 @@
-"""What the host's disks have read and written, and how long it took them."""
+"""Disk throughput and latency."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
 _BYTES_PER_SECTOR = 512
-"""The unit of /proc/diskstats on every device, whatever the device's own sector size."""
+"""Unit of /proc/diskstats for all devices, regardless of their sector size."""
 
 _MILLISECONDS_PER_SECOND = 1000
 _COLUMNS = 14
@@ -81,10 +81,10 @@ GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One whole block device, since boot. Nothing goes back while this process lives.
+    """Monotonic counters of one whole block device since boot.
 
     Attributes:
-        device: the kernel's name for it (``nvme0n1``, ``sda``, ``md0``, ``dm-0``).
+        device: kernel name (``nvme0n1``, ``sda``, ``md0``, ``dm-0``).
     """
 
     device: str
@@ -106,7 +106,7 @@ class HostDiskReading:
 
 
 class DiskCounts(NamedTuple):
-    """What is used of one line of /proc/diskstats, in the kernel's units."""
+    """The values used from one line of /proc/diskstats, in the kernel's units."""
 
     reads: int
     sectors_read: int
@@ -119,7 +119,7 @@ class DiskCounts(NamedTuple):
 
 
 class HostDiskReader:
-    """Reads disk statistics; remembers each counter, as 32-bit ones wrap after 49 days of I/O."""
+    """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
     def __init__(self) -> None:
         """Start without a last reading."""
@@ -127,12 +127,12 @@ class HostDiskReader:
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> HostDiskReading:
-        """Disks of the host: physical ones, and the md and dm devices built on them.
+        """Read the host's disks: physical ones, and the md and dm devices built on them.
 
         Source: ``/proc/diskstats``, https://docs.kernel.org/admin-guide/iostats.html
 
         Raises:
-            HostReadFailed: the file is missing, or cannot be read or understood.
+            HostReadFailed: the file is missing, or cannot be read or parsed.
         """
         inquiry = HostInquiry(round_.failures)
         lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
@@ -162,10 +162,10 @@ class HostDiskReader:
 
 
 def parse_disk(line: str) -> tuple[str, DiskCounts]:
-    """Name and counts of a line of /proc/diskstats; newer kernels append columns for discards and flushes.
+    """Parse a line of /proc/diskstats into name and counts; newer kernels append columns for discards and flushes.
 
     Raises:
-        ValueError: a column used is missing or no count.
+        ValueError: a column used is missing or not a count.
     """
     columns = line.split()
     if len(columns) < _COLUMNS:
@@ -176,7 +176,7 @@ def parse_disk(line: str) -> tuple[str, DiskCounts]:
 
 
 def is_named_like_a_disk(name: str) -> bool:
-    """Whether the name is that of a whole disk, not of a partition, loop, RAM, CD or floppy device."""
+    """Whether this is the name of a whole disk, rather than a partition, loop, RAM, CD or floppy device."""
     return not (_NO_DISK.fullmatch(name) or _PARTITION.fullmatch(name))
 
 
@@ -188,7 +188,7 @@ def _is_whole(blocks: Path, name: str) -> bool:
 
 
 def render(reading: HostDiskReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for disk in reading.disks:
         yield from samples(disk, (disk.device,))
 

@@ -1,9 +1,9 @@
-r"""What NVIDIA's kernel modules log when a GPU or the driver fails without an Xid: the one home of these messages.
+r"""Parse messages of NVIDIA's kernel modules about failures of a GPU or the driver without an Xid.
 
-The driver breaks its sentences over several lines, each with ``NVRM:`` in front, and elsewhere in every branch; what is
-parsed here is the whole sentence, its lines separated by newlines as in a record of ``/dev/kmsg``. Sources: nv.c,
-nv-pci.c, osapi.c, kernel_gsp.c, linux_nvswitch.c and nvidia-peermem.c of the open kernel modules 515 to 595
-(https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is that of bug reports.
+The driver splits sentences over several lines, each prefixed with ``NVRM:``, at points that vary between branches. The
+parsers here take the whole sentence with newlines, as in a record of ``/dev/kmsg``. Sources: nv.c, nv-pci.c, osapi.c,
+kernel_gsp.c, linux_nvswitch.c and nvidia-peermem.c of the open kernel modules 515 to 595
+(https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is from bug reports.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from gpu_triage.host.kernel_messages import Trouble, plain
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 
 MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
-"""Parts of lines; a line without any of them is no such message."""
+"""Substrings; a line without any of them is not one of these messages."""
 
 BEGINNINGS: Final = r"NVRM: |nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
-"""How all of them begin, as a pattern that finds one in a line of a log behind its time."""
+"""Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
 SENTENCES: Final = (
     "NVRM: API mismatch:",
     "NVRM: The NVIDIA ",
     "NVRM: This PCI I/O region ",
 )
-"""How messages begin that go on in further lines until a full stop."""
+"""Prefixes of messages that continue over several lines until a period."""
 
 
 AT_PROBE: Final = frozenset(
@@ -40,7 +40,7 @@ AT_PROBE: Final = frozenset(
         Trouble.GPU_BAR,
     }
 )
-"""What is logged while the driver is being loaded, before it says that it is."""
+"""Logged while the driver is loading, before the message that it is loaded."""
 
 UNTIL_LOADED: Final = AT_PROBE | {
     Trouble.DRIVER_MISMATCH,
@@ -49,20 +49,20 @@ UNTIL_LOADED: Final = AT_PROBE | {
     Trouble.GSP_TIMEOUT,
     Trouble.SWITCH_MISMATCH,
 }
-"""What is over once the driver was loaded again."""
+"""Resolved once the driver has been loaded again."""
 
 LOADING_SECONDS: Final = 60.0
-"""Loading the driver takes no longer, from the first GPU that it probes to the message that it is loaded."""
+"""Maximum time to load the driver, from the first GPU probed to the message that it is loaded."""
 
 
 class DriverMessage(NamedTuple):
-    """One message.
+    """One parsed message.
 
     Attributes:
-        trouble: what it says.
-        address: of the GPU, as sysfs writes it; "" where it is not named.
-        number: of the GPU, as the driver counts, which need not be its index; "" where it is not named.
-        detail: versions, a code, a count or another driver's name; "" without one.
+        trouble: kind of problem.
+        address: bus ID of the GPU, as in sysfs; "" if not in the message.
+        number: GPU number used by the driver, which may differ from its index; "" if not in the message.
+        detail: versions, a code, a count or another driver's name; "" if not in the message.
     """
 
     trouble: Trouble
@@ -72,7 +72,7 @@ class DriverMessage(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """What it is about, in a few words; "" where it names nothing."""
+        """What the message is about, in a few words; "" if the message does not name it."""
         gpu = self.address or (f"GPU {self.number}" if self.number else "")
         return plain(gpu or self.detail)
 
@@ -124,7 +124,7 @@ _PEERMEM: Final = re.compile(r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (.{1,200})"
 
 
 def parse_driver_message(text: str) -> DriverMessage | None:
-    """What a message of NVIDIA's modules says has failed; None for any other message, Xids and SXids among them.
+    """Parse a failure message of NVIDIA's modules; None for any other message, including Xids and SXids.
 
     >>> parse_driver_message("NVRM: GPU 0000:01:00.0 is already bound to NovaCore.").subject
     '0000:01:00.0'
@@ -142,7 +142,7 @@ def parse_driver_message(text: str) -> DriverMessage | None:
 
 
 def _versions(client: str | None, module: str | None) -> str:
-    """The versions of a mismatch, for people, as far as both are known."""
+    """Format the versions of a mismatch for display, as far as known."""
     parts = ((client, "client"), (module, "kernel module"))
     return ", ".join(f"{whose} {version}" for version, whose in parts if version)
 
@@ -152,7 +152,7 @@ def _address(text: str | None) -> str:
 
 
 def _of_gpu(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
-    """A message whose groups are an address and what is told of it, if anything."""
+    """Return a parser for patterns with an address group and an optional detail group."""
     return lambda match: DriverMessage(trouble, _address(match[1]), "", match[2] if match.re.groups > 1 else "")
 
 

@@ -1,4 +1,4 @@
-"""Errors of the host's memory that ECC corrected or could not, by memory controller and DIMM (EDAC)."""
+"""ECC errors of the host's memory, corrected and uncorrected, by memory controller and DIMM (EDAC)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_DIMMS: Final = 256
 _LONGEST_LABEL: Final = 64
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
 _DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
-"""What the kernel calls the DIMMs of a controller; the numbers may have gaps."""
+"""Kernel names of a controller's DIMMs; numbers may have gaps."""
 _CORRECTED, _UNCORRECTED = SEVERITIES = ("corrected", "uncorrected")
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
@@ -47,7 +47,7 @@ GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class MemoryErrors:
-    """Errors that one memory controller or DIMM counts; None for what cannot be read. Nothing goes back."""
+    """Monotonic error counts of one memory controller or DIMM; None if unreadable."""
 
     corrected: int | None
     uncorrected: int | None
@@ -58,10 +58,10 @@ class Dimm:
     """One DIMM or rank.
 
     Attributes:
-        controller: the kernel's name of its memory controller (``mc0``).
-        name: the kernel's name of it (``dimm3``, ``rank1``).
-        label: what it is called (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``); "" where it is not.
-        errors: what it counts.
+        controller: kernel name of its memory controller (``mc0``).
+        name: kernel name (``dimm3``, ``rank1``).
+        label: its label (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``); "" if it has none.
+        errors: its error counts.
     """
 
     controller: str
@@ -72,14 +72,14 @@ class Dimm:
 
 @dataclass(frozen=True, slots=True)
 class HostEdacReading:
-    """The host's memory; empty where no EDAC driver is loaded."""
+    """Error counts of the host's memory; empty if no EDAC driver is loaded."""
 
     controllers: dict[str, MemoryErrors]
     dimms: tuple[Dimm, ...]
 
 
 class HostEdacReader:
-    """Reads error counts; remembers each, as root can set them back (``reset_counters``)."""
+    """Reads error counts; keeps them monotonic, as root can reset them (``reset_counters``)."""
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
@@ -87,12 +87,12 @@ class HostEdacReader:
         self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
 
     def read(self, round_: HostRound) -> HostEdacReading:
-        """What memory controllers and DIMMs count.
+        """Read the error counts of memory controllers and DIMMs.
 
         Source: ``/sys/devices/system/edac/mc``, https://docs.kernel.org/admin-guide/RAS/main.html
 
         Raises:
-            HostReadFailed: controllers are there and nothing of them can be read or understood, or no sysfs is mounted.
+            HostReadFailed: controllers exist but none of their files can be read or parsed, or no sysfs is mounted.
         """
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
@@ -126,7 +126,7 @@ class HostEdacReader:
 def _read_count(path: Path) -> int | None:
     text = read_text(path, limit=4096)
     if not text:
-        # No kernel has it empty; a recording has, until the moment at which it was first read.
+        # Never empty in a real kernel, but in a recording until the time of the file's first read.
         return None
     try:
         return parse_count(text.strip())
@@ -135,7 +135,7 @@ def _read_count(path: Path) -> int | None:
 
 
 def _dimms(controller: Path) -> list[str]:
-    # Looked for by name, not listed: a recording would take all else in the folder for what was read as well.
+    # Probed by name, not listed: otherwise a recording would treat all files in the folder as read.
     return [name for name in _DIMM_NAMES if os.path.isdir(f"{controller}/{name}")]  # noqa: PTH112 - hundreds of names
 
 
@@ -147,7 +147,7 @@ def _label(dimm: Path) -> str:
 
 
 def render(reading: HostEdacReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for controller, errors in reading.controllers.items():
         for severity, count in _by_severity(errors):
             yield GPU_HOST_EDAC_ERRORS_TOTAL.sample(count, controller, severity)

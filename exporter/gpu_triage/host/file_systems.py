@@ -1,4 +1,4 @@
-"""File systems that are in no counter of disks or NFS: Lustre's client, and GPUDirect Storage."""
+"""File systems not covered by disk or NFS counters: Lustre clients and GPUDirect Storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MICROSECONDS: Final = 1e6
 _BYTES_PER_MIB: Final = 1 << 20
 _DIRECTIONS: Final = ("read", "write")
 _MOUNT: Final = re.compile(r"(?P<name>[\w.-]{1,16}?)-[0-9a-f]{8,16}")
-"""The file system's name, and where the kernel has its superblock."""
+"""File system name, followed by the address of the kernel's superblock."""
 _LINE: Final = re.compile(r"(\w+) +([0-9]{1,20}) samples \[(\w+)\](?: [0-9]+ [0-9]+ ([0-9]{1,20}))?.*")
 _GDS_LINE: Final = re.compile(r"(Reads|Writes|Ops)\s*: (.*)")
 _GDS_VALUE: Final = re.compile(r"(\w+)=([0-9]{1,20})")
@@ -54,7 +54,7 @@ GPU_HOST_GDS_BYTES_TOTAL = host_counter(
 )
 GPU_HOST_GDS_OPERATIONS_TOTAL = host_counter(
     "gpu_host_gds_operations_total",
-    "Transfers of GPUDirect Storage that ended well; absent likewise.",
+    "Transfers of GPUDirect Storage that completed successfully; also absent unless counted.",
     labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats ok",
 )
@@ -73,12 +73,12 @@ GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
 
 
 class Transfers(NamedTuple):
-    """What was read or written; None for what is not counted.
+    """I/O totals of one direction; None for what is not counted.
 
     Attributes:
-        moved_bytes: in all.
-        operations: how many.
-        seconds: that they took together.
+        moved_bytes: bytes transferred.
+        operations: number of operations.
+        seconds: total time of the operations.
     """
 
     moved_bytes: int | None = None
@@ -88,7 +88,7 @@ class Transfers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LustreMount:
-    """A mounted Lustre file system; two mounts of one are one.
+    """A Lustre file system; several mounts of the same one count as one.
 
     Attributes:
         name: of the file system.
@@ -102,7 +102,7 @@ class LustreMount:
 
 @dataclass(frozen=True, slots=True)
 class GpuDirectStorage:
-    """What GPUDirect Storage did."""
+    """I/O totals of GPUDirect Storage."""
 
     moved_bytes: Annotated[Mapping[str, int], GPU_HOST_GDS_BYTES_TOTAL]
     operations: Annotated[Mapping[str, int], GPU_HOST_GDS_OPERATIONS_TOTAL]
@@ -112,25 +112,25 @@ class GpuDirectStorage:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemsReading:
-    """The file systems; empty and None where there are none."""
+    """Statistics of Lustre and GPUDirect Storage; empty and None if not in use."""
 
     lustre: tuple[LustreMount, ...]
     gds: GpuDirectStorage | None
 
 
 class FileSystemsReader:
-    """Reads their statistics; no counter of it goes back."""
+    """Reads file system statistics; keeps their counters monotonic."""
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> FileSystemsReading:
-        """What was read and written.
+        """Read I/O totals.
 
         Source: ``llite.*.stats`` of Lustre, ``nvfs-stat.c`` of https://github.com/NVIDIA/gds-nvidia-fs
 
         Raises:
-            HostReadFailed: there are such files, and none can be read or understood.
+            HostReadFailed: such files exist, but none can be read or parsed.
         """
         machine, inquiry = round_.machine, HostInquiry(round_.failures, round_.machine.procfs)
         mounts: dict[str, dict[str, Transfers]] = {}
@@ -183,14 +183,14 @@ def _lustre_stats(procfs: Path, sysfs: Path) -> Iterator[tuple[str, Path]]:
 
 
 def parse_lustre_stats(text: str) -> Mapping[str, Transfers]:
-    """What was read and written, of ``llite.*.stats``.
+    """Parse ``llite.*.stats`` into I/O totals by direction.
 
-    Its lines: ``read_bytes 25673 samples [bytes] 1 3366225 145121869``. The numbers are the smallest, the largest and
-    the sum. Clients of 2.13 and later time calls as well: ``read 12 samples [usecs] 3 190 611 55011``. A direction in
-    which nothing was moved has no line.
+    Lines look like ``read_bytes 25673 samples [bytes] 1 3366225 145121869``, where the numbers are minimum, maximum and
+    sum. Clients of 2.13 and later also time calls: ``read 12 samples [usecs] 3 190 611 55011``. A direction without
+    transfers has no line.
 
     Raises:
-        ValueError: there is no line of it.
+        ValueError: there is no such line.
     """
     lines = {line[1]: line for each in text.split("\n") if (line := _LINE.fullmatch(each.strip())) is not None}
     if not lines and "snapshot_time" not in text:
@@ -208,13 +208,13 @@ def parse_lustre_stats(text: str) -> Mapping[str, Transfers]:
 
 
 def parse_gds_stats(text: str) -> Mapping[str, Mapping[str, int]]:
-    """Counts by direction, of ``/proc/driver/nvidia-fs/stats``: ``ok``, ``err``, ``mib`` and ``in_flight``.
+    """Parse ``/proc/driver/nvidia-fs/stats`` into ``ok``, ``err``, ``mib`` and ``in_flight`` by direction.
 
-    Its lines: ``Reads : n=2 ok=2 err=0 readMiB=8 io_state_err=0``, or without ``n``, ``ok`` and ``readMiB`` where it
-    does not count them, and ``Ops : Read=0 Write=0 BatchIO=0``.
+    Lines look like ``Reads : n=2 ok=2 err=0 readMiB=8 io_state_err=0`` (without ``n``, ``ok`` and ``readMiB`` if
+    these are not counted) and ``Ops : Read=0 Write=0 BatchIO=0``.
 
     Raises:
-        ValueError: none of them is there.
+        ValueError: there is no such line.
     """
     found: dict[str, dict[str, int]] = {direction: {} for direction in _DIRECTIONS}
     for each in text.split("\n"):
@@ -236,13 +236,13 @@ def parse_gds_stats(text: str) -> Mapping[str, Mapping[str, int]]:
 
 
 def hides_lustre(procfs: Path, sysfs: Path) -> bool:
-    """Whether a Lustre file system is mounted whose statistics cannot be read: debugfs is for user 0."""
+    """Whether Lustre is mounted but its statistics are unreadable, because only root may access debugfs."""
     mounted = any(_MOUNT.fullmatch(name) for name in names_in(sysfs / "fs" / "lustre" / "llite"))
     return mounted and not any(_lustre_stats(procfs, sysfs))
 
 
 def render(reading: FileSystemsReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for mount in reading.lustre:
         yield from samples(mount, (mount.name,))
     if reading.gds is not None:

@@ -1,4 +1,4 @@
-"""What the host's InfiniBand and RoCE ports have carried, whether they can, and what went wrong on them."""
+"""InfiniBand and RoCE ports: traffic, state, rate and errors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
 _BYTES_PER_WORD: Final = 4
-"""The unit of port_rcv_data and port_xmit_data, as the InfiniBand specification has it."""
+"""Unit of port_rcv_data and port_xmit_data, according to the InfiniBand specification."""
 
 _SATURATED: Final = 0xFFFFFFFF
-"""Where a 32-bit counter of an older adapter stays until somebody resets it."""
+"""Value at which a 32-bit counter of an older adapter saturates until it is reset."""
 
 _WORDS, _BYTES = "counters", "hw_counters"
 _ACTIVE: Final = 4
@@ -100,7 +100,7 @@ GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
     "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
-    "Some of these counters have only 4 to 16 bits and stop when they are full, until somebody resets them; a reset "
+    "Some of these counters have only 4 to 16 bits and stop when they are full, until they are reset; a reset "
     "is not seen here.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
@@ -132,11 +132,11 @@ GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class InfinibandPort:
-    """One port of an adapter; None for what it does not report. No count goes back while this process lives.
+    """Monotonic counters and state of one adapter port; None for what it does not report.
 
     Attributes:
-        device: the kernel's name of the adapter (``mlx5_0``).
-        port: its number, from 1, as text.
+        device: kernel name of the adapter (``mlx5_0``).
+        port: port number, from 1, as text.
     """
 
     device: str
@@ -155,16 +155,16 @@ class InfinibandPort:
 
 @dataclass(frozen=True, slots=True)
 class HostInfinibandReading:
-    """Ports of the host, by adapter; empty on a host without."""
+    """InfiniBand and RoCE ports by adapter; empty on a host without any."""
 
     ports: tuple[InfinibandPort, ...]
 
 
 class HostInfinibandReader:
-    """Reads port counters; remembers each, as they can be reset from outside."""
+    """Reads port counters; continues them over resets from outside."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Read the adapters that are chosen."""
+        """Read the selected adapters."""
         self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
         self._files = PortFiles()
@@ -174,12 +174,12 @@ class HostInfinibandReader:
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
     def read(self, round_: HostRound) -> HostInfinibandReading:
-        """InfiniBand and RoCE ports of the host.
+        """Read the host's InfiniBand and RoCE ports.
 
         Source: ``/sys/class/infiniband/*/ports/*``, https://docs.kernel.org/admin-guide/abi-stable.html
 
         Raises:
-            HostReadFailed: ports are there and none can be read or understood, or no sysfs is mounted.
+            HostReadFailed: ports exist but none can be read or parsed, or no sysfs is mounted.
         """
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
@@ -206,9 +206,9 @@ class HostInfinibandReader:
         rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
         physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
         up = None if state is None else state == _ACTIVE
-        # First of all counters: where these are rejected, all are.
+        # Read first: if this counter is rejected, all of the port's counters are.
         received = self._bytes(inquiry, (device, port, "rcv"), plan.received)
-        # The counters of a virtual function are its adapter's, or nobody's.
+        # Counters of a virtual function are those of its adapter, or nonexistent.
         virtual = is_virtual_function(adapter)
         faults = _NO_FAULTS if virtual else self._faults.read(inquiry, plan, device, port, up=up)
         return InfinibandPort(
@@ -216,7 +216,7 @@ class HostInfinibandReader:
             port=port,
             receive_bytes=received,
             transmit_bytes=self._bytes(inquiry, (device, port, "xmit"), plan.sent),
-            # A port that is down still shows a rate, that of its last link or the least it can do.
+            # A port that is down still reports a rate: that of its last link, or its lowest.
             rate_bytes_per_second=(self._devices.line_rate(device) or rate) if up and rate else None,
             up=up,
             physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
@@ -227,10 +227,10 @@ class HostInfinibandReader:
         )
 
     def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:
-        """Traffic in one direction; None where one of its counters is not read, or is full."""
+        """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
         counts = [self._files.counter(inquiry, file, decides=file.parent.name == _WORDS) for file in files]
         known = [count for count in counts if count is not None]
-        # The counters that the adapter's driver adds count bytes.
+        # Counters added by the adapter's driver count bytes.
         unit = 1 if files and files[0].parent.name == _BYTES else _BYTES_PER_WORD
         full = files and files[0].parent.name == _WORDS and known == [_SATURATED]
         if not files or len(known) < len(files) or full:
@@ -247,7 +247,7 @@ def _ports(round_: HostRound, adapter: Path) -> list[str]:
 
 
 def render(reading: HostInfinibandReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for port in reading.ports:
         yield from samples(port, (port.device, port.port))
 
@@ -258,6 +258,6 @@ HOST_INFINIBAND = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(network_devices(config)).read,
     render=render,
-    # The kernel asks the adapter's firmware for its counters, each time they are read.
+    # Each read of a counter makes the kernel query the adapter's firmware.
     own_lane=True,
 )

@@ -1,7 +1,7 @@
-"""What goes wrong on an InfiniBand or RoCE port: errors of its link, downs, timeouts, and a rate below what it can do.
+"""Faults of InfiniBand and RoCE ports: link errors, link downs, timeouts, and rates below the expected one.
 
-Most of these counters are the subnet agent's (PMA): between 4 and 32 bits wide, they stay at their highest value once
-they are full, and anybody with the right can set them back to 0 (``perfquery -R``).
+Most of these counters belong to the performance management agent (PMA): 4 to 32 bits wide, they saturate at their
+maximum, and privileged users can reset them to 0 (``perfquery -R``).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
     }
 )
-"""What the link itself does wrong, by event, and the files that count it."""
+"""Link errors by event, and the files that count them."""
 
 TIMEOUT: Final = "acknowledgement_timeout"
 OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "transmit_discard": ("counters/port_xmit_discards",),
-        # Of mlx5, bnxt_re, irdma, and EFA.
+        # For mlx5, bnxt_re, irdma and EFA.
         TIMEOUT: (
             "hw_counters/local_ack_timeout_err",
             "hw_counters/to_retransmits",
@@ -42,10 +42,10 @@ OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
         "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
         "out_of_buffer": ("hw_counters/out_of_buffer",),
-        # Of EFA, bnxt_re and irdma.
+        # For EFA, bnxt_re and irdma.
         "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
         "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
-        # Of EFA: a peer that does not answer, and a connection that is worse than the others.
+        # For EFA: a peer that does not respond, and a connection that is worse than the others.
         "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
         "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
         "ecn_marked": (
@@ -61,13 +61,13 @@ OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
     }
 )
-"""What the port and its queue pairs counted besides, likewise: packets lost, sent again or marked for congestion."""
+"""Other events of port and queue pairs, and their files: packets lost, retransmitted or marked for congestion."""
 
 RECEIVED: Final = (
     ("counters_ext/port_rcv_data_64",),  # kernels before 4.5
     ("counters/port_rcv_data",),
-    ("hw_counters/rx_bytes",),  # of EFA and bnxt_re
-    ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),  # of irdma
+    ("hw_counters/rx_bytes",),  # EFA and bnxt_re
+    ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),  # irdma
 )
 SENT: Final = (
     ("counters_ext/port_xmit_data_64",),
@@ -75,10 +75,10 @@ SENT: Final = (
     ("hw_counters/tx_bytes",),
     ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets"),
 )
-"""What counts the traffic of a port: the first of these that all are there, summed.
+"""Traffic counters: the first group with all files present is used, and summed.
 
-A driver without a performance agent (process_mad) has no folder ``counters``, and counts bytes in ``hw_counters``, not
-words.
+A driver without a performance agent (process_mad) has no ``counters`` folder, and counts bytes in ``hw_counters``
+rather than words.
 """
 
 EVENTS: Final = (*LINK_ERRORS, *OTHER_EVENTS)
@@ -87,10 +87,10 @@ _LINK_DOWNED_FULL: Final = 0xFF
 """``link_downed`` has 8 bits."""
 
 _ON_ETHERNET: Final = "receive_error"
-"""The one of LINK_ERRORS that Ethernet has: packets with a wrong checksum."""
+"""The event of LINK_ERRORS that also exists on Ethernet: packets with an invalid checksum."""
 
 _LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
-"""What counts lost links: the adapter, and of RoCE the network interface."""
+"""Counters of link downs: of the adapter, and for RoCE of the network interface."""
 
 _FOLDERS: Final = ("counters_ext", "counters", "hw_counters")
 _PLANNED_ROUNDS: Final = 12
@@ -99,13 +99,13 @@ _ETHERNET: Final = "Ethernet"
 
 
 class PortFaults(NamedTuple):
-    """What one port counted; None for what its adapter does not count. No count goes back while this process lives.
+    """Monotonic fault counts of one port; None for what its adapter does not count.
 
     Attributes:
-        link_errors: errors of the link, all kinds together.
-        link_downs: how often the link went down.
-        timeouts: requests that nobody acknowledged in time.
-        events: each kind of event.
+        link_errors: sum of all kinds of link errors.
+        link_downs: number of times the link went down.
+        timeouts: requests not acknowledged in time.
+        events: count of each kind of event.
     """
 
     link_errors: int | None
@@ -115,13 +115,13 @@ class PortFaults(NamedTuple):
 
 
 class PortPlan(NamedTuple):
-    """Which files tell of a port.
+    """The files to read for a port.
 
     Attributes:
-        kind: what adapters of one make and ports of one network have in common; "" where the kernel does not say.
-        events: the counter of each event that the adapter counts.
-        link_downs: the counter of lost links.
-        received, sent: the counters of traffic, to be summed.
+        kind: identifies ports of the same board and link layer; "" if the kernel does not report these.
+        events: counter file of each event that the adapter counts.
+        link_downs: counter file of link downs.
+        received, sent: traffic counter files, to be summed.
     """
 
     kind: str
@@ -132,14 +132,14 @@ class PortPlan(NamedTuple):
 
 
 class PortPlans:
-    """Finds out once in a while which files tell of each port: drivers lack some, and looking costs a call each."""
+    """Caches which files exist for each port: drivers differ, and each check costs a system call."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[Path, str], PortPlan] = {}
         self._left: dict[tuple[Path, str], int] = {}
 
     def of(self, adapter: Path, port: str) -> PortPlan:
-        """The plan of a port, at most some rounds old."""
+        """Return the plan of a port, refreshed every few rounds."""
         key = (adapter, port)
         if self._left.get(key, 0) <= 0:
             self._plans[key], self._left[key] = _plan(adapter, port), _PLANNED_ROUNDS
@@ -148,7 +148,7 @@ class PortPlans:
 
 
 class PortFaultCounters:
-    """Reads the counters of ports, and goes on counting where the adapter's are full, absent or set back."""
+    """Reads fault counters; continues counting if the adapter's counters are saturated, absent or reset."""
 
     def __init__(self, files: PortFiles) -> None:
         self._files = files
@@ -158,14 +158,14 @@ class PortFaultCounters:
         self._seen_down: dict[tuple[str, str], int] = defaultdict(int)
 
     def read(self, inquiry: HostInquiry, plan: PortPlan, device: str, port: str, *, up: bool | None) -> PortFaults:
-        """What a port counted until now.
+        """Read the fault counters of a port.
 
         Args:
-            inquiry: asks.
-            plan: where its counters are.
+            inquiry: collects failures.
+            plan: its counter files.
             device: the adapter's name.
             port: the port's number.
-            up: whether the port is active; None where that is not known.
+            up: whether the port is active; None if unknown.
         """
         key = (device, port)
         first = key not in self._last
@@ -201,7 +201,7 @@ class PortFaultCounters:
         return sum(known.get(each, 0) for each in _LINK_DOWNS) + self._seen_down[key]
 
     def _publish(self, key: tuple[str, str], counter: str, value: int, *, first: bool) -> int:
-        """A counter's value to publish. One that could not be read at first must not make a sum jump later."""
+        """Return a counter's value to publish. A counter first read later starts at 0, so that sums do not jump."""
         known = self._last[key]
         start = 0 if first or counter in known else value
         known[counter] = self._counters.published((*key, counter), value, start=start)
@@ -209,12 +209,12 @@ class PortFaultCounters:
 
 
 class PortRate(NamedTuple):
-    """How fast the link of a port is.
+    """Link rate of a port.
 
     Attributes:
-        port: adapter and number.
-        kind: what ports of one kind have in common; "" where that is not known.
-        bytes_per_second: in each direction; None while it is not up.
+        port: adapter and port number.
+        kind: identifies ports of the same board and link layer; "" if unknown.
+        bytes_per_second: in each direction; None while the port is not up.
     """
 
     port: tuple[str, str]
@@ -223,18 +223,18 @@ class PortRate(NamedTuple):
 
 
 class ExpectedRates:
-    """What each port should do: the most that it did, or what all the others of its kind on this host do."""
+    """Expected rate of each port: the highest it has had, or the common rate of all others of its kind on this host."""
 
     def __init__(self) -> None:
         self._highest: dict[tuple[str, str], float] = {}
 
     def ratios(self, rates: Iterable[PortRate]) -> dict[tuple[str, str], float]:
-        """The rate of each port that is up as a share of what it should be, at most 1."""
+        """Return each active port's rate as a share of the expected one, at most 1."""
         up = [(rate, speed) for rate in rates if (speed := rate.bytes_per_second) is not None]
         ratios: dict[tuple[str, str], float] = {}
         for rate, speed in up:
             others = [other for peer, other in up if peer.port != rate.port and peer.kind == rate.kind and rate.kind]
-            # Two ports that are slower than their like may be meant so: storage beside the fabric of the GPUs.
+            # Fewer peers prove nothing: two slower ports may be intended, such as for storage beside the GPU fabric.
             agreed = others[0] if len(others) >= _ENOUGH_PEERS and len(set(others)) == 1 else 0.0
             highest = self._highest[rate.port] = max(speed, self._highest.get(rate.port, 0.0))
             ratios[rate.port] = speed / max(highest, agreed)
@@ -264,20 +264,20 @@ def _plan(adapter: Path, port: str) -> PortPlan:
 
 
 def _traffic(directory: Path, there: set[str], choices: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
-    """The counters of traffic in one direction; none where the adapter has none."""
+    """Traffic counters of one direction; empty if the adapter has none."""
     names = next((each for each in choices if there.issuperset(each)), ())
     return tuple(directory / name for name in names)
 
 
 def _interface_of_roce(adapter: Path, port: str) -> Path | None:
-    """The network interface of a RoCE port, which counts what its link does; None of InfiniBand."""
+    """The network interface of a RoCE port, which has its link counters; None if not found."""
     interfaces = adapter / "device" / "net"
     found = [name for name in names_in(interfaces) if _is_port(interfaces / name, port)]
     return interfaces / found[0] if len(found) == 1 else None
 
 
 def _is_port(interface: Path, port: str) -> bool:
-    """Whether an interface is that of a port: an adapter lists those of both ports and of virtual functions."""
+    """Whether an interface belongs to this port: an adapter also lists those of other ports and virtual functions."""
     if text_of(interface / "phys_port_name").strip().startswith(("pf", "c")) or is_present(interface / "bonding"):
         return False
     number = text_of(interface / "dev_port").strip()

@@ -1,4 +1,4 @@
-"""How the kernel writes what it knows of an InfiniBand or RoCE port: one attribute a file.
+"""Read sysfs attributes of InfiniBand and RoCE ports, one per file.
 
 Sources: https://docs.kernel.org/admin-guide/abi-stable.html (``state``, ``rate``, ``phys_state``, ``counters``) and
 drivers/infiniband/core/sysfs.c.
@@ -18,7 +18,7 @@ from gpu_triage.kernel.inquiry import HostInquiry
 T = TypeVar("T")
 
 _NO_ANSWER: Final = (1 << 64) - 1
-"""What a device that fell off the bus reads as."""
+"""Value read from a device that fell off the bus."""
 
 _LONGEST_BYTES: Final = 4096
 _REST_SECONDS: Final = 3600.0
@@ -28,10 +28,11 @@ _RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec\b.*")
 
 
 class PortFiles:
-    """Reads what a port says, one attribute a file; what its device rejects rests for an hour.
+    """Reads port attributes; a file rejected by the device is not read again for an hour.
 
-    For most of these files the kernel sends a command to the adapter's firmware. One that rejects it (the ConnectX-7 of
-    a B200 or B300 baseboard, which the fabric manager runs) answers EINVAL, and the driver logs an error each time.
+    For most of these files the kernel sends a command to the adapter's firmware. If the firmware rejects it (the
+    ConnectX-7 of a B200 or B300 baseboard, managed by the fabric manager), the read fails with EINVAL, and the driver
+    logs an error each time.
 
     Attributes:
         now: monotonic second of the round.
@@ -45,15 +46,15 @@ class PortFiles:
     def attribute(
         self, inquiry: HostInquiry, path: Path, parser: Callable[[str], T], *, decides: bool = False
     ) -> T | None:
-        """What `parser` makes of an attribute; None where it is absent, rests, or could not be read.
+        """Parse an attribute; None if it is absent, suspended after a rejection, or unreadable.
 
-        The kernel writes an attribute in one piece, so a text without a final newline is complete; some have none.
+        The kernel returns an attribute in one read, so text without a final newline is complete; some have none.
 
         Args:
-            inquiry: asks.
+            inquiry: collects failures.
             path: of the file.
-            parser: raises ValueError for what it does not understand.
-            decides: whether all files beside it rest as well once it is rejected.
+            parser: raises ValueError for invalid text.
+            decides: whether a rejection also suspends all files in the same folder.
         """
         if self._rests(path):
             return None
@@ -76,11 +77,11 @@ class PortFiles:
         return inquiry.ask(read)
 
     def counter(self, inquiry: HostInquiry, path: Path, *, decides: bool = False) -> int | None:
-        """A counter, likewise."""
+        """Like `attribute`, for a counter."""
 
         def parse(text: str) -> int | None:
             value = parse_words(text)
-            # Only a recording can be cut off. Half a number would pass for a counter that was reset.
+            # Only a recording can be truncated. A truncated number would look like a counter reset.
             if value is not None and not text.endswith("\n") and value < self._last.get(path, 0):
                 raise ValueError("the number is cut off")
             return value
@@ -100,13 +101,13 @@ class PortFiles:
 
 
 def parse_state(text: str) -> int:
-    """Number of a port's state.
+    """Parse the number of a port's state.
 
     >>> parse_state("4: ACTIVE")
     4
 
     Raises:
-        ValueError: the text is no state.
+            ValueError: not a port state.
     """
     match = _STATE.fullmatch(text.strip())
     if match is None:
@@ -115,13 +116,13 @@ def parse_state(text: str) -> int:
 
 
 def parse_rate(text: str) -> float | None:
-    """Bytes a second of a rate; None for the adapter's ``N/A``.
+    """Parse a rate into bytes per second; None for ``N/A``.
 
     >>> parse_rate("400 Gb/sec (4X NDR)")
     50000000000.0
 
     Raises:
-        ValueError: the text is no rate.
+            ValueError: not a rate.
     """
     if text.strip() == "" or text.startswith("N/A"):
         return None
@@ -132,10 +133,10 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_words(text: str) -> int | None:
-    """A counter's value; None for ``N/A (no PMA)``, what an adapter says that does not count.
+    """Parse a counter; None for ``N/A (no PMA)``, from an adapter without this counter.
 
     Raises:
-        ValueError: the text is no count, or all ones: the adapter does not answer.
+        ValueError: not a count, or all bits set: the adapter does not answer.
     """
     words = None if text.startswith("N/A") else parse_count(text.strip())
     if words == _NO_ANSWER:

@@ -1,4 +1,4 @@
-"""What the kernel log tells of trouble around the GPUs: the driver, processes, storage, adapters, hardware errors."""
+"""Problems around the GPUs in the kernel log: driver failures, processes, storage, adapters and hardware errors."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from gpu_triage.xid.kernel_log import KernelClock, KernelLog, KernelRecord
 
 _KEPT_SECONDS: Final = 86_400.0
 _LASTING: Final = UNTIL_LOADED | {Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST}
-"""Kinds that go on until somebody ends them, of which the kernel tells."""
+"""Kinds that last until an event that ends them, which the kernel logs too."""
 
 _KEPT_SUBJECTS: Final = 8
-"""Of one kind, the latest: a dead server or a bad DIMM is one, and hung tasks come in herds."""
+"""Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""
 _KEPT_KILLS: Final = 16
 _KILLED_SECONDS: Final = 3600.0
 _KEPT_ORDERS: Final = 64
 _OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
-"""Why a kernel log may rightly be out of reach, as in most containers; gpu_exporter_degraded_info says so."""
+"""Reasons why the kernel log is legitimately inaccessible, as in most containers; see gpu_exporter_degraded_info."""
 
 _KINDS: Final = tuple(trouble.value for trouble in Trouble)
 
@@ -79,13 +79,13 @@ GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class OomKill:
-    """A process that the kernel killed for lack of memory.
+    """A process that the kernel killed due to lack of memory.
 
     Attributes:
-        pid: as the host counts.
+        pid: in the host's PID namespace.
         process: its name.
-        owner: the container, pod and job that it ran in, as far as the kernel says.
-        wall: when, Unix seconds.
+        owner: its container, pod and job, as far as the kernel reports.
+        wall: time of the kill, Unix seconds.
     """
 
     pid: int
@@ -96,13 +96,13 @@ class OomKill:
 
 @dataclass(frozen=True, slots=True)
 class HostKernelLogReading:
-    """What the kernel log has told; empty while it cannot be read, and until it was read to its end once.
+    """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
 
     Attributes:
-        events: messages by kind, every kind in it.
-        last: by kind and subject, when the last message came, Unix seconds.
-        kills: processes killed for lack of memory, oldest first.
-        lost: records that were written over before they could be read.
+        events: number of messages by kind, including all kinds.
+        last: time of the last message by kind and subject, Unix seconds.
+        kills: processes killed due to lack of memory, oldest first.
+        lost: records that were overwritten before they could be read.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
@@ -115,9 +115,9 @@ _NOTHING: Final = HostKernelLogReading({}, {}, ())
 
 
 class HostKernelLogReader:
-    """Reads on in the kernel log, by a file of its own, and counts what it says of the host.
+    """Reads the kernel log through its own file descriptor, and counts messages about the host.
 
-    Only the kernel's own messages count: any process with the right may write there.
+    Only records written by the kernel itself count, since privileged processes can write to the log too.
     """
 
     def __init__(self, open_log: Callable[[Path], KernelLog] = KernelLog) -> None:
@@ -126,17 +126,17 @@ class HostKernelLogReader:
         self._clock = KernelClock()
         self._past_told = False
         self._events: Counter[Trouble] = Counter()
-        # When the last message about a subject came, in monotonic seconds.
+        # Monotonic second of the last message, by kind and subject.
         self._last: dict[Trouble, dict[str, float]] = {}
         self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
 
     def read(self, round_: HostRound) -> HostKernelLogReading:
-        """What was logged up to now (``/dev/kmsg``); never waits.
+        """Read what was logged until now (``/dev/kmsg``); never blocks.
 
         Raises:
-            HostReadFailed: the log is there, may be read, and cannot.
+            HostReadFailed: the log exists and is accessible, but cannot be read.
         """
         if round_.machine.kmsg is None:
             return _NOTHING
@@ -172,7 +172,7 @@ class HostKernelLogReader:
             self._end_failures(at)
 
     def _end_failures(self, loaded_at: float) -> None:
-        """Forget what failed before the driver was loaded, but for what failed while it was."""
+        """Discard failures from before the driver was loaded, except those logged while it was loading."""
         for kind in UNTIL_LOADED:
             until = loaded_at - (LOADING_SECONDS if kind in AT_PROBE else 0.0)
             of_kind = self._last.get(kind, {})
@@ -200,7 +200,7 @@ class HostKernelLogReader:
                 del subjects[subject]
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
-        # A PID can be given out again within the hour: of two kills under one, the later counts.
+        # A PID can be reused within the hour: of two kills with the same one, the later counts.
         kills = {
             (kill.pid, kill.process, kill.owner): replace(kill, wall=self._walls.of(at, now))
             for at, kill in self._kills
@@ -217,7 +217,7 @@ class HostKernelLogReader:
 
 
 def _understood(text: str) -> HostMessage | None:
-    """What a message says of the host, its devices or its driver; None for any other message."""
+    """Parse a kernel message about the host, its devices or its driver; None for any other message."""
     if (failure := parse_driver_message(text)) is not None:
         return HostMessage(failure.trouble, failure.subject)
     return parse_host_message(text) or parse_device_message(text)
@@ -226,14 +226,14 @@ def _understood(text: str) -> HostMessage | None:
 def _owner(cgroup: str) -> Owner:
     if not cgroup:
         return Owner()
-    # Only now: it brings psutil, half a megabyte that a host without such a kill does not need.
+    # Imported on first use: it pulls in psutil, half a megabyte that is not needed without such a kill.
     from gpu_triage.processes.cgroup_names import parse_cgroup  # noqa: PLC0415
 
     return parse_cgroup(f"0::{cgroup}\n")
 
 
 def render(reading: HostKernelLogReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     yield from samples(reading)
     for (trouble, subject), wall in reading.last.items():
         yield GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(wall, trouble.value, subject)

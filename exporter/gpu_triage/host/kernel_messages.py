@@ -1,8 +1,8 @@
-r"""What the kernel logs when the host around the GPUs is in trouble: the one home of these messages.
+r"""Parse kernel messages about problems of the host around the GPUs.
 
-The wording is that of Linux 5.4 to 6.12, of Lustre's client for its own, without time, level or facility; that of
-NVIDIA's driver and of other devices is in driver_messages.py and device_messages.py. A message is recognised from its
-first word on: what a process is called, which anybody may choose, is never taken for the kernel's.
+The wording is that of Linux 5.4 to 6.12, and of Lustre's client, without timestamp, level or facility; for messages of
+NVIDIA's driver and of other devices see driver_messages.py and device_messages.py. A message is recognized from its
+first word on, so a process name, which is user-controlled, is never mistaken for a kernel message.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 _MCI_STATUS_UC: Final = 1 << 61
-"""Bit of a bank's MCi_STATUS register: the processor could not correct the error."""
+"""Bit of a bank's MCi_STATUS register: the error could not be corrected."""
 
 _LONGEST_SUBJECT: Final = 64
 
 
 class Trouble(Enum):
-    """What a message of the kernel says; the value is the label `kind`."""
+    """Kind of problem that a kernel message reports; the value is the label `kind`."""
 
     OOM_KILL = "oom_kill"
     HUNG_TASK = "hung_task"
@@ -61,13 +61,13 @@ class Trouble(Enum):
 
 
 class HostMessage(NamedTuple):
-    """One message of the kernel.
+    """One parsed kernel message.
 
     Attributes:
-        trouble: what it says.
-        subject: what it says that of: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" where
-            it names nothing.
-        pid: of the process it names, as the host counts; None without one.
+        trouble: kind of problem.
+        subject: what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
+            message does not name it.
+        pid: PID in the message, in the host's PID namespace; None without one.
     """
 
     trouble: Trouble
@@ -76,18 +76,18 @@ class HostMessage(NamedTuple):
 
 
 class TroubleOver(NamedTuple):
-    """What the kernel says when such trouble is over; attributes as HostMessage's."""
+    """A parsed message that a problem is resolved; attributes as for HostMessage."""
 
     trouble: Trouble
     subject: str
 
 
 class KillOrder(NamedTuple):
-    """What the OOM killer says before it kills: whose process it chose.
+    """The OOM killer's announcement of the process it is going to kill.
 
     Attributes:
-        pid: of the process, as the host counts.
-        cgroup: the path of its memory cgroup.
+        pid: of the process, in the host's PID namespace.
+        cgroup: path of its memory cgroup.
     """
 
     pid: int
@@ -117,21 +117,21 @@ MARKERS: Final = (
     "DPC: containment event",
     "above threshold, cpu clock",
 )
-"""Parts of lines; a line without any of them is no such message."""
+"""Substrings; a line without any of them is not one of these messages."""
 
 OVER_MARKERS: Final = ("nfs: server ", "Connection restored to ", "mounted", "ounting ", ": pci function ")
-"""The same for messages that such trouble is over."""
+"""The same for messages that a problem is resolved."""
 
 BEGINNINGS: Final = (
     r"(?:Memory cgroup o|O)ut of memory: Kill|INFO: (?:task |rcu_)|(?:NMI )?watchdog: |rcu: INFO: |EXT\d-fs \(|XFS \("
     r"|BTRFS \w{4,8} \(device |nvme nvme\d|(?:nfs|NFS): server |Lustre(?:Error)?: |mce: (?:\[|CPU)"
     r"|(?:\{\d{1,9}\})?\[Hardware Error\]: |EDAC MC\d|Memory failure: 0x|CPU\d{1,5}: (?:Core|Package) temperature "
 )
-"""How all of them begin, as a pattern that finds one in a line of a log behind its time."""
+"""Regular expression for the start of each message, to locate it after the timestamp in a log line."""
 
 _ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
-# Every comm is 15 bytes of the process's own choice: any character, and those in brackets behind it are the kernel's.
+# A comm is up to 15 arbitrary bytes chosen by the process; the parentheses and numbers after it are the kernel's.
 _OOM: Final = re.compile(r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process (\d{1,9}) \((.{0,40}?)\)")
 _OOM_ORDER: Final = re.compile(r"oom-kill:constraint=.*?,task_memcg=(/.{0,1000}?),task=.{0,40}?,pid=(\d{1,9}),uid=\d+$")
 _HUNG: Final = re.compile(r"INFO: task (.{0,40}):(\d{1,9}) (?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds")
@@ -181,13 +181,13 @@ _OVER: Final = (
     ),
     (Trouble.NVME_LOST, re.compile(r"nvme (nvme\d{1,4}): pci function ")),
 )
-"""By what a person, or a server that is back, ends trouble that goes on until then."""
+"""Messages that end lasting problems: an administrator's action, or a server that is back."""
 
 _AMD_TROUBLE: Final = {"Corrected": Trouble.HARDWARE_CORRECTED, "Deferred": Trouble.HARDWARE_CORRECTED}
 
 
 def parse_host_message(text: str) -> HostMessage | None:
-    """What a message of the kernel says of the host; None for any other message.
+    """Parse a kernel message about the host; None for any other message.
 
     >>> parse_host_message("EXT4-fs (nvme0n1p2): Remounting filesystem read-only")
     HostMessage(trouble=<Trouble.FILESYSTEM_READ_ONLY: 'filesystem_read_only'>, subject='nvme0n1p2', pid=None)
@@ -203,7 +203,7 @@ def parse_host_message(text: str) -> HostMessage | None:
 
 
 def parse_trouble_over(text: str) -> TroubleOver | None:
-    """Which trouble a message of the kernel says is over; None for any other message.
+    """Parse a message that a problem is resolved; None for any other message.
 
     >>> parse_trouble_over("nfs: server nas01 OK")
     TroubleOver(trouble=<Trouble.NFS_NOT_RESPONDING: 'nfs_not_responding'>, subject='nas01')
@@ -216,24 +216,24 @@ def parse_trouble_over(text: str) -> TroubleOver | None:
 
 
 def corrected_errors(text: str) -> int:
-    """How many corrected memory errors a message of EDAC counts: hundreds in a flood; 0 for any other message."""
+    """Number of corrected memory errors in an EDAC message, hundreds in a flood; 0 for any other message."""
     match = _EDAC.match(text)
     return int(match[2]) if match is not None and match[3] == "CE" else 0
 
 
 def parse_kill_order(text: str) -> KillOrder | None:
-    """Whose process the OOM killer chose, in a message of Linux 5.0 or later; None for any other message."""
+    """Parse the OOM killer's choice of process, in Linux 5.0 or later; None for any other message."""
     match = _OOM_ORDER.match(text) if text.startswith("oom-kill:") else None
     return None if match is None else KillOrder(int(match[2]), match[1])
 
 
 def plain(text: str) -> str:
-    """A subject as a label holds it: of characters that print, and not too long."""
+    """Sanitize a subject for use as a label value: printable characters only, truncated."""
     return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
 
 
 def _of(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
-    """A message whose subject is all of its first group that there is."""
+    """Return a parser for patterns with the subject as first group."""
     return lambda match: HostMessage(trouble, match[1])
 
 

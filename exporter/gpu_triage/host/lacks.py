@@ -1,4 +1,4 @@
-"""What a feature lacks on this host and the reason for it, and lacks of what the kernel is told about devices."""
+"""Limited features: their reason and remedy, and checks for limits of sysfs and of AER."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What this exporter was asked to do.
+    """What this exporter is configured to do.
 
     Attributes:
-        features: names of those that run; a feature that does not run lacks nothing.
-        textfile: the folder of jobs' files; None where none is republished.
-        pod_resources: the kubelet's socket; None where no kubelet is asked.
-        state: the state directory; None where nothing is kept.
-        slurm_jobs: the folder of Slurm's jobs; None where none is read.
-        container_logs: the folder of links to containers' logs; None where none is listed.
-        excluded: metrics that alerts need and that are not to be published.
+        features: names of the enabled ones; others are not checked.
+        textfile: folder of jobs' metric files; None if not configured.
+        pod_resources: the kubelet's socket; None if not configured.
+        state: the state directory; None if not configured.
+        slurm_jobs: folder of Slurm's job files; None if not configured.
+        container_logs: folder of container log links; None if not configured.
+        excluded: metrics that alerts need but that the configuration excludes.
     """
 
     features: frozenset[str]
@@ -52,14 +52,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A feature that has less than it could have.
+    """A feature that is limited.
 
     Attributes:
         feature: its name.
         reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
             ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
-            of a metric.
-        remedy: what it costs and what would help, for the log.
+            for a metric.
+        remedy: consequence and fix, for the log.
     """
 
     feature: str
@@ -68,7 +68,7 @@ class Lack:
 
 
 def refusal(path: Path) -> str | None:
-    """Why a file cannot be opened to be read; None when it can."""
+    """Why a file cannot be opened for reading; None if it can."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError as error:
@@ -77,12 +77,12 @@ def refusal(path: Path) -> str | None:
 
 
 def reason_of(error: OSError) -> str:
-    """The name of an error."""
+    """Reason name of an OSError."""
     return _REASONS.get(error.errno or 0, "io_error")
 
 
 def links_out_of_sight(machine: Machine) -> Lack | None:
-    """Whether sysfs is of another network namespace than the host's, so that its interfaces have no links there."""
+    """Check whether sysfs belongs to another network namespace than the host's, so it lacks the host's interfaces."""
     names = interface_names(machine.procfs)
     mounted = is_present(machine.sysfs / "class" / "net")
     if not names or not mounted or shows_interfaces(machine.sysfs, names):
@@ -95,7 +95,7 @@ def links_out_of_sight(machine: Machine) -> Lack | None:
 
 
 def errors_kept_by_firmware(machine: Machine) -> Lack | None:
-    """Whether PCIe errors go to the firmware (APEI, with a table of error sources) and not to the kernel."""
+    """Check whether PCIe errors go to the firmware (APEI, with a table of error sources) instead of the kernel."""
     if not is_present(machine.sysfs / "firmware/acpi/tables/HEST") or handles_aer(machine.sysfs) is not False:
         return None
     remedy = (

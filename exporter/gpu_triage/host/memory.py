@@ -1,4 +1,4 @@
-"""Memory and swap of the host."""
+"""Memory, swap and paging of the host."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gpu_triage.subjects.rounds import HostRound
 
 _BYTES_PER_KIBIBYTE = 1024
 _MOST_NODES = 64
-"""NUMA nodes that are published: a GB200 has one for each instance that a GPU can have."""
+"""Maximum NUMA nodes published: a GB200 has one per possible GPU instance."""
 _MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
 _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
-    "Memory the kernel has to give out. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    "Memory available to the kernel. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
     source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
@@ -82,7 +82,7 @@ class HostMemoryReading:
     """Memory of the host; None for what the kernel does not report.
 
     Attributes:
-        node_total_bytes, node_free_bytes, node_miss_bytes: by NUMA node; empty on a host with one.
+        node_total_bytes, node_free_bytes, node_miss_bytes: by NUMA node; empty on a single-node host.
     """
 
     total_bytes: Annotated[int | None, GPU_HOST_MEMORY_TOTAL_BYTES]
@@ -98,12 +98,12 @@ class HostMemoryReading:
 
 
 def read_host_memory(round_: HostRound) -> HostMemoryReading:
-    """Memory of the host and of its NUMA nodes.
+    """Read memory of the host and its NUMA nodes.
 
     Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
 
     Raises:
-        HostReadFailed: meminfo cannot be read or understood, whether or not vmstat can.
+        HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
     """
     inquiry = HostInquiry(round_.failures)
     procfs = round_.machine.procfs
@@ -116,7 +116,7 @@ def read_host_memory(round_: HostRound) -> HostMemoryReading:
     memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
     missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
     inquiry.finish()
-    # Swap is counted in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
+    # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return HostMemoryReading(
         total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
@@ -133,7 +133,7 @@ def read_host_memory(round_: HostRound) -> HostMemoryReading:
 
 
 def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
-    """Total and free memory of the nodes that are GPUs."""
+    """Total and free memory of the NUMA nodes that are GPU memory."""
     found: Counter[str] = Counter()
     for node in gpu_memory_nodes(sysfs):
         found.update(read_node_memory(sysfs, node))
@@ -141,13 +141,13 @@ def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
 
 
 class HostMemoryReader:
-    """Reads memory; a count that falls, as while a CPU goes offline, is carried on."""
+    """Reads memory; keeps counters monotonic, as they may drop while a CPU goes offline."""
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[str] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostMemoryReading:
-        """As read_host_memory."""
+        """Read with `read_host_memory`, keeping counters monotonic."""
         reading = read_host_memory(round_)
         return replace(
             reading,
@@ -162,10 +162,10 @@ class HostMemoryReader:
 
 
 def parse_meminfo(text: str) -> Mapping[str, int]:
-    """Bytes by name, for the names read here, of lines like ``MemTotal:       263842796 kB``.
+    """Parse the values used here, in bytes by name, from lines like ``MemTotal:       263842796 kB``.
 
     Raises:
-        ValueError: one of those lines looks different, or there is none.
+        ValueError: one of those lines has another format, or none exists.
     """
     facts: dict[str, int] = {}
     for line in text.split("\n"):
@@ -179,10 +179,10 @@ def parse_meminfo(text: str) -> Mapping[str, int]:
 
 
 def parse_vmstat(text: str) -> Mapping[str, int]:
-    """Counts by name, for the names read here, of lines like ``pswpin 1203``.
+    """Parse the counts used here, by name, from lines like ``pswpin 1203``.
 
     Raises:
-        ValueError: one of those lines looks different, or there is none.
+        ValueError: one of those lines has another format, or none exists.
     """
     facts: dict[str, int] = {}
     for line in text.split("\n"):
@@ -203,7 +203,7 @@ def _product(count: int | None, factor: int) -> int | None:
 
 
 def _difference(whole: int | None, part: int | None) -> int | None:
-    # Both are sampled without a lock: a free figure above the total is no reading.
+    # Both are sampled without a lock, so free may exceed total; such a pair is invalid.
     return None if whole is None or part is None or part > whole else whole - part
 
 

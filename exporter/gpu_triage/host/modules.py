@@ -1,4 +1,4 @@
-"""Which of NVIDIA's kernel modules are loaded."""
+"""NVIDIA kernel modules that are loaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.subjects.metric import Tier, host_gauge
 from gpu_triage.subjects.rounds import HostRound
 
 MODULE_NAMES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem")
-"""The modules looked for, by their names in /proc/modules."""
+"""Names of the modules in /proc/modules."""
 
 _STATE_COLUMN = 4
 
@@ -32,10 +32,10 @@ class HostModulesReading:
 
 
 def read_host_modules(round_: HostRound) -> HostModulesReading:
-    """NVIDIA's loaded modules. Source: ``/proc/modules``.
+    """Read which of NVIDIA's modules are loaded. Source: ``/proc/modules``.
 
     Raises:
-        HostReadFailed: the file is there and cannot be read or understood, or no procfs is mounted.
+        HostReadFailed: the file exists but cannot be read or parsed, or no procfs is mounted.
     """
     procfs = round_.machine.procfs
     inquiry = HostInquiry(round_.failures, procfs)
@@ -45,9 +45,9 @@ def read_host_modules(round_: HostRound) -> HostModulesReading:
 
 
 def parse_module(line: str) -> str | None:
-    """Name of the module a line of /proc/modules is about, None while it is being loaded or unloaded.
+    """Parse the module name from a line of /proc/modules; None while it is being loaded or unloaded.
 
-    The line: ``nvidia 56823808 4 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (POE)``.
+    Format: ``nvidia 56823808 4 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (POE)``.
 
     Raises:
         ValueError: the line has no state column.

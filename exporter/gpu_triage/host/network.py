@@ -1,6 +1,6 @@
-"""What the host's network interfaces have carried and lost.
+"""Traffic, errors and drops of the host's network interfaces.
 
-Nothing here waits for a driver: the kernel takes statistics without the lock of the network's configuration (RTNL).
+None of these reads waits for the networking lock (RTNL): the kernel reads statistics without it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from gpu_triage.subjects.rounds import HostRound
 _COLUMNS = 16
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
-    r"|.*\..*"  # eth0.100: a VLAN, which its parent counts too
+    r"|.*\..*"  # eth0.100: a VLAN, already counted by its parent
 )
 
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
-"""How udev names ports of an adapter's switch that lead to its virtual functions: ``enp8s0f0npf0vf1``."""
+"""Suffix that udev gives ports of an adapter's switch that lead to virtual functions: ``enp8s0f0npf0vf1``."""
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
     "gpu_host_network_receive_bytes_total",
@@ -67,10 +67,10 @@ GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class NetworkInterface:
-    """One interface that carries the host's data. Nothing that counts goes back while this process lives.
+    """Monotonic counters of one interface that carries the host's data.
 
     Attributes:
-        device: the kernel's name for it (``eth0``, ``ib0``, ``bond0``).
+        device: kernel name (``eth0``, ``ib0``, ``bond0``).
     """
 
     device: str
@@ -91,7 +91,7 @@ class HostNetworkReading:
 
 
 class InterfaceCounts(NamedTuple):
-    """What is used of one line of /proc/net/dev."""
+    """The values used from one line of /proc/net/dev."""
 
     receive_bytes: int
     receive_errors: int
@@ -102,21 +102,21 @@ class InterfaceCounts(NamedTuple):
 
 
 class HostNetworkReader:
-    """Reads interface statistics; remembers each counter, as a reloaded driver starts at 0."""
+    """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Start without a last reading, and read the interfaces that are chosen."""
+        """Start without a last reading; read the selected interfaces."""
         self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
-        """Physical interfaces of the host, virtual functions among them, and bonds.
+        """Read physical interfaces of the host, including virtual functions, and bonds.
 
         Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
 
         Raises:
-            HostReadFailed: statistics are missing, or cannot be read or understood.
+            HostReadFailed: statistics are missing, or cannot be read or parsed.
         """
         inquiry = HostInquiry(round_.failures)
         lines = _statistics(inquiry, round_.machine.procfs)
@@ -141,10 +141,10 @@ class HostNetworkReader:
 
 
 def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
-    """Name and counts of a line of /proc/net/dev; None for its two header lines.
+    """Parse a line of /proc/net/dev into name and counts; None for its two header lines.
 
     Raises:
-        ValueError: a column used is missing or no count.
+        ValueError: a column used is missing or not a count.
     """
     name, colon, rest = line.rpartition(":")
     if not colon and "|" in line:
@@ -164,9 +164,10 @@ def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
 
 
 def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
-    """Whether this sysfs is of the network namespace that has these interfaces.
+    """Whether this sysfs belongs to the network namespace with these interfaces.
 
-    One that a container mounted itself has those of the container. Some of the names may have come since.
+    A sysfs that a container mounted itself shows the container's interfaces. Half of the names must match, since some
+    interfaces may have appeared in between.
     """
     classes = sysfs / "class" / "net"
     others = [name for name in names if name != "lo"]
@@ -174,19 +175,19 @@ def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
 
 
 def interface_names(procfs: Path) -> frozenset[str]:
-    """Names of the interfaces in the host's network namespace, as far as it can be seen; none where it cannot."""
+    """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
     failures: list[str] = []
     return frozenset(dict(_statistics(HostInquiry(failures), procfs) or ()))
 
 
 def is_named_like_hardware(name: str) -> bool:
-    """Whether the name is none that loopback, containers, bridges, tunnels and VLANs get."""
+    """Whether the name differs from those of loopback, container, bridge, tunnel and VLAN interfaces."""
     return _VIRTUAL.fullmatch(name) is None
 
 
 def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, InterfaceCounts]] | None:
-    # net/ is the reader's own network namespace, a container's for instance; 1/net/ is the host's. An
-    # exporter that may not look at process 1 is content with its own.
+    # net/ is the reader's own network namespace, such as a container's; 1/net/ is the host's. Without access to
+    # process 1, use our own.
     hosts = procfs / "1" / "net" / "dev"
     try:
         visible = read_text(hosts) is not None
@@ -196,12 +197,12 @@ def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, Interface
 
 
 def carries_data(device: Path) -> bool:
-    """Whether an interface of /sys/class/net is hardware, or a bond of such."""
+    """Whether an interface of /sys/class/net is hardware, or a bond."""
     return is_present(device / "device") or is_present(device / "bonding")
 
 
 def render(reading: HostNetworkReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for interface in reading.interfaces:
         yield from samples(interface, (interface.device,))
 
@@ -212,6 +213,6 @@ HOST_NETWORK = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(network_devices(config)).read,
     render=render,
-    # Drivers are asked for statistics.
+    # Reading statistics calls into drivers.
     own_lane=True,
 )

@@ -1,4 +1,4 @@
-"""Which network devices are read, and how fast those are that do not say so: what the operator chose."""
+"""Operator's selection of network devices, and configured line rates of devices that do not report them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpu_triage.config import Config, LineRate
 
 @dataclass(frozen=True, slots=True)
 class NetworkDevices:
-    """The operator's choice, by the kernel's names of interfaces and of InfiniBand and RoCE adapters.
+    """Selected devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
 
     Attributes:
-        include: patterns of those that are read; all are if there is none.
-        exclude: patterns of those that are not; beats `include`.
-        rates: patterns of devices and their line rates; the first that matches counts.
+        include: patterns of devices to read; if empty, all.
+        exclude: patterns of devices to skip; overrides `include`.
+        rates: patterns of devices with their line rates; the first match applies.
     """
 
     include: tuple[str, ...] = ()
@@ -23,12 +23,12 @@ class NetworkDevices:
     rates: tuple[LineRate, ...] = ()
 
     def chosen(self, name: str) -> bool:
-        """Whether a device is to be read at all."""
+        """Whether a device is selected."""
         included = not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
         return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
 
     def line_rate(self, name: str) -> int | None:
-        """The line rate that was given for a device, bytes per second; None where none was."""
+        """Configured line rate of a device in bytes per second; None if not configured."""
         return next((rate.bytes_per_second for rate in self.rates if fnmatchcase(name, rate.device)), None)
 
 
@@ -36,5 +36,5 @@ EVERY_DEVICE = NetworkDevices()
 
 
 def network_devices(config: Config) -> NetworkDevices:
-    """The choice of a configuration."""
+    """Create the selection from the configuration."""
     return NetworkDevices(config.network_device_include, config.network_device_exclude, config.network_line_rate)

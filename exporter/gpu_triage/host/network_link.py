@@ -1,7 +1,7 @@
-"""How fast the links of the host's network interfaces are, and how often they were lost.
+"""Link speed and carrier losses of the host's network interfaces.
 
-To read a speed, the kernel takes the lock of the network's configuration (RTNL), and asks the driver, which may ask the
-firmware: the read hangs with any of them. Sources: ``net/core/net-sysfs.c`` (``speed_show``, ``phys_port_name_show``),
+To read a speed, the kernel takes the networking lock (RTNL) and asks the driver, which may ask the firmware: the read
+hangs if any of these does. Sources: ``net/core/net-sysfs.c`` (``speed_show``, ``phys_port_name_show``),
 https://docs.kernel.org/networking/statistics.html
 """
 
@@ -28,12 +28,12 @@ from gpu_triage.subjects.rounds import HostRound
 _INNER_PORT: Final = re.compile(r"(?:c[0-9]+)?pf[0-9]+")
 _BYTES_PER_SECOND_PER_MEGABIT: Final = 1_000_000 // 8
 _HIGHEST_SPEED: Final = 0x7FFFFFFF
-"""Unknown speeds are 0 and -1, the latter as an unsigned number on old kernels."""
+"""Unknown speeds are 0 or -1, the latter printed as an unsigned number by old kernels."""
 
 _KNOWN_FOR_SECONDS: Final = 600.0
-"""A speed changes with the carrier, which the kernel counts without that lock; it is also read this often."""
+"""Refresh interval of a known speed. It only changes with the carrier, which the kernel counts without that lock."""
 _UNKNOWN_FOR_SECONDS: Final = 60.0
-"""Some drivers report the speed only a while after the carrier, and some never."""
+"""Refresh interval of an unknown speed: some drivers report it with a delay after the carrier, some never."""
 
 GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     "gpu_host_network_speed_bytes_per_second",
@@ -63,10 +63,10 @@ GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class InterfaceLink:
-    """The link of one interface that carries the host's data; None for what is not known.
+    """Link of one interface that carries the host's data; None for what is unknown.
 
     Attributes:
-        device: the kernel's name for it (``eth0``, ``ib0``, ``bond0``).
+        device: kernel name (``eth0``, ``ib0``, ``bond0``).
     """
 
     device: str
@@ -83,7 +83,7 @@ class HostNetworkLinkReading:
 
 
 class _Speed(NamedTuple):
-    """A speed in megabits a second, None while it is not known; when it was read, and the carrier's count then."""
+    """A speed in megabits per second (None if unknown), when it was read, and the carrier's change count then."""
 
     megabits: int | None
     read_at: float
@@ -95,10 +95,10 @@ class _Speed(NamedTuple):
 
 
 class HostNetworkLinkReader:
-    """Reads links; remembers each speed, which is read as rarely as possible, and the highest."""
+    """Reads links; caches each speed, to read it as rarely as possible, and remembers the highest."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Read the interfaces that are chosen."""
+        """Read the selected interfaces."""
         self._devices = devices
         self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._speeds: dict[str, _Speed] = {}
@@ -107,10 +107,10 @@ class HostNetworkLinkReader:
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkLinkReading:
-        """Links of physical interfaces, virtual functions among them, and of bonds. Source: ``/sys/class/net``.
+        """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``.
 
         Raises:
-            HostReadFailed: interfaces are there and none can be read, or no sysfs is mounted.
+            HostReadFailed: interfaces exist but none can be read, or no sysfs is mounted.
         """
         inquiry = HostInquiry(round_.failures, round_.machine.sysfs)
         classes = round_.machine.sysfs / "class" / "net"
@@ -121,7 +121,7 @@ class HostNetworkLinkReader:
         kept = self._bound.kept(found, round_.failures, lambda name: is_virtual_function(classes / name))
         changes = {name: inquiry.ask(partial(read_int, classes / name / "carrier_changes")) for name in kept}
         known = {name: self._speeds[name] for name in kept if name in self._speeds}
-        # A bond that loses a member keeps its carrier, and is slower.
+        # A bond that loses a member keeps its carrier, but becomes slower.
         if any(name not in known or known[name].changes != changes[name] for name in kept):
             known = {name: speed for name, speed in known.items() if not _is_bond(classes / name)}
         self._speeds = known
@@ -130,10 +130,10 @@ class HostNetworkLinkReader:
         return HostNetworkLinkReading(links)
 
     def _is_uplink(self, device: Path, name: str) -> bool:
-        """Whether an interface is a port of its adapter, rather than the inner end of one to a virtual function.
+        """Whether an interface is an external port of its adapter, rather than a representor of a virtual function.
 
-        The kernel takes the same lock for it. Source: ``devlink_port_phys_port_name_get`` of net/devlink/port.c:
-        ``p0`` is a port, ``pf0vf1``, ``pf0sf3`` and ``c1pf0`` are not.
+        Cached, because the kernel takes the same lock. Source: ``devlink_port_phys_port_name_get`` of
+        net/devlink/port.c: ``p0`` is a port, ``pf0vf1``, ``pf0sf3`` and ``c1pf0`` are not.
         """
         if name in self._uplinks:
             return self._uplinks[name]
@@ -158,7 +158,7 @@ class HostNetworkLinkReader:
         self._speeds.pop(name, None)
         answer = inquiry.ask(lambda: (read_int(device / "speed"),))
         if answer is None:
-            return None  # it failed: asked again in the next round
+            return None  # the read failed: retry in the next round
         (speed,) = answer
         megabits = speed if speed is not None and 0 < speed < _HIGHEST_SPEED else None
         self._speeds[name] = _Speed(megabits, now, changes)
@@ -184,7 +184,7 @@ def _bytes_per_second(megabits: int | None) -> int | None:
 
 
 def render(reading: HostNetworkLinkReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for link in reading.links:
         yield from samples(link, (link.device,))
 
@@ -195,7 +195,7 @@ HOST_NETWORK_LINK = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(network_devices(config)).read,
     render=render,
-    # Waits for the lock of the network's configuration, for drivers and for firmware.
+    # May block on the networking lock, drivers and firmware.
     own_lane=True,
     kept_while_stalled=True,
 )

@@ -1,4 +1,4 @@
-"""What the host's NFS mounts have asked of their servers, and how long it took them."""
+"""Requests and latency of the host's NFS mounts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
 MOST_MOUNTS: Final = 64
-"""Mounts that are published. Each has some twenty series, and a Kubernetes node one for every volume of every pod."""
+"""Maximum mounts published. Each has about 20 series, and a Kubernetes node has a mount per volume of every pod."""
 
 _MOST_REMEMBERED: Final = 4 * MOST_MOUNTS
 _MOST_BYTES: Final = 8 << 20
-"""Of the file: a mount takes some 6 KiB of it."""
+"""Maximum size of mountstats: a mount takes about 6 KiB."""
 
 _MILLISECONDS_PER_SECOND: Final = 1000
 _FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4"})
@@ -82,7 +82,7 @@ GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class NfsOperation:
-    """One kind of request of one mount, since it was mounted."""
+    """One operation type of one mount, since it was mounted."""
 
     count: Annotated[int, GPU_HOST_NFS_OPERATIONS_TOTAL]
     seconds: Annotated[float, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL]
@@ -90,11 +90,11 @@ class NfsOperation:
 
 @dataclass(frozen=True, slots=True)
 class NfsMount:
-    """One NFS mount, since it was mounted. Nothing goes back while this process lives.
+    """Monotonic counters of one NFS mount, since it was mounted.
 
     Attributes:
-        mount: where it is mounted.
-        operations: by the protocol's name (``READ``, ``GETATTR``); only those that were used, and READ and WRITE.
+        mount: mount point.
+        operations: by protocol name (``READ``, ``GETATTR``); only those used, plus READ and WRITE.
     """
 
     mount: str
@@ -107,21 +107,21 @@ class NfsMount:
 
 @dataclass(frozen=True, slots=True)
 class HostNfsReading:
-    """NFS mounts of the host, in the order they were mounted; empty on a host without."""
+    """NFS mounts of the host, in mount order; empty on a host without any."""
 
     mounts: tuple[NfsMount, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MountCounts:
-    """What is used of one mount's section of mountstats, in the kernel's units.
+    """The values used from one mount's section of mountstats, in the kernel's units.
 
     Attributes:
-        read_bytes: bytes the server sent.
-        written_bytes: bytes the server took.
-        operations: by name, how many requests and their milliseconds.
-        retransmissions: of all operations, how often a request was sent again.
-        major_timeouts: of all operations, requests not answered within all retries.
+        read_bytes: bytes read from the server.
+        written_bytes: bytes written to the server.
+        operations: number of requests and milliseconds, by operation name.
+        retransmissions: retransmitted requests of all operations.
+        major_timeouts: requests of all operations that were not answered within all retries.
     """
 
     read_bytes: int
@@ -132,20 +132,20 @@ class MountCounts:
 
 
 class HostNfsReader:
-    """Reads NFS statistics; remembers the counters of each mount, as one mounted anew starts at 0."""
+    """Reads NFS statistics; continues the counters of each mount, which restart at 0 when it is remounted."""
 
     def __init__(self) -> None:
-        # By mount, least recently seen first: mount points named after pods would grow without end.
+        # By mount, least recently seen first, to bound memory: mount points named after pods keep changing.
         self._counters: dict[str, MonotoneCounters[str]] = {}
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
     def read(self, round_: HostRound) -> HostNfsReading:
-        """NFS mounts of the host. The mounts themselves are never touched: with a dead server that would hang.
+        """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server.
 
         Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
 
         Raises:
-            HostReadFailed: the file is missing or cannot be read, or none of its NFS mounts can be understood.
+            HostReadFailed: the file is missing or cannot be read, or none of its NFS mounts can be parsed.
         """
         inquiry = HostInquiry(round_.failures)
         text = _mountstats(round_.machine.procfs)
@@ -153,7 +153,7 @@ class HostNfsReader:
         for mount, version, lines in nfs_sections(text):
             counts = inquiry.ask(partial(_counts, version, lines))
             if counts is not None:
-                # Of two on one mount point only the later can be seen, and it is the one listed last.
+                # Of two mounts at one mount point, only the later is visible; it is listed last.
                 found[mount] = counts
         inquiry.finish()
         kept = self._bound.kept(list(found), round_.failures)
@@ -181,10 +181,10 @@ class HostNfsReader:
 
 
 def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
-    """Mount point, version of the statistics and lines of each NFS mount in a mountstats file.
+    """Mount point, statistics version and lines of each NFS mount in a mountstats file.
 
     A section begins with ``device server:/export mounted on /data with fstype nfs4 statvers=1.1``; other file
-    systems have that line alone, and it ends before the version.
+    systems only have this line, without the version.
     """
     sections: list[tuple[str, str, list[str]]] = []
     inside = False
@@ -200,18 +200,18 @@ def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def parse_section(version: str, lines: list[str]) -> MountCounts:
-    """Counts of one NFS mount.
+    """Parse the counts of one NFS mount.
 
-    Of ``bytes:`` the fifth and sixth of eight numbers are used, of each operation (``READ: 8 8 0 1 2 3 4 5``) the first
-    three and the eighth: requests, how often they were sent, major timeouts and milliseconds; version 1.1 appends a
-    count of errors. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
+    Of the eight numbers in ``bytes:`` the fifth and sixth are used; of each operation (``READ: 8 8 0 1 2 3 4 5``) the
+    first three and the eighth: requests, transmissions, major timeouts and milliseconds. Version 1.1 appends an error
+    count. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
 
     Args:
-        version: of the statistics, ``1.0`` or ``1.1``.
-        lines: what follows the section's first line.
+        version: statistics version, ``1.0`` or ``1.1``.
+        lines: the lines after the section's first.
 
     Raises:
-        ValueError: the version is another one, or a line that is used is missing or looks different.
+        ValueError: unknown version, or a line that is used is missing or has another format.
     """
     if version not in _VERSIONS:
         raise ValueError(f"statvers {version[:20]!r} is not known")
@@ -238,7 +238,7 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
 
 
 def unescape(path: str) -> str:
-    r"""A path as it is; the kernel writes a space, a tab, a newline and a backslash as three octal digits.
+    r"""Decode a path from the kernel, which writes space, tab, newline and backslash as three octal digits.
 
     >>> unescape(r"/data\040sets")
     '/data sets'
@@ -247,7 +247,7 @@ def unescape(path: str) -> str:
 
 
 class _Operation(NamedTuple):
-    """What is used of one operation's line."""
+    """The values used from one operation's line."""
 
     requests: int
     sent: int
@@ -274,7 +274,7 @@ def _counts(version: str, lines: list[str]) -> MountCounts:
 
 
 def _mountstats(procfs: Path) -> str:
-    # self is the exporter's own mount namespace, a container's for instance; 1 is the host's.
+    # self is the exporter's own mount namespace, such as a container's; 1 is the host's.
     own = procfs / "self" / "mountstats"
     try:
         text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
@@ -290,7 +290,7 @@ def _mountstats(procfs: Path) -> str:
 
 
 def render(reading: HostNfsReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for mount in reading.mounts:
         for name, operation in mount.operations.items():
             yield from samples(operation, (mount.mount, name))
@@ -303,6 +303,6 @@ HOST_NFS = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda _config: HostNfsReader().read,
     render=render,
-    # The kernel takes the lock of a namespace's mounts, which a mount that hangs may hold.
+    # The kernel takes the namespace's mount lock, which a hung mount may hold.
     own_lane=True,
 )

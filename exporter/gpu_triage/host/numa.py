@@ -1,4 +1,4 @@
-"""NUMA nodes of the host, how far they are from each other, and their memory."""
+"""NUMA nodes of the host: CPUs, distances and memory."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _NODE = re.compile(r"node([0-9]{1,5})")
 _MEMORY = re.compile(r"Node [0-9]{1,5} (MemTotal|MemFree): +([0-9]{1,20}) kB")
 
 CLEARLY_FARTHER: Final = 10
-"""Difference of distances from which a node is on another socket.
+"""Distance difference from which a node is considered to be on another socket.
 
-The kernel has 10 for a node itself and 20 for another one of which the firmware says nothing (``LOCAL_DISTANCE`` and
-``REMOTE_DISTANCE`` of include/linux/topology.h). Firmware has 11 to 16 for nodes of one socket (NPS2, NPS4, SNC, the
-dies of an EPYC 7001), and 20 to 40 for another one.
+The kernel uses 10 for the node itself and 20 for other nodes without firmware data (``LOCAL_DISTANCE`` and
+``REMOTE_DISTANCE`` of include/linux/topology.h). Firmware reports 11 to 16 for nodes of one socket (NPS2, NPS4, SNC,
+dies of an EPYC 7001), and 20 to 40 for another socket.
 """
 
 
 def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
-    """CPUs that are online, by NUMA node; ``{0: {0, 1}, 1: {2, 3}}``.
+    """Online CPUs by NUMA node; ``{0: {0, 1}, 1: {2, 3}}``.
 
-    Nodes without CPUs (CXL memory, the memory of a Grace system's GPUs) are left out. Empty when the kernel
-    does not say. Source: ``/sys/devices/system/node/node*/cpulist``.
+    Nodes without CPUs (CXL memory, GPU memory of Grace systems) are left out. Empty if the kernel does not report
+    nodes. Source: ``/sys/devices/system/node/node*/cpulist``.
 
     Raises:
-        HostReadFailed: a node cannot be read or understood. The others are not returned: with a node missing,
-            local would look remote.
+        HostReadFailed: a node cannot be read or parsed. The others are not returned either: with a node missing, local
+            CPUs could look remote.
     """
     directory = sysfs / "devices" / "system" / "node"
     nodes: dict[int, frozenset[int]] = {}
@@ -51,22 +51,22 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
 
 
 def node_numbers(sysfs: Path) -> tuple[int, ...]:
-    """Numbers of all nodes that are online, in order, those without CPUs among them; none where the kernel has no NUMA.
+    """Numbers of all online nodes in order, including those without CPUs; empty if the kernel has no NUMA support.
 
     Raises:
-        HostReadFailed: they cannot be listed.
+        HostReadFailed: the nodes cannot be listed.
     """
     names = read_names(sysfs / "devices" / "system" / "node") or ()
     return tuple(sorted(int(match[1]) for name in names if (match := _NODE.fullmatch(name))))
 
 
 def read_distances(sysfs: Path, node: int) -> dict[int, int]:
-    """Distance from a node to each node that is online, itself among them; empty where the kernel does not say.
+    """Distance from a node to each online node, including itself; empty if the kernel does not report it.
 
-    Source: ``/sys/devices/system/node/node*/distance``: a number for each online node, in their order.
+    Source: ``/sys/devices/system/node/node*/distance``: a number for each online node, in order.
 
     Raises:
-        HostReadFailed: it cannot be read or understood.
+        HostReadFailed: it cannot be read or parsed.
     """
     directory = sysfs / "devices" / "system" / "node"
     text = read_text(directory / f"node{node}" / "distance")
@@ -79,12 +79,12 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
-    """The nodes with CPUs that are about as near to a node as the nearest of them; none where that is not known.
+    """Nodes with CPUs at about the same distance as the nearest of them; empty if unknown.
 
     Args:
-        node: whose side of the host it is; it need not have CPUs itself.
+        node: the reference node, such as a GPU's; it may have no CPUs itself.
         with_cpus: nodes that have CPUs.
-        distances: from the node, as `read_distances` gives them.
+        distances: from the reference node, as returned by `read_distances`.
     """
     known = {each: distances[each] for each in with_cpus if each in distances}
     if not known:
@@ -94,13 +94,13 @@ def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, in
 
 
 def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
-    """Nodes whose memory is that of GPUs, which the driver gives to the kernel as system memory (GH200, GB200).
+    """Nodes that are GPU memory, which the driver adds to the kernel as system memory (GH200, GB200).
 
-    The firmware declares them as generic initiators: devices that access memory without being CPUs. Memory behind CXL
-    has no CPUs either, and is none. Source: ``/sys/devices/system/node/has_generic_initiator`` (Linux 5.10).
+    The firmware declares them as generic initiators: devices that access memory but are not CPUs. CXL memory nodes have
+    no CPUs either, but are not initiators. Source: ``/sys/devices/system/node/has_generic_initiator`` (Linux 5.10).
 
     Raises:
-        HostReadFailed: the nodes cannot be read or understood.
+        HostReadFailed: the nodes cannot be read or parsed.
     """
     path = sysfs / "devices" / "system" / "node" / "has_generic_initiator"
     try:
@@ -111,12 +111,12 @@ def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
 
 
 def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
-    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty where the kernel does not say.
+    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty if the kernel does not report them.
 
     Source: ``/sys/devices/system/node/node*/meminfo``: lines like ``Node 1 MemTotal:       98304 kB``
 
     Raises:
-        HostReadFailed: it cannot be read or understood.
+        HostReadFailed: it cannot be read or parsed.
     """
     path = sysfs / "devices" / "system" / "node" / f"node{node}" / "meminfo"
     found: dict[str, int] = {}
@@ -128,12 +128,12 @@ def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
 
 
 def read_node_misses(sysfs: Path, node: int) -> int | None:
-    """Pages that were wanted from another node and taken from this one since boot; None where it is not counted.
+    """Pages since boot that were intended for another node but allocated on this one; None if not counted.
 
     Source: ``/sys/devices/system/node/node*/numastat``, ``numa_miss``, https://docs.kernel.org/admin-guide/numastat.html
 
     Raises:
-        HostReadFailed: it cannot be read or understood.
+        HostReadFailed: it cannot be read or parsed.
     """
     path = sysfs / "devices" / "system" / "node" / f"node{node}" / "numastat"
     for line in (read_text(path) or "").split("\n"):

@@ -1,4 +1,4 @@
-"""PCIe above the slot: the links between the root and the switches that GPUs and adapters share."""
+"""PCIe uplinks: the links between root ports and the switches that GPUs and adapters share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_triage.subjects.rounds import HostRound
 
 _NVIDIA: Final = "0x10de"
 _KINDS: Final = MappingProxyType({"0x03": "gpu", "0x02": "network", "0x0108": "nvme"})
-"""Devices that move data, by the beginning of their class."""
+"""Devices that move data, by prefix of their PCI class."""
 _MOST_UPLINKS: Final = 64
 _MOST_BEHIND: Final = 16
 _MOST_DEVICES: Final = 4096
@@ -27,7 +27,7 @@ _SEARCH_SECONDS: Final = 60.0
 _BITS: Final = 8
 _ENCODED: Final = MappingProxyType({1: 8 / 10, 2: 8 / 10})
 _ENCODED_SINCE: Final = 128 / 130
-"""Share of the bits that carry data, by generation; from the third on, nearly all."""
+"""Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
 
 GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     "gpu_host_pcie_uplink_ratio",
@@ -52,10 +52,10 @@ class Uplink:
     """A link above a switch.
 
     Attributes:
-        bridge, port: bus ids of its lower and its upper end.
-        behind: kind and bus id of what is behind it: ``gpu 0000:18:00.0``.
-        width, generation: now.
-        expected_width, expected_generation: the most that both ends can do.
+        bridge, port: bus IDs of its lower and upper end.
+        behind: kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
+        width, generation: current values.
+        expected_width, expected_generation: maximum supported by both ends.
     """
 
     bridge: str
@@ -68,7 +68,7 @@ class Uplink:
 
     @property
     def ratio(self) -> float:
-        """Its bandwidth as a share of what it could be."""
+        """Current bandwidth as a share of the maximum."""
         now = bytes_per_second(self.generation, self.width)
         return min(1.0, now / bytes_per_second(self.expected_generation, self.expected_width))
 
@@ -82,21 +82,21 @@ class PcieUplinksReading:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an uplink is, and what is behind it."""
+    """Upper end of an uplink, and the devices behind it."""
 
     port: str
     behind: tuple[str, ...]
 
 
 class PcieUplinksReader:
-    """Reads these links; remembers for a minute where they are."""
+    """Reads uplinks; caches their locations for a minute."""
 
     def __init__(self) -> None:
         self._places: Mapping[str, _Place] = {}
         self._searched_at: float | None = None
 
     def read(self, round_: HostRound) -> PcieUplinksReading:
-        """The links now; one that is not understood is left out.
+        """Read the uplinks; those with missing values are left out.
 
         Raises:
             HostReadFailed: the bus cannot be read, or no sysfs is mounted.
@@ -113,16 +113,15 @@ class PcieUplinksReader:
 def _search(sysfs: Path) -> Mapping[str, _Place]:
     """Uplinks by their lower end.
 
-    A device's folder leads through the bridges above it: a root port, then for each switch on the way its own upper
-    port and one of its lower ports. So every other step is a link; the last one, from the slot to the device, is the
-    device's own.
+    A device's sysfs path contains the bridges above it: a root port, then for each switch its upstream port and one of
+    its downstream ports. So every second pair is a link; the last link, from slot to device, is the device's own.
     """
     devices = sysfs / "bus" / "pci" / "devices"
     behind: dict[tuple[str, str], list[str]] = {}
     for name in (read_names(devices) or [])[:_MOST_DEVICES]:
         kind = _kind(f"{devices}/{name}")
         chain = _bridges_above(f"{devices}/{name}") if kind is not None else []
-        # Of an even number of bridges, one is something else: which, cannot be told.
+        # With an even number of bridges, one of them is something else, but there is no way to know which.
         for upper in range(0, len(chain) - 1, 2) if len(chain) % 2 else ():
             behind.setdefault((chain[upper], chain[upper + 1]), []).append(f"{kind} {name}")
     with_gpus = {ends: of for ends, of in behind.items() if any(each.startswith("gpu ") for each in of)}
@@ -131,7 +130,7 @@ def _search(sysfs: Path) -> Mapping[str, _Place]:
 
 
 def _kind(device: str) -> str | None:
-    """What kind of device it is; None for one that moves no data of jobs."""
+    """Kind of a device; None if it does not move data of jobs."""
     pci_class = text_of(f"{device}/class")
     kind = next((kind for begin, kind in _KINDS.items() if pci_class.startswith(begin)), None)
     if kind == "gpu" and text_of(f"{device}/vendor").strip() != _NVIDIA:
@@ -140,7 +139,7 @@ def _kind(device: str) -> str | None:
 
 
 def _bridges_above(device: str) -> list[str]:
-    """Bus ids of the bridges above a device, from the root on."""
+    """Bus IDs of the bridges above a device, starting at the root."""
     try:
         parts = PurePosixPath(read_link(device) or "").parts[:-1]
     except HostReadFailed:
@@ -168,12 +167,12 @@ def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
 
 
 def bytes_per_second(generation: int, width: int) -> float:
-    """The most that a PCIe link carries in one direction, before the headers of its packets."""
+    """Maximum data rate of a PCIe link in one direction, before packet headers."""
     return TRANSFER_RATES[generation] * 1e9 * _ENCODED.get(generation, _ENCODED_SINCE) * width / _BITS
 
 
 def render(reading: PcieUplinksReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for each in reading.uplinks:
         yield GPU_HOST_PCIE_UPLINK_RATIO.sample(each.ratio, each.bridge, each.port)
         links = (each.width, each.expected_width, each.generation, each.expected_generation)

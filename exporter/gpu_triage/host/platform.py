@@ -1,4 +1,4 @@
-"""What kind of host the GPUs are in: its NUMA nodes, and whether an IOMMU stands between devices and memory."""
+"""Platform of the host: NUMA nodes, and IOMMU use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GPU_HOST_IOMMU_ACTIVE = host_gauge(
 _DOMAINS: Final[Mapping[str, str]] = MappingProxyType(
     {"identity": "identity", "DMA": "dma", "DMA-FQ": "dma_fq", "unmanaged": "unmanaged", "blocked": "blocked"}
 )
-"""What the kernel calls each type of domain (``iommu_group_show_type`` of drivers/iommu/iommu.c), and its label."""
+"""The kernel's names of IOMMU domain types (``iommu_group_show_type`` of drivers/iommu/iommu.c) to labels."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(
     "gpu_host_iommu_gpus",
@@ -52,12 +52,12 @@ class PlatformReading:
 
 
 def read_platform(round_: HostRound) -> PlatformReading:
-    """NUMA nodes, IOMMU, and the domains that GPUs are in.
+    """Read NUMA nodes, IOMMU state, and the IOMMU domains of GPUs.
 
     Source: ``/sys/devices/system/node``, ``/sys/class/iommu`` and ``/sys/kernel/iommu_groups``
 
     Raises:
-        HostReadFailed: they are there and none can be read or understood, or no sysfs is mounted.
+        HostReadFailed: they exist but none can be read or parsed, or no sysfs is mounted.
     """
     sysfs = round_.machine.sysfs
     inquiry = HostInquiry(round_.failures, sysfs)
@@ -67,7 +67,7 @@ def read_platform(round_: HostRound) -> PlatformReading:
     gpus = (inquiry.ask(lambda: read_pci_gpus(round_.machine.sysfs, round_.failures)) or ()) if groups else ()
     types = [inquiry.ask(partial(read_text, device_directory(sysfs, gpu.bus_id) / "iommu_group/type")) for gpu in gpus]
     inquiry.finish()
-    # Kernels built without IOMMU support have neither directory: they do not know. Empty ones do.
+    # Kernels without IOMMU support have neither directory, so the state is unknown. Empty directories mean inactive.
     known = units is not None or groups is not None
     return PlatformReading(
         numa_nodes=len(nodes) if nodes else None,

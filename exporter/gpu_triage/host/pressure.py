@@ -1,4 +1,4 @@
-"""Pressure stall information: time that tasks of the host lost waiting for CPU, I/O or memory."""
+"""Pressure stall information: time that tasks of the host spent waiting for CPU, I/O or memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostPressureReading:
-    """Stall times of the host by kind; None for a resource the kernel keeps none of."""
+    """Stall times of the host by kind; None for a resource the kernel does not track."""
 
     cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
     io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
@@ -34,19 +34,19 @@ class HostPressureReading:
 
 
 def read_host_pressure(round_: HostRound) -> HostPressureReading:
-    """Stall times by resource; all None on a kernel without PSI.
+    """Read stall times by resource; all None on a kernel without PSI.
 
     Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
 
     Raises:
-        HostReadFailed: there are such files and none can be read or understood, or no procfs is mounted.
+        HostReadFailed: these files exist but none can be read or parsed, or no procfs is mounted.
     """
     procfs = round_.machine.procfs
     inquiry = HostInquiry(round_.failures, procfs)
     directory = procfs / "pressure"
     cpu = inquiry.parse(directory / "cpu", parse_pressure)
     reading = HostPressureReading(
-        # Since 5.13 the kernel prints "full" of the host's CPUs too, always 0 and documented as undefined.
+        # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
         cpu=cpu and {kind: seconds for kind, seconds in cpu.items() if kind == "some"},
         io=inquiry.parse(directory / "io", parse_pressure),
         memory=inquiry.parse(directory / "memory", parse_pressure),
@@ -56,13 +56,13 @@ def read_host_pressure(round_: HostRound) -> HostPressureReading:
 
 
 class HostPressureReader:
-    """Reads stall times; none of them goes back."""
+    """Reads stall times; keeps them monotonic."""
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostPressureReading:
-        """As read_host_pressure."""
+        """Read with `read_host_pressure`, keeping times monotonic."""
         reading = read_host_pressure(round_)
         return HostPressureReading(*(self._kept(resource, getattr(reading, resource)) for resource in RESOURCES))
 

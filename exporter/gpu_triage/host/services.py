@@ -1,8 +1,8 @@
-"""Whether the services run without which GPUs behind NVSwitches cannot be used: fabric manager and IMEX.
+"""Whether the services run that GPUs behind NVSwitches depend on: fabric manager and IMEX.
 
-systemd keeps the processes of a service in a cgroup of its name, and removes the cgroup with the last of them. That is
-visible without D-Bus and without rights. A fabric manager that runs in a container, as with NVIDIA's GPU operator, has
-no such cgroup; there its process is looked for.
+systemd keeps the processes of a service in a cgroup named after it, and removes the cgroup after the last one ends.
+This is visible without D-Bus or privileges. A fabric manager in a container, as with NVIDIA's GPU operator, has no such
+cgroup; then its process is searched for.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ GPU_HOST_SERVICE_RUNNING = host_gauge(
 )
 
 _HIERARCHIES: Final = ("", "systemd", "unified")
-"""Where a host has the cgroups of systemd: version 2, version 1, and both at once."""
+"""Location of systemd's cgroups: v2, v1, or hybrid."""
 
 _COMMAND: Final = "nv-fabricmanager"[:15]
-"""The kernel keeps 15 bytes of a command's name."""
+"""The kernel truncates command names to 15 bytes."""
 
 _SWITCH_CLASS: Final = "0x0680"
 _NVIDIA: Final = "0x10de"
@@ -50,14 +50,14 @@ _PID: Final = re.compile(r"[0-9]{1,7}")
 
 @dataclass(frozen=True, slots=True)
 class ServicesReading:
-    """Whether each service runs; None where it is not needed, or where that cannot be told."""
+    """Whether each service runs; None if it is not needed or its state is unknown."""
 
     fabric_manager: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, FABRIC_MANAGER]
     imex: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, IMEX]
 
 
 class ServicesReader:
-    """Looks for the services; remembers which ran, and as which process."""
+    """Checks the services; remembers which have run, and the fabric manager's PID."""
 
     def __init__(self) -> None:
         self._switches: bool | None = None
@@ -67,7 +67,7 @@ class ServicesReader:
         self._searched_at: float | None = None
 
     def read(self, round_: HostRound) -> ServicesReading:
-        """The services now; what cannot be told is not claimed.
+        """Read the state of the services; unknown states are None.
 
         Raises:
             HostReadFailed: no sysfs is mounted.
@@ -87,10 +87,10 @@ class ServicesReader:
         return ServicesReading(fabric_manager=fabric_manager, imex=imex if self._imex_ran else None)
 
     def _stopped(self, round_: HostRound) -> bool | None:
-        """False where the fabric manager does not run; None where it may run unseen, or had no time to start."""
+        """False if the fabric manager does not run; None if it may run unseen, or may still be starting."""
         machine = round_.machine
         if not sees_processes(machine.procfs):
-            # It may run in a container, or as before in a cgroup that is no longer visible.
+            # It may run in a container, or still in a cgroup that is no longer visible.
             return False if self._fabric_manager_ran and has_cgroups(machine.sysfs) else None
         uptime_seconds = _uptime_seconds(machine.procfs)
         starting = uptime_seconds is not None and uptime_seconds < _STARTING_SECONDS
@@ -110,7 +110,7 @@ class ServicesReader:
 
 
 def in_cgroup(sysfs: Path, service: str) -> bool:
-    """Whether a service of systemd has processes.
+    """Whether a systemd service has processes.
 
     Source: ``/sys/fs/cgroup/system.slice/<service>.service/cgroup.procs``
     """
@@ -120,22 +120,22 @@ def in_cgroup(sysfs: Path, service: str) -> bool:
 
 
 def has_cgroups(sysfs: Path) -> bool:
-    """Whether the cgroups of systemd's services are visible."""
+    """Whether the cgroups of systemd services are visible."""
     root = sysfs / "fs" / "cgroup"
     return any(names_in(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
 
 
 def has_switches(sysfs: Path) -> bool:
-    """Whether NVSwitches are on the PCI bus, other than those that a virtual machine has.
+    """Whether NVSwitches are on the PCI bus, not counting those passed through to virtual machines.
 
-    Those of NVLink 5 are not on the PCI bus of the host.
+    NVLink 5 switches are not on the host's PCI bus.
     """
     devices = sysfs / "bus" / "pci" / "devices"
     return any(_is_switch(devices / name) for name in names_in(devices))
 
 
 def sees_processes(procfs: Path) -> bool:
-    """Whether all processes of the host are visible, those of other users too."""
+    """Whether all processes of the host are visible, including those of other users."""
     return names_are_host_pids(procfs) is not False and bool(text_of(procfs / "1" / "comm"))
 
 
@@ -162,6 +162,6 @@ HOST_SERVICES = HostCollector(
     about="services of NVIDIA's fabric: fabric manager and IMEX",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
-    # The kernel takes the lock of all cgroups for their lists of processes.
+    # To list processes, the kernel takes a lock that all cgroups share.
     own_lane=True,
 )

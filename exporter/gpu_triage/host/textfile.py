@@ -1,4 +1,4 @@
-"""Metrics that jobs write to files: step time and throughput, beside the hardware that explains them."""
+"""Metrics that jobs write to files, such as step time and throughput, published alongside the hardware's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_triage.subjects.rounds import HostRound
 
 
 def _reader(config: Config) -> Callable[[HostRound], TextFilesReading]:
-    # Only where there is a directory: prometheus_client, which parses the files, takes 5 MiB.
+    # Imported only if a directory is configured: prometheus_client takes 5 MiB.
     from gpu_triage.host.textfile_reader import TextFilesReader  # noqa: PLC0415
 
     return TextFilesReader(config.collector_textfile_directory or Path()).read

@@ -1,4 +1,4 @@
-"""Jobs' metric families side by side on one page: no file decides what becomes of another's series."""
+"""Merge the metric families of jobs' files into one page, so that no file affects another's series."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _ENDINGS: Final = {
     "histogram": ("_bucket", "_sum", "_count", "_created"),
     "summary": ("", "_sum", "_count", "_created"),
 }
-"""Endings of the samples that a family of a type has; those of other types have none."""
+"""Suffixes of the samples of a family, by type; other types have none."""
 
 _UNTYPED: Final = "unknown"
 _BOUNDS: Final = {"histogram": "le", "summary": "quantile"}
-"""Labels that distinguish the samples of one histogram or summary."""
+"""Labels that distinguish the samples within one histogram or summary."""
 
 
 class Merged(NamedTuple):
-    """What was made of several files.
+    """Result of merging several files.
 
     Attributes:
-        errors: why each is not republished; empty for those that are.
-        families: of those, each name once, each series once.
+        errors: for each file, why it is not republished; empty if it is.
+        families: from the republished files, each name and each series once.
     """
 
     errors: tuple[tuple[str, ...], ...]
@@ -37,7 +37,7 @@ class Merged(NamedTuple):
 
 
 def merge(answers: Iterable[Text | str]) -> Merged:
-    """The files' families in the order of the files; of an owner's files with one series, only the first counts."""
+    """Merge families in the order of the files; of an owner's files with the same series, only the first counts."""
     seen, errors, families = set[object](), list[tuple[str, ...]](), list[Metric]()
     for answer in answers:
         if isinstance(answer, str):
@@ -54,8 +54,8 @@ def merge(answers: Iterable[Text | str]) -> Merged:
 
 
 def _families(text: Text) -> list[Metric]:
-    """The families of one file; a sample that fits no declared type is a family without one."""
-    # Types with endings first: they take a `_created` that the text format declares apart.
+    """Metric families of one file; a sample that matches no declared type becomes an untyped family."""
+    # Types with suffixes first: they claim a `_created` that the text format declares separately.
     declared = sorted(text.types.items(), key=lambda pair: pair[1] not in _ENDINGS)
     kinds: dict[str, tuple[str, str]] = {}
     for name, kind in declared:
@@ -72,7 +72,7 @@ def _families(text: Text) -> list[Metric]:
 
 
 def _fitting(family: Metric) -> Iterable[Metric]:
-    """The family in the order that OpenMetrics asks for; without its type if it is a histogram that lacks a bucket."""
+    """Put the family into OpenMetrics order; drop its type if it is a histogram without all buckets."""
     if family.type not in _ENDINGS:
         return [family]
     bound = _BOUNDS.get(family.type)
@@ -99,7 +99,7 @@ def _is_number(text: str) -> bool:
 
 
 def _page(families: list[Metric]) -> tuple[Metric, ...]:
-    """The families, each name once; those whose names the files give different types have none."""
+    """Combine families by name; drop the types of families whose names have different types in different files."""
     claims: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for family in families:
         for name in _names(family):
@@ -115,12 +115,12 @@ def _page(families: list[Metric]) -> tuple[Metric, ...]:
 
 
 def _names(family: Metric) -> set[str]:
-    """Names that are the family's alone: of its samples, and its own."""
+    """All names that belong to the family: its own and those of its samples."""
     return {family.name, *(f"{family.name}{ending}" for ending in _ENDINGS.get(family.type, ()))}
 
 
 def _without_type(family: Metric) -> Iterator[Metric]:
-    """The family's samples, a family without a type for each of their names."""
+    """Split a family into an untyped family per sample name."""
     parts: dict[str, Metric] = {}
     for sample in family.samples:
         part = parts.setdefault(sample.name, Metric(sample.name, family.documentation, _UNTYPED))

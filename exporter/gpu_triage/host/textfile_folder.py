@@ -1,4 +1,4 @@
-"""Opening what jobs left in a folder, which they may write to and this process may read more than they."""
+"""Safely open files in a folder that jobs can write to; this process may have more read permissions than they do."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from pathlib import Path
 from typing import Final
 
 _MOST_LINKS: Final = 8
-"""Kubernetes needs two: of the file to ``..data``, and of that to the folder of this version."""
+"""Kubernetes needs two: from the file to ``..data``, and from there to the folder of the current version."""
 
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe would not return without O_NONBLOCK."""
+"""Without O_NONBLOCK, opening a pipe would block."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK: Final = (errno.ELOOP, errno.ENOTDIR)
 
 
 class LinkOutside(OSError):
-    """A link that leads out of the folder: to a file that only this process may read, a device, a dead mount."""
+    """A link that leads out of the folder: to a file that only this process may read, a device, or a dead mount."""
 
 
 class Folder:
-    """A folder whose files are opened one step at a time, so that nobody can move one out of it in between."""
+    """A folder with files opened one path component at a time, so that none can be swapped in between (TOCTOU)."""
 
     def __init__(self, path: Path, descriptor: int | None = None) -> None:
-        """Open a folder, or take one that is open already."""
+        """Open a folder, or wrap an open descriptor."""
         self._path = path
         self._bases = tuple(dict.fromkeys(f"{base}/" for base in (path, os.path.realpath(path))))
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if descriptor is None else descriptor
         self._descriptor = opened
 
     def close(self) -> None:
-        """Free the descriptor."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
     def folder(self, name: str) -> Folder:
-        """A folder in it.
+        """Open a sub-folder.
 
         Raises:
             OSError: it cannot be opened, or is a link.
@@ -44,10 +44,10 @@ class Folder:
         return Folder(self._path / name, os.open(name, _FOLDER, dir_fd=self._descriptor))
 
     def open(self, name: str) -> int:
-        """Descriptor of what has this name, for reading; links are followed as long as they stay in the folder.
+        """Open a file for reading and return its descriptor; links are followed as long as they stay in the folder.
 
         Raises:
-            LinkOutside: one of them leads out of it.
+            LinkOutside: a link leads out of the folder.
             OSError: it cannot be opened.
         """
         way: list[int] = []

@@ -1,6 +1,6 @@
-"""One file of a job: the text format, read strictly and within bounds, so that it can harm no series but its own.
+"""Strict parser for the text format of jobs' files, with limits, so that a file can only affect its own series.
 
-prometheus_client's parser is not used: it renames counters, and takes seconds for a line made to slow it down.
+prometheus_client's parser is not used: it renames counters, and takes seconds for maliciously crafted lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLAIMS: Final = re.compile(
     r"|(?:exported|prometheus|gpu|mig|pci|pod|container|kubernetes|workload|slurm)_.*|.*uuid|pod|container|workload",
     re.IGNORECASE,
 )
-"""Labels that claim a target, a GPU, an owner or an alert. The owner follows from where the file is."""
+"""Labels that would claim a target, a GPU, an owner or an alert. The owner is determined by the file's location."""
 
 _TYPES: Final = frozenset({"counter", "gauge", "histogram", "summary", "untyped", "unknown"})
 _BLANK: Final = " \t\r"
@@ -35,17 +35,17 @@ _HELP_ESCAPE: Final = re.compile(r"\\([\\n])")
 
 
 class Refused(Exception):
-    """A file that is not republished; its argument is the reason, one of `textfile_limits.ERRORS`."""
+    """A file that is not republished; its argument is the reason, from `textfile_limits.ERRORS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What one file says.
+    """Parsed content of one file.
 
     Attributes:
         types: declared types, by name.
         helps: HELP texts, by name.
-        samples: each series once, in the file's order, each with the file's owner.
+        samples: each series once, in the file's order, with the owner label added.
     """
 
     types: dict[str, str] = field(default_factory=dict)
@@ -54,10 +54,10 @@ class Text:
 
 
 def parse(content: bytes, owner: str) -> Text:
-    """What a file of this owner says.
+    """Parse a file of this owner.
 
     Raises:
-        Refused: it is not republished at all.
+        Refused: the file is rejected as a whole.
     """
     text, seen = Text(), set[object]()
     for line in content.split(b"\n"):
@@ -117,7 +117,7 @@ def _sample(line: str) -> Sample:
 
 
 def _labels(text: str) -> tuple[dict[str, str], str]:
-    """The labels at the start of a text, and what follows them; an empty label is as good as none."""
+    """Parse the labels at the start of a text; return them and the rest. Empty labels are dropped."""
     labels: dict[str, str] = {}
     place = 1
     while (found := _LABEL.match(text, place)) is not None:
@@ -137,7 +137,7 @@ def _labels(text: str) -> tuple[dict[str, str], str]:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise Refused(MALFORMED)
-    # A colon is for recorded series.
+    # Colons are reserved for recording rules.
     if not name.startswith(limits.PREFIXES) or ":" in name:
         raise Refused(limits.NAME_NOT_ALLOWED)
     if len(name) > limits.MAX_NAME_BYTES:
@@ -156,7 +156,7 @@ def _check_label(name: str, value: str) -> None:
 
 
 def _number(text: str) -> float:
-    """A number; notations that only Python accepts, such as ``1_000`` and digits of other scripts, are refused."""
+    """Parse a number; notations that only Python accepts, such as ``1_000`` and non-ASCII digits, are rejected."""
     if not text.isascii() or "_" in text:
         raise Refused(MALFORMED)
     try:

@@ -1,32 +1,32 @@
-"""What jobs' files may hold, and why one is rejected: the one home of the limits, which docs/textfile.md lists."""
+"""Limits of jobs' files and reasons to reject them; docs/textfile.md lists the same limits."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PREFIXES: Final = ("gpu_job_",)
-"""What the names of jobs' metrics start with. No metric of the exporter and no recorded series starts so."""
+"""Prefixes of jobs' metrics. No metric of the exporter and no recording rule has them."""
 
 OWNER: Final = "owner"
-"""The label that each series of a job gets."""
+"""Label added to each series of a job."""
 
 MAX_LABELS: Final = 20
 MAX_NAME_BYTES: Final = 100
 MAX_VALUE_BYTES: Final = 200
-"""Limits of one series, below those of the chart's scrape: Prometheus drops a whole page for one label too many."""
+"""Limits per series, below those of the chart's scrape config: Prometheus drops a whole page for one label too many."""
 
 MAX_HELP_BYTES: Final = 500
 MAX_LINE_BYTES: Final = 16 << 10
-"""Limits of one line. Whatever keeps the other limits is shorter; a longer one would only take long to parse."""
+"""Limits per line. A line within the other limits is shorter; a longer one would only be slow to parse."""
 
 MAX_FILES: Final = 100
 MAX_BYTES: Final = 1 << 20
 MAX_SERIES: Final = 5000
-"""Limits of the number of files, and of one file."""
+"""Limits of the number of files, and per file."""
 
 MAX_TOTAL_BYTES: Final = 2 << 20
 MAX_TOTAL_SERIES: Final = 10_000
-"""Limits of all files together: a series takes 2 KiB of memory, with 20 labels 5 KiB, and 20 µs when it is encoded."""
+"""Limits of all files together: a series takes 2 KiB of memory (5 KiB with 20 labels) and 20 µs to encode."""
 
 MALFORMED: Final = "malformed"
 TIMESTAMP: Final = "timestamp"
@@ -75,4 +75,4 @@ ERRORS: Final = {
     UNREADABLE: "let the exporter read the file, and rename it into place once it is complete",
     LINK_OUTSIDE: "link only to files in the same folder",
 }
-"""Why a file is rejected, with what its author can do about it."""
+"""Why a file is rejected, worded as a fix for its author."""

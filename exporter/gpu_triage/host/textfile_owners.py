@@ -1,4 +1,4 @@
-"""Whose the files of jobs are, which follows from where they lie, and in which order they get room."""
+"""Determine the owner of each job file from its location, and divide limited space fairly between owners."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class JobFile(NamedTuple):
     """One file below the directory.
 
     Attributes:
-        owner: the user who put it there, or the sub-folder that it is in.
+        owner: the user who put it there, or the sub-folder it is in.
         folder: that sub-folder; "" for the directory itself.
-        name: in the folder.
+        name: file name.
     """
 
     owner: str
@@ -36,21 +36,21 @@ class JobFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is, below the directory."""
+        """Path relative to the directory."""
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
 
 def find_files(directory: Path, user_names: Mapping[int, str], failures: list[str]) -> Iterator[JobFile]:
-    """The ``*.prom`` files in a directory and its sub-folders; names that start with a dot are ignored.
+    """Yield the ``*.prom`` files in a directory and its sub-folders; names that start with a dot are ignored.
 
-    A sub-folder that the directory's owner made, or that nobody else could make, was made for a job and owns its files.
-    All other files and sub-folders belong to the user who made them. So does a link: who links to another user's file
-    only republishes it as their own.
+    A sub-folder is treated as made for a job, and owns its files, if it belongs to the directory's owner or others
+    cannot write to the directory. All other files and sub-folders belong to the user who made them. So do links:
+    linking to another user's file only republishes it under the linking user's name.
 
     Args:
         directory: where jobs write.
-        user_names: by user id; users without one go by ``uid:1000``, which no sub-folder can be mistaken for.
-        failures: takes FOLDER_NAME for each sub-folder that is passed over.
+        user_names: by UID; users without a name become ``uid:1000``, which cannot be the name of a sub-folder.
+        failures: receives FOLDER_NAME for each sub-folder that is skipped.
 
     Raises:
         HostReadFailed: the directory is missing or cannot be read.
@@ -76,9 +76,9 @@ def find_files(directory: Path, user_names: Mapping[int, str], failures: list[st
 
 
 def fairly(items: Iterable[_T], owner_of: Callable[[_T], str], cost_of: Callable[[_T], float]) -> list[_T]:
-    """Items ordered by what their owner has taken up to and including each.
+    """Sort items by their owner's cumulative cost up to and including each item.
 
-    Whoever fills a space in this order gives each of n owners an n-th of it, and shares out what some leave unused.
+    Filling limited space in this order gives each of n owners 1/n of it, and distributes what some owners do not use.
     """
     taken: dict[str, float] = defaultdict(float)
     placed: list[tuple[float, _T]] = []
@@ -89,7 +89,7 @@ def fairly(items: Iterable[_T], owner_of: Callable[[_T], str], cost_of: Callable
 
 
 def _names_in(folder: Path) -> list[str]:
-    """The files in a sub-folder; if it cannot be read, one without a name, which cannot be opened either."""
+    """Names of the files in a sub-folder; if unreadable, one empty name, which fails to open and reports an error."""
     try:
         names = read_names(folder) or []
     except HostReadFailed:
@@ -105,4 +105,4 @@ def _status(path: Path, *, follow_links: bool = False) -> os.stat_result | None:
     try:
         return path.stat(follow_symlinks=follow_links)
     except OSError:
-        return None  # gone meanwhile
+        return None  # removed since the directory was listed

@@ -1,4 +1,4 @@
-"""Reads the files that jobs write, within limits; only what changed is parsed again."""
+"""Read the files that jobs write, within limits; only changed files are parsed again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gpu_triage.processes.facts import read_user_names
 from gpu_triage.subjects.rounds import HostRound
 
 _MOST_LOGGED: Final = 1000
-"""Rejections in the life of a process; jobs must not be able to fill the log."""
+"""Maximum rejections logged per process, so that jobs cannot fill the log."""
 
 _LONGEST_NAME: Final = 200
-"""Characters of a file's path in a label; three bytes each at most, below the limit of the chart's scrape."""
+"""Maximum characters of a file's path in a label; at up to three bytes each, within the chart's scrape limits."""
 
 _Identity = tuple[int, int, int, int]
 _Answer = Text | str
@@ -34,13 +34,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a file was found to hold.
+    """Cached state of a file.
 
     Attributes:
-        identity: of the file as it was read.
-        size: bytes that it takes of the room for all; 0 where it is never parsed.
-        series: lines that are series, likewise.
-        answer: what it says, or the reason against it; None where it is yet to be parsed.
+        identity: of the file when it was read.
+        size: bytes counted against the total limit; 0 if the file is never parsed.
+        series: number of series counted against the total limit; 0 if the file is never parsed.
+        answer: parsed content, or the reason to reject it; None if not parsed yet.
     """
 
     identity: _Identity
@@ -50,7 +50,7 @@ class _Known:
 
     @property
     def cost(self) -> float:
-        """Share of the room for all that it takes."""
+        """Share of the total limits that it uses."""
         return max(self.size / limits.MAX_TOTAL_BYTES, self.series / limits.MAX_TOTAL_SERIES)
 
 
@@ -59,9 +59,9 @@ class _Look:
     """A file in this round.
 
     Attributes:
-        descriptor: of the open file; None where it could not be opened.
-        modified_at: Unix time; None likewise.
-        known: its weight, and its answer if it has not changed since it was parsed.
+        descriptor: of the open file; None if it could not be opened.
+        modified_at: Unix time; None if it could not be opened.
+        known: its size, and its content if unchanged since it was parsed.
     """
 
     file: JobFile
@@ -72,25 +72,25 @@ class _Look:
 
 @dataclass(slots=True)
 class _Room:
-    """What all files together may still take."""
+    """Remaining room within the total limits."""
 
     size: int = limits.MAX_TOTAL_BYTES
     series: int = limits.MAX_TOTAL_SERIES
 
     def lacks(self, known: _Known) -> str | None:
-        """Why a file does not fit; None where it does."""
+        """Why a file does not fit; None if it does."""
         if known.size > self.size:
             return limits.TOTAL_TOO_LARGE
         return limits.TOTAL_TOO_MANY_SERIES if known.series > self.series else None
 
     def take(self, known: _Known) -> None:
-        """Make a file count, whether or not it can be used: parsing it costs as much."""
+        """Count a file, even if it is rejected: parsing it costs the same."""
         self.size -= known.size
         self.series -= known.series
 
 
 class TextFilesReader:
-    """Reads ``*.prom`` files; parses a file again only when it was replaced or changed."""
+    """Reads ``*.prom`` files; parses a file again only if it was replaced or changed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -100,7 +100,7 @@ class TextFilesReader:
         self._logged: set[tuple[str, str]] = set()
 
     def read(self, host: HostRound) -> TextFilesReading:
-        """The files now.
+        """Read the files.
 
         Raises:
             HostReadFailed: the directory is missing or cannot be read.
@@ -121,7 +121,7 @@ class TextFilesReader:
         return TextFilesReading(files, self._merged.families)
 
     def _read_files(self, files: list[JobFile]) -> tuple[list[_Look], tuple[_Answer, ...]]:
-        """What was found of each file, and what it says or the reason against it."""
+        """Return the state of each file, and its content or the reason to reject it."""
         answers: dict[JobFile, _Answer] = {}
         room = _Room()
         before, self._known = self._known, {}
@@ -133,7 +133,7 @@ class TextFilesReader:
         return looks, tuple(answers[file] for file in files)
 
     def _log(self, files: tuple[TextFile, ...]) -> None:
-        """Say once in the life of this process why a file is rejected; jobs must not be able to fill the log."""
+        """Log each reason to reject a file once per process, so that jobs cannot fill the log."""
         for rejected, error in ((file, error) for file in files for error in file.errors):
             if (rejected.name, error) not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add((rejected.name, error))
@@ -142,7 +142,7 @@ class TextFilesReader:
 
 
 class _Folders:
-    """The directory and its sub-folders, each opened once in a round."""
+    """The directory and its sub-folders, each opened once per round."""
 
     def __init__(self, directory: Path, opened: ExitStack) -> None:
         self._opened = opened
@@ -150,7 +150,7 @@ class _Folders:
         self._folders: dict[str, Folder] = {}
 
     def open(self, file: JobFile) -> int:
-        """Descriptor of a file.
+        """Open a file and return its descriptor.
 
         Raises:
             OSError: it cannot be opened.
@@ -172,14 +172,14 @@ def _shown(file: JobFile) -> str:
 
 
 def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
-    """Whether the files are the same; what is in them is not compared, only whether it was parsed anew."""
+    """Whether all parsed contents are the same objects, that is, nothing was parsed again."""
     pairs = zip(before, now, strict=False)
     same = all(one is other or (isinstance(one, str) and one == other) for one, other in pairs)
     return same and len(before) == len(now)
 
 
 def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
-    """Open and weigh a file."""
+    """Open a file and determine its size."""
     nowhere = _Known((0, 0, 0, 0), 0, 0, limits.UNREADABLE)
     try:
         descriptor = folders.open(file)
@@ -192,7 +192,7 @@ def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
 
 
 def _weighed(descriptor: int, status: os.stat_result, before: _Known | None) -> _Known:
-    """What a file takes of the room for all; it is read if it changed, but not parsed, which takes far longer."""
+    """Determine a file's size and series count; a changed file is read but not parsed, which takes far longer."""
     identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
     if not stat.S_ISREG(status.st_mode):
         return _Known(identity, 0, 0, limits.NOT_A_FILE)
@@ -208,7 +208,7 @@ def _weighed(descriptor: int, status: os.stat_result, before: _Known | None) -> 
 
 
 def _answered(look: _Look, room: _Room) -> tuple[_Known, _Answer]:
-    """The file with its answer, if there is room for it, and the answer or what there is no room for."""
+    """Parse a file if it fits into the remaining room; return its new state, and its content or why it is rejected."""
     known = look.known
     lack = room.lacks(known)
     if lack is not None:
@@ -222,7 +222,7 @@ def _parsed(look: _Look) -> _Answer:
     try:
         content = b"" if look.descriptor is None else _content(look.descriptor)
         if (len(content), _series_in(content)) != (look.known.size, look.known.series):
-            return limits.UNREADABLE  # somebody writes to it
+            return limits.UNREADABLE  # it is being written to
         return parse(content, look.file.owner)
     except OSError:
         return limits.UNREADABLE
@@ -237,6 +237,6 @@ def _content(descriptor: int) -> bytes:
 
 
 def _series_in(content: bytes) -> int:
-    """How many lines can be series: those that do not start with ``#``."""
+    """Count lines that can be series: those that do not start with ``#``."""
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
     return lines - content.count(b"\n#") - content.startswith(b"#")

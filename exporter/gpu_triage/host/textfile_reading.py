@@ -1,4 +1,4 @@
-"""What the files of jobs say about themselves, and its metrics."""
+"""The reading of job files, and the metrics about them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class TextFile:
     """One file of a job.
 
     Attributes:
-        name: where it is below the directory, for people: what is no text in it is replaced.
-        owner: the user who put it there, or the sub-folder that it is in.
-        errors: why it is not republished, of `textfile_limits.ERRORS`; empty when it is.
+        name: path below the directory, for display: bytes that are not valid text are replaced.
+        owner: the user who put it there, or the sub-folder it is in.
+        errors: why it is not republished, from `textfile_limits.ERRORS`; empty if it is.
     """
 
     name: str
@@ -50,7 +50,7 @@ class TextFilesReading:
 
     Attributes:
         files: by name, at most `textfile_limits.MAX_FILES`.
-        families: what they publish, each family once, each series once.
+        families: metric families from the files, each family and each series once.
     """
 
     files: tuple[TextFile, ...]
@@ -58,7 +58,7 @@ class TextFilesReading:
 
 
 def render(reading: TextFilesReading) -> Iterator[Sample]:
-    """Samples about the files; what is in them is `foreign`."""
+    """Render the samples about the files; their contents are `foreign`."""
     for file in reading.files:
         yield from samples(file, (file.name, file.owner))
         for error in file.errors:

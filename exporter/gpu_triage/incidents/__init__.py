@@ -1,1 +1,1 @@
-"""What happened to boards and slots before: the ledger and its file."""
+"""History of faults of boards and slots: the incident ledger and its file."""

@@ -1,4 +1,4 @@
-"""The file of the ledger of incidents."""
+"""The file that the incident ledger is stored in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What went wrong with which board in which slot, remembered for weeks: repeat offenders stand out.
+"""Remembers for weeks which incidents hit which board and slot, so that repeat offenders show.
 
-An incident is an Xid that asks for a page or a ticket, a GPU that was lost, a rise of its uncorrected memory errors, or
-a reset. Incidents of one kind on one board that are less than an hour apart are one.
+An incident is an Xid that warrants a page or a ticket, a lost GPU, an increase of its uncorrected memory errors, or a
+reset. Incidents of the same kind on the same board less than an hour apart count as one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ UNCORRECTED: Final = "uncorrected"
 RESET: Final = "reset"
 
 MOST_INCIDENTS: Final = 2000
-"""Beyond these, the oldest go; resets, which matter least, before others."""
+"""Above this, the oldest incidents are dropped; resets, which matter least, go first."""
 
 SAME_SECONDS: Final = 3600.0
-"""Incidents of one kind on one board that are no further apart are one."""
+"""Incidents of the same kind on the same board within this time count as one."""
 
 DAY_SECONDS: Final = 86_400.0
 WINDOW_DAYS: Final = (7, 30)
-"""Over how many days incidents are counted."""
+"""Time windows over which incidents are counted."""
 
 _LASTING_SECONDS: Final = 600.0
-"""An incident that goes on is noted again after so long: the file need not be written for every repetition."""
+"""A continuing incident is updated only this often, so that the file isn't rewritten for every repetition."""
 
 _MOST_KINDS: Final = 16
-"""Kinds published for one GPU."""
+"""The most kinds published per GPU."""
 
 _COUNTED_KINDS: Final = frozenset({XidKind.PAGE, XidKind.TICKET})
 
@@ -47,16 +47,16 @@ Kind = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One incident.
+    """One incident on a board or in a slot.
 
     Attributes:
         kind: the Xid as text, or ``lost``, ``uncorrected`` or ``reset``.
-        uuid, serial: of the board; "" where unknown.
-        slot: PCI bus id as sysfs writes it; "" where unknown.
-        first_at, last_at: from when to when it happened, Unix seconds.
-        boot: the kernel's id of the boot; "" where unknown.
-        uptime_seconds: seconds since that boot at `last_at`, by the monotonic clock, which no change of the time of
-            day moves.
+        uuid, serial: of the board; "" if unknown.
+        slot: PCI bus id in sysfs notation; "" if unknown.
+        first_at, last_at: first and last occurrence, in Unix seconds.
+        boot: the kernel's boot id; "" if unknown.
+        uptime_seconds: seconds since boot at `last_at`, from the monotonic clock, which is immune to changes of the
+            wall clock.
     """
 
     kind: Kind
@@ -69,7 +69,7 @@ class Incident:
     uptime_seconds: Time
 
     def is_of(self, other: Incident) -> bool:
-        """Whether both are of one kind on one board; where a board is not known, its slot decides."""
+        """Whether both are of the same kind and board; if a board is unknown, the slot is compared."""
         if self.kind != other.kind:
             return False
         if self.uuid and other.uuid:
@@ -77,7 +77,7 @@ class Incident:
         return bool(self.slot) and self.slot == other.slot
 
     def is_near(self, other: Incident) -> bool:
-        """Whether a later report may be of this incident."""
+        """Whether a later report may belong to this incident."""
         if self.boot and self.boot == other.boot:
             lasted = self.last_at - self.first_at
             return -lasted - SAME_SECONDS <= other.uptime_seconds - self.uptime_seconds <= SAME_SECONDS
@@ -86,14 +86,14 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What is remembered of a board, to tell what changed while nobody looked.
+    """Last known state of a board, to detect changes while the exporter wasn't running.
 
     Attributes:
-        uuid, serial, slot: as Incident.
+        uuid, serial, slot: as in Incident.
         first_seen_at: Unix seconds.
-        boot: in which it was last seen.
-        uncorrected: volatile uncorrected memory errors; None where not reported.
-        recovery_action: what the driver asked for; None where not reported.
+        boot: boot id when it was last seen.
+        uncorrected: volatile uncorrected memory errors; None if not reported.
+        recovery_action: recovery action requested by the driver; None if not reported.
     """
 
     uuid: Name
@@ -107,11 +107,11 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All that is remembered; what the file in the state directory holds.
+    """The ledger's complete content, as saved in the state directory.
 
     Attributes:
-        boot: id of the last boot seen; "" where unknown.
-        most_gpus: most GPUs that the driver has shown in that boot.
+        boot: id of the last boot seen; "" if unknown.
+        most_gpus: highest number of GPUs that the driver has shown in that boot.
         boards: by UUID.
         incidents: oldest first.
     """
@@ -124,10 +124,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Incidents of one kind within some days.
+    """Number of incidents of one kind in a time window.
 
     Attributes:
-        kind: as Incident.
+        kind: as in Incident.
         by: ``board`` or ``slot``.
         days: 7 or 30.
         count: at least 1.
@@ -140,9 +140,9 @@ class Recent:
 
 
 def kind_of_xid(xid: str, fatal: str) -> str | None:
-    """The kind of incident that an Xid is, by its labels; None for one that is a program's doing or harmless.
+    """The incident kind of an Xid, from its labels; None if an application caused it or it is harmless.
 
-    A Nonfatal NVLink error is none: links have them by the hundred and go on.
+    Nonfatal NVLink errors don't count: links log hundreds of them and keep working.
     """
     if not xid.isdecimal() or fatal == "false":
         return None
@@ -151,11 +151,11 @@ def kind_of_xid(xid: str, fatal: str) -> str | None:
 
 
 class IncidentLedger:
-    """Notes incidents and counts them. Only the sampler's thread calls it.
+    """Records and counts incidents. To be called only from the sampler's thread.
 
     Attributes:
-        changed: whether there is something that is not saved yet.
-        edition: another number whenever an incident was added or changed.
+        changed: whether there are unsaved changes.
+        edition: incremented whenever an incident is added or changed.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:
@@ -169,16 +169,16 @@ class IncidentLedger:
 
     @property
     def most_gpus(self) -> int | None:
-        """Most GPUs that the driver has shown since the boot; None while it has shown none."""
+        """Highest number of GPUs that the driver has shown since boot; None if it hasn't shown any yet."""
         return self._most_gpus or None
 
     @property
     def memory(self) -> Memory:
-        """All of it, to be saved."""
+        """The content to save."""
         return Memory(self._boot, self._most_gpus, MappingProxyType(dict(self._boards)), tuple(self._incidents))
 
     def add(self, memory: Memory) -> None:
-        """Take in what was remembered before; what is known already stays."""
+        """Merge previously saved content; newer data wins."""
         newer = self.memory
         self.edition += 1
         self._incidents = list(memory.incidents)
@@ -189,7 +189,7 @@ class IncidentLedger:
             self._boot, self._most_gpus = memory.boot, max(memory.most_gpus, newer.most_gpus)
 
     def note(self, incident: Incident) -> bool:
-        """Take in an incident; returns whether it is a new one."""
+        """Record an incident; return whether it is a new one."""
         for place in range(len(self._incidents) - 1, -1, -1):
             known = self._incidents[place]
             if known.is_of(incident) and known.is_near(incident):
@@ -203,38 +203,38 @@ class IncidentLedger:
         return True
 
     def before_last_save(self) -> None:
-        """Nothing: every change is saved as soon as possible."""
+        """Do nothing: every change is saved as soon as possible anyway."""
 
     def not_in(self, saved: Memory) -> list[str]:
-        """Kind and place of each incident that `saved` does not have, oldest first."""
+        """Kind and location of each incident missing from `saved`, oldest first."""
         known = frozenset(saved.incidents)
         lost = (each for each in self._incidents if each not in known)
         return [f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost]
 
     def see_boot(self, boot: str) -> None:
-        """Take in which boot this is."""
+        """Record the id of the current boot."""
         if boot and boot != self._boot:
             if self._boot:
-                # Without an id, what was counted so far is of this boot already.
+                # If the boot id was unknown so far, the count already belongs to this boot.
                 self._most_gpus = 0
             self._boot, self.changed = boot, True
 
     def see_count(self, gpus: int) -> None:
-        """Take in how many GPUs the driver shows."""
+        """Record how many GPUs the driver shows."""
         if gpus > self._most_gpus:
             self._most_gpus, self.changed = gpus, True
 
     def board(self, uuid: str) -> Board | None:
-        """What is remembered of a board."""
+        """The last known state of a board."""
         return self._boards.get(uuid)
 
     def board_in(self, slot: str, boot: str) -> Board | None:
-        """The board that was in a slot when it was last seen, in this boot; None where that is not known."""
+        """The board last seen in a slot in this boot; None if unknown."""
         seen = [board for board in self._boards.values() if slot and board.slot == slot and boot and board.boot == boot]
         return seen[-1] if seen else None
 
     def see_board(self, board: Board) -> None:
-        """Take in how a board is now."""
+        """Record the present state of a board."""
         if self._boards.get(board.uuid) == board:
             return
         self._boards.pop(board.uuid, None)
@@ -244,7 +244,7 @@ class IncidentLedger:
         self.changed = True
 
     def recent(self, uuid: str, slot: str, now: float) -> Iterator[Recent]:
-        """Incidents of the last days on this board and in this slot; `now` in Unix seconds."""
+        """Incident counts for this board and slot over the last days; `now` in Unix seconds."""
         counts: Counter[tuple[str, str, int]] = Counter()
         for incident in self._within(WINDOW_DAYS[-1], now):
             places = [("board", bool(uuid) and incident.uuid == uuid), ("slot", bool(slot) and incident.slot == slot)]
@@ -256,7 +256,7 @@ class IncidentLedger:
         return (Recent(*place, count) for place, count in counts.items() if place[0] in kinds)
 
     def boards_recent(self, slot: str, now: float) -> Mapping[str, int]:
-        """How many different boards had incidents of a kind in this slot within 30 days, by kind."""
+        """Number of different boards with incidents in this slot within 30 days, by kind."""
         boards: dict[str, set[str]] = {}
         for incident in self._within(WINDOW_DAYS[-1], now):
             if slot and incident.slot == slot and incident.uuid:
@@ -264,7 +264,7 @@ class IncidentLedger:
         return {kind: len(uuids) for kind, uuids in tuple(boards.items())[:_MOST_KINDS]}
 
     def _within(self, days: int, now: float) -> Iterable[Incident]:
-        """Newest first."""
+        """Incidents in the window, newest first."""
         return (incident for incident in reversed(self._incidents) if _within(incident, days, now))
 
     def _lasts(self, place: int, again: Incident) -> None:
@@ -272,7 +272,7 @@ class IncidentLedger:
         uuid, serial, slot = known.uuid or again.uuid, known.serial or again.serial, known.slot or again.slot
         merged = replace(known, uuid=uuid, serial=serial, slot=slot)
         if not (known.first_at - SAME_SECONDS <= again.last_at <= known.last_at + SAME_SECONDS):
-            # The time of day was set since: the later report knows it better.
+            # The wall clock was adjusted in between: trust the later report and shift the earlier times.
             by = again.last_at - known.last_at
             merged = replace(merged, first_at=known.first_at + by, last_at=again.last_at)
         elif again.last_at - known.last_at >= (0 if known.kind == RESET else _LASTING_SECONDS):
@@ -289,5 +289,5 @@ class IncidentLedger:
 
 
 def _within(incident: Incident, days: int, now: float) -> bool:
-    """Whether it is of the last days; one that is of the future happened while the clock was wrong, and is not."""
+    """Whether an incident is in the window; one from the future was recorded with a wrong clock and is excluded."""
     return now - days * DAY_SECONDS < incident.last_at <= now + SAME_SECONDS

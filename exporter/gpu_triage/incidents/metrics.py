@@ -1,4 +1,4 @@
-"""Incidents of the last weeks, and when each GPU was last initialised anew."""
+"""Metrics for incidents of the last weeks, and for when each GPU was last reset."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_gauge
 
 NAME: Final = "incidents"
-ABOUT: Final = "incidents of the last weeks, and when each GPU was last initialised anew"
+ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
 NO_GPU: Final = GpuLabels("", "")
-"""Labels of a slot whose GPU NVML has not shown; to Prometheus an empty label is none."""
+"""Labels for a slot whose GPU NVML hasn't shown; in Prometheus, an empty label equals a missing one."""
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
@@ -46,14 +46,14 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuIncidents:
-    """What is remembered of one GPU, or of a slot.
+    """The incident history of one GPU or slot.
 
     Attributes:
-        labels: its index and UUID; NO_GPU where only the slot is known.
-        pci_bus_id: its slot; "" where unknown.
-        reset_at: Unix seconds at which it was last initialised anew; None where unknown.
-        recent: incidents on the board and in the slot.
-        boards: different boards that had incidents in the slot, by kind.
+        labels: index and UUID of the GPU; NO_GPU if only the slot is known.
+        pci_bus_id: its slot; "" if unknown.
+        reset_at: Unix seconds of its last initialization; None if unknown.
+        recent: incident counts for the board and the slot.
+        boards: number of different boards with incidents in the slot, by kind.
     """
 
     labels: GpuLabels

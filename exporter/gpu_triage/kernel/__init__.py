@@ -1,1 +1,1 @@
-"""The kernel's files, the PCI bus and its events: the only importer of pyudev."""
+"""Kernel files, the PCI bus and its uevents; the only package that imports pyudev."""

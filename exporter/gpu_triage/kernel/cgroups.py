@@ -1,4 +1,4 @@
-"""Where the cgroups of a process are, in versions 1 and 2 and where both are mounted.
+"""Locate the cgroups of a process: v1, v2, and hybrid hosts with both.
 
 https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html
 """
@@ -21,9 +21,9 @@ class Place(NamedTuple):
     """A cgroup in one hierarchy.
 
     Attributes:
-        hierarchy: folder of the hierarchy below ``/sys/fs/cgroup``; "" for version 2.
-        path: below it, as ``/proc/PID/cgroup`` writes it, from ``/`` on. With ``/..`` at its start it is outside of the
-            reader's cgroup namespace.
+        hierarchy: folder of the hierarchy in ``/sys/fs/cgroup``; "" for v2.
+        path: as in ``/proc/PID/cgroup``, starting with ``/``. A leading ``/..`` means it is outside the reader's cgroup
+            namespace.
     """
 
     hierarchy: str
@@ -34,8 +34,8 @@ class Membership(NamedTuple):
     """The cgroups of one process; None where it has none.
 
     Attributes:
-        unified: of version 2.
-        cpu, memory: of version 1, those whose controllers limit CPU time and memory.
+        unified: in v2.
+        cpu, memory: in v1, for the controllers that limit CPU time and memory.
     """
 
     unified: Place | None = None
@@ -44,7 +44,7 @@ class Membership(NamedTuple):
 
 
 def parse_membership(text: str) -> Membership:
-    r"""The cgroups in ``/proc/PID/cgroup``; its lines: ``hierarchy:controllers:path``.
+    r"""Parse ``/proc/PID/cgroup`` (lines ``hierarchy:controllers:path``).
 
     >>> parse_membership("0::/system.slice/slurmstepd.scope/job_42").unified
     Place(hierarchy='', path='/system.slice/slurmstepd.scope/job_42')
@@ -62,7 +62,7 @@ def parse_membership(text: str) -> Membership:
 
 
 def levels(path: str) -> tuple[str, ...]:
-    """A cgroup and those above it, innermost first, without the root: a limit of any of them holds for it.
+    """A cgroup and its parents, innermost first, without the root: the limits of all of them apply.
 
     >>> levels("/kubepods/pod1/c2")
     ('/kubepods/pod1/c2', '/kubepods/pod1', '/kubepods')
@@ -72,18 +72,18 @@ def levels(path: str) -> tuple[str, ...]:
 
 
 class CgroupFolders:
-    """Finds the folder of a cgroup below a sysfs, from the path that a procfs tells.
+    """Maps the cgroup paths in a procfs to folders in a sysfs.
 
-    In a cgroup namespace of the reader's own, as containers have, paths lead from the reader's cgroup: that of a
-    neighbor is ``/../../podX/Y``. Where the sysfs is the host's, what is missing at the start is found once, by looking
-    for the folder that has the rest of the path and the process in it.
+    If the reader has its own cgroup namespace, as in containers, paths are relative to the reader's cgroup: a neighbor
+    is ``/../../podX/Y``. If the sysfs is the host's, the missing prefix is found once, by searching for a folder that
+    ends with the rest of the path and contains the process.
     """
 
     def __init__(self, procfs: Path, sysfs: Path) -> None:
         self._procfs = procfs
         self._root = sysfs / "fs" / "cgroup"
-        self._shared: dict[int, str] = {}  # the start of the reader's own path, by its number of names
-        self._missing: dict[str, int] = {}  # how often a path was looked for in vain
+        self._shared: dict[int, str] = {}  # prefix of the reader's own path, by number of path components
+        self._missing: dict[str, int] = {}  # failed searches by path
 
     def root(self, hierarchy: str) -> Path | None:
         """Folder of a hierarchy; None where it is not mounted."""
@@ -95,7 +95,7 @@ class CgroupFolders:
         return next((root for root in unified if is_present(root / "cgroup.controllers")), None)
 
     def path(self, place: Place, pid: int) -> str | None:
-        """Path of a process's cgroup below the hierarchy's folder; None where that folder does not show it."""
+        """Path of a process's cgroup relative to the hierarchy's folder; None if not visible there."""
         root = self.root(place.hierarchy)
         if root is None:
             return None
@@ -118,9 +118,9 @@ class CgroupFolders:
         return f"/{start}/{rest}".replace("//", "/")
 
     def _own_depth(self, hierarchy: str) -> int:
-        """How many names the reader's own path has: as many as lead from it to the root, where process 1 is, or below.
+        """Number of components in the reader's own cgroup path, derived from the ``..`` components of process 1's path.
 
-        Process 1 is in the root, or in ``/init.scope`` of systemd.
+        Process 1 is in the root cgroup, or in ``/init.scope`` under systemd.
         """
         text = text_of(self._procfs / "1" / "cgroup")
         for line in text.split("\n"):
@@ -147,7 +147,7 @@ class CgroupFolders:
 
 
 def _folders(folder: Path) -> list[str]:
-    """Names of the cgroups in one; none where it is gone."""
+    """Names of a cgroup's children; empty if it is gone."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -156,9 +156,9 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _has(folder: Path, pid: int) -> bool:
-    """Whether a process is in a cgroup."""
+    """Whether a process is in the cgroup."""
     return str(pid) in text_of(folder / "cgroup.procs").split()
 
 
 NO_CGROUPS: Final = Membership()
-"""Of a process whose cgroups cannot be read."""
+"""For a process with unreadable cgroups."""

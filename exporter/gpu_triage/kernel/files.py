@@ -1,4 +1,4 @@
-"""The one way to read a file of procfs or sysfs, and the notations such files share."""
+"""Read procfs and sysfs files, and parse formats they share."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT_LIMIT_BYTES = 1 << 20
-"""Far above any file read here; a host of 512 CPUs has a /proc/stat of some 60 KiB."""
+"""Far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB."""
 
 _CHUNK_BYTES = 1 << 16
-"""The buffer of one call: larger ones Python gets from the kernel and gives back each time."""
+"""Buffer size per read; larger buffers make Python allocate and free memory through the kernel each time."""
 
 MAX_CPUS = 8192
-"""The kernel's own upper bound (NR_CPUS of CONFIG_MAXSMP)."""
+"""The kernel's own limit (NR_CPUS of CONFIG_MAXSMP)."""
 
 _ABSENT = frozenset(
     {
@@ -29,7 +29,7 @@ _ABSENT = frozenset(
         errno.ESRCH,  # the process ended between open and read
         errno.ENODEV,  # the device left between open and read
         errno.ENXIO,
-        errno.EOPNOTSUPP,  # PSI that is built in and switched off
+        errno.EOPNOTSUPP,  # PSI is built in but disabled
         errno.EINVAL,  # an attribute that does not apply now, such as the speed of a link that is down
     }
 )
@@ -37,7 +37,7 @@ _NOT_A_FILE = "not_a_file"
 _REASONS = {
     errno.EACCES: "no_permission",
     errno.EPERM: "no_permission",
-    errno.EAGAIN: _NOT_A_FILE,  # a pipe or a device that has nothing to read now: a file always answers
+    errno.EAGAIN: _NOT_A_FILE,  # a pipe or device without data; regular files never return this
 }
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
@@ -45,35 +45,35 @@ _COUNT_DIGITS = 20
 
 
 REJECTED = "rejected"
-"""The reason for which a device answers EINVAL, where that is told apart from an attribute that does not apply."""
+"""Failure reason for EINVAL where it must be distinguished from an attribute that does not apply."""
 
 
 def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
-    """Content of a kernel file; bytes that are not UTF-8 become U+FFFD.
+    """Read a kernel file; bytes that are not UTF-8 become U+FFFD.
 
-    None when there is no such file, or the kernel answers that it has nothing to say through it.
+    None if the file does not exist, or the kernel returns an error that means "not applicable".
 
     Args:
         path: of the file.
-        limit: of its size.
-        may_reject: whether to raise ``rejected`` where the kernel answers EINVAL.
+        limit: maximum size in bytes.
+        may_reject: whether to raise ``rejected`` on EINVAL.
 
     Raises:
-        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (a pipe or a device stands
-            in its place) or ``io_error``.
+        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (it is a pipe or device)
+            or ``io_error``.
     """
     try:
-        # Without Path.open and a file object, which take longer than the kernel does. Where a pipe stands in place of
-        # the file, opening it would otherwise wait for a writer, and hold up all that is read after it.
+        # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
+        # otherwise block until there is a writer, and stall all further reads.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
-            # procfs hands out a page or so a call, so one read is not the whole file.
+            # procfs returns about a page per call, so one read may not be the whole file.
             more = content
             while more and len(content) <= limit:
                 more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
                 content += more
-            # Looked at only now: what has content is a file, and most have.
+            # Checked last: anything with content is a file, so most reads skip the fstat.
             if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
         finally:
@@ -90,7 +90,7 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject:
 
 
 def text_of(path: Path | str) -> str:
-    """Content of a kernel file; "" where it cannot be read."""
+    """Read a kernel file; "" if it cannot be read."""
     try:
         return read_text(path) or ""
     except HostReadFailed:
@@ -98,10 +98,10 @@ def text_of(path: Path | str) -> str:
 
 
 def read_int(path: Path) -> int | None:
-    """The one integer in a kernel file; None when there is no such file.
+    """Read a kernel file that contains one integer; None if there is no such file.
 
     Raises:
-        HostReadFailed: ``malformed`` when it holds anything else, or as `read_text`.
+        HostReadFailed: ``malformed`` if the content is not an integer, or as for `read_text`.
     """
     text = read_text(path, limit=4096)
     if text is None:
@@ -112,13 +112,13 @@ def read_int(path: Path) -> int | None:
 
 
 def read_names(directory: Path | str) -> list[str] | None:
-    """Names in a directory, sorted; None when there is no such directory.
+    """Sorted names in a directory; None if it does not exist.
 
     Raises:
         HostReadFailed: ``no_permission`` or ``io_error``.
     """
     try:
-        return sorted(os.listdir(directory))  # noqa: PTH208 - names only, not a Path of each
+        return sorted(os.listdir(directory))  # noqa: PTH208 - only names are needed, not Path objects
     except OSError as error:
         if error.errno in _ABSENT:
             return None
@@ -126,7 +126,7 @@ def read_names(directory: Path | str) -> list[str] | None:
 
 
 def names_in(directory: Path | str) -> list[str]:
-    """Names in a directory of the kernel, sorted; none where it cannot be read."""
+    """Sorted names in a kernel directory; empty if it cannot be read."""
     try:
         return read_names(directory) or []
     except HostReadFailed:
@@ -134,13 +134,13 @@ def names_in(directory: Path | str) -> list[str]:
 
 
 def read_link(path: Path | str) -> str | None:
-    """Target of a symbolic link as written; None when there is no such link.
+    """Target of a symbolic link, unresolved; None if there is no such link.
 
     Raises:
         HostReadFailed: ``no_permission`` or ``io_error``.
     """
     try:
-        return os.readlink(path)  # noqa: PTH115 - text is wanted, not a Path of it
+        return os.readlink(path)  # noqa: PTH115 - text is needed, not a Path
     except OSError as error:
         if error.errno in _ABSENT:
             return None
@@ -148,7 +148,7 @@ def read_link(path: Path | str) -> str | None:
 
 
 def is_present(path: Path) -> bool:
-    """Whether the path exists; a link counts even if its target does not exist or may not be seen."""
+    """Whether the path exists; a symlink counts even if its target is missing or inaccessible."""
     try:
         os.lstat(path)
     except OSError:
@@ -157,10 +157,10 @@ def is_present(path: Path) -> bool:
 
 
 def parse_count(text: str) -> int:
-    """A counter as the kernel prints it: decimal digits, nothing else.
+    """Parse a counter as printed by the kernel: decimal digits only.
 
     Raises:
-        ValueError: anything else, also what `int` lets through (``1_000``, ``+1``, other scripts' digits).
+        ValueError: anything else, including what `int` accepts (``1_000``, ``+1``, non-ASCII digits).
     """
     if not (text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS):
         raise ValueError(f"{text[:40]!r} is no count")
@@ -168,10 +168,10 @@ def parse_count(text: str) -> int:
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """CPU numbers of the kernel's list notation: ``0-31,64`` gives 0 to 31 and 64; an empty list gives none.
+    """Parse the kernel's CPU list format: ``0-31,64`` is CPUs 0 to 31 and 64; empty text is an empty set.
 
     Raises:
-        ValueError: the text is no such list, a range runs backwards, or a CPU is MAX_CPUS or above.
+        ValueError: invalid syntax, a reversed range, or a CPU number of MAX_CPUS or more.
     """
     cpus: set[int] = set()
     stripped = text.strip()
@@ -180,7 +180,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         first = parse_count(first_text)
         last = parse_count(last_text) if dash else first
         if not first <= last < MAX_CPUS:
-            raise ValueError(f"{part[:40]!r} is no range of CPUs")
+            raise ValueError(f"{part[:40]!r} is not a CPU range")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 

@@ -1,4 +1,4 @@
-"""Asks the kernel for the parts of one Reading, so that a part that fails costs only itself."""
+"""Run the reads that make up one Reading, so that a failing read only omits its own part."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _CUT_OFF = "the last line is cut off"
 
 
 class HostInquiry:
-    """The questions of one reader in one round.
+    """Reads on behalf of one reader in one round, collecting failures.
 
-    A question answers None for what is absent and for what failed; `finish` hands over the failures. What is absent is
-    a feature that this kernel lacks, unless the file is `required`: every Linux host has it, and its absence fails.
+    A read returns None both for missing files and for failures; `finish` reports the failures. A missing file means
+    that this kernel lacks the feature, unless the file is `required`: every Linux host has it, so it is a failure.
     """
 
     def __init__(self, failures: list[str], root: Path | None = None) -> None:
-        """Ask on behalf of a round.
+        """Start collecting for a round.
 
         Args:
             failures: the round's list of failures.
-            root: of the file system that is asked. Where nothing answers, it must at least be mounted.
+            root: of the file system that is read. If no read returns anything, it must at least be mounted.
         """
         self._failures = failures
         self._root = root
@@ -37,7 +37,7 @@ class HostInquiry:
         self._answered = False
 
     def ask(self, read: Callable[[], T | None]) -> T | None:
-        """What `read` returns; None when it raises HostReadFailed, which is noted."""
+        """Call `read`; return None if it raises HostReadFailed, which is recorded."""
         try:
             answer = read()
         except HostReadFailed as error:
@@ -47,7 +47,7 @@ class HostInquiry:
         return answer
 
     def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False) -> T | None:
-        """What `parser` makes of a whole file; a ValueError of its is noted as ``malformed``."""
+        """Parse a whole file; a ValueError of the parser is recorded as ``malformed``."""
 
         def read() -> T | None:
             text = _text(path, required=required)
@@ -63,18 +63,18 @@ class HostInquiry:
         return self.ask(read)
 
     def lines(self, path: Path, parse_line: Callable[[str], T | None], *, required: bool = False) -> list[T] | None:
-        """What `parse_line` makes of each line of a file, less the lines it answers None to.
+        """Parse a file line by line; lines for which `parse_line` returns None are dropped.
 
-        A line it raises ValueError for costs only itself; ``malformed`` is noted once a file. When no line
-        was understood and one was malformed, the answer is None.
+        Lines that raise ValueError are skipped, and ``malformed`` is recorded once per file. Returns None if a line was
+        malformed and no other could be parsed.
         """
         return self.ask(lambda: self._understood_lines(_text(path, required=required), path, parse_line))
 
     def need(self, path: Path, parser: Callable[[str], T]) -> T:
-        """As `parse`, of a required file without which the reading is worth nothing.
+        """Like `parse`, for a required file without which the reading is useless.
 
         Raises:
-            HostReadFailed: it cannot be read or understood, whatever else answered; earlier failures are noted.
+            HostReadFailed: it cannot be read or parsed; earlier failures are recorded in the round.
         """
         answer = self.parse(path, parser, required=True)
         if answer is None:
@@ -82,11 +82,11 @@ class HostInquiry:
         return answer
 
     def finish(self) -> None:
-        """Hand over the failures, each once.
+        """Report the collected failures to the round.
 
         Raises:
-            HostReadFailed: there were failures and no answer at all; the earlier ones are noted in the round. Or
-                nothing answered, and the file system is not mounted: ``missing``.
+            HostReadFailed: the last failure, if there were failures and no answers; earlier ones are recorded in the
+                round. ``missing`` if no read returned anything and the file system is not mounted.
         """
         if self._errors and not self._answered:
             raise self._last_failure()
@@ -95,7 +95,7 @@ class HostInquiry:
             refuse_unmounted(self._root)
 
     def _last_failure(self) -> HostReadFailed:
-        """The last failure, for the caller to raise; the earlier ones are noted in the round."""
+        """The last failure, for the caller to raise; records the earlier ones in the round."""
         *earlier, last = self._errors
         self._failures.extend(error.reason for error in earlier)
         return last
@@ -129,5 +129,5 @@ def _text(path: Path, *, required: bool) -> str | None:
 
 
 def _is_cut_off(text: str) -> bool:
-    """Whether a text ends within a line: the kernel ends every one, and half a number would pass for a whole one."""
+    """Whether the text ends mid-line. The kernel terminates every line, and a truncated number would look valid."""
     return bool(text) and not text.endswith("\n")

@@ -1,4 +1,4 @@
-"""Whether procfs and sysfs are where they should be: an empty mount point looks like a kernel without any feature."""
+"""Check that procfs and sysfs are mounted: an empty mount point looks like a kernel without any features."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ SHOWS: Final = MappingProxyType(
         SYSFS: "the PCI bus, links, NUMA nodes and network adapters",
     }
 )
-"""What each of them shows, by the name in its option (``--path.procfs``)."""
+"""What each file system provides, by the name in its option (``--path.procfs``)."""
 
 MISSING: Final = "missing"
-"""The error of a file that every Linux host has, where there is none."""
+"""Failure reason if a file that every Linux host has does not exist."""
 
 _LANDMARKS: Final = ("stat", "devices", "self", "class", "bus")
-"""Every procfs and every sysfs has some of these, whatever the kernel's features; a recorded one has at least one."""
+"""Every procfs or sysfs has some of these, whatever the kernel config; a recorded one has at least one."""
 
 
 def is_mounted(root: Path) -> bool:
-    """Whether this looks like a procfs or a sysfs."""
+    """Whether the path looks like a procfs or sysfs."""
     return any(is_present(root / name) for name in _LANDMARKS)
 
 
 def refuse_unmounted(root: Path) -> None:
-    """Raise where nothing is mounted.
+    """Raise if no file system is mounted there.
 
     Raises:
         HostReadFailed: ``missing``.
@@ -44,5 +44,5 @@ def refuse_unmounted(root: Path) -> None:
 
 
 def missing_file(path: Path) -> HostReadFailed:
-    """The failure of a file that every Linux host has, and that is not there."""
+    """Failure for a missing file that every Linux host has."""
     return HostReadFailed(MISSING, path, "every Linux host has this file: is the host's procfs mounted there?")

@@ -1,4 +1,4 @@
-"""The PCI bus as sysfs shows it: which NVIDIA GPUs are on it, and the links and ports of single devices."""
+"""The PCI bus in sysfs: NVIDIA GPUs, and the links and ports of single devices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NVIDIA = "0x10de"
-# Display controllers: VGA compatible and 3D. NVSwitches are bridges (0x0680), a card's sound is 0x0403.
+# Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
-# Of a root port, and of a root complex event collector.
+# Root port and root complex event collector.
 _AER_SERVICES = (":pcie002", ":pcie602")
 _MOST_DEVICES = 1024
-"""Whose folders are remembered by name: making a Path costs as much as reading a file."""
+"""Number of device Paths cached: creating a Path costs as much as reading a file."""
 _PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _GENERATIONS = {rate: generation for generation, rate in TRANSFER_RATES.items()}
@@ -35,8 +35,8 @@ class PciGpu:
     """One NVIDIA GPU on the bus, whether or not its driver works.
 
     Attributes:
-        bus_id: as sysfs writes it, ``0000:65:00.0``.
-        driver: kernel driver bound to it (``nvidia``, ``vfio-pci``, ``nouveau``), None when there is none.
+        bus_id: as in sysfs, ``0000:65:00.0``.
+        driver: kernel driver bound to it (``nvidia``, ``vfio-pci``, ``nouveau``), None if unbound.
     """
 
     bus_id: str
@@ -44,19 +44,19 @@ class PciGpu:
 
     @property
     def lent(self) -> bool:
-        """Whether it is set aside for a virtual machine, so that the NVIDIA driver of this host cannot show it."""
+        """Whether it is reserved for a virtual machine, so that this host's NVIDIA driver cannot see it."""
         return self.driver in _PASS_THROUGH
 
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """The link of one device or port towards its partner; None for what sysfs does not know.
+    """The link between a device or port and its link partner; None for what sysfs does not report.
 
     Attributes:
-        current_generation: now.
-        current_width: lanes now.
-        max_generation: highest the device can do, whatever its partner can.
-        max_width: most lanes the device can use, whatever its partner can.
+        current_generation: PCIe generation in use.
+        current_width: lanes in use.
+        max_generation: highest generation the device supports, regardless of its partner.
+        max_width: most lanes the device supports, regardless of its partner.
     """
 
     current_generation: int | None
@@ -66,9 +66,9 @@ class PcieLink:
 
 
 def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None:
-    """NVIDIA GPUs on the bus, by bus id; None when there is no PCI bus to look at.
+    """NVIDIA GPUs on the bus, by bus ID; None if there is no PCI bus.
 
-    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read costs only itself.
+    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped.
 
     Args:
         sysfs: root of sysfs.
@@ -86,13 +86,13 @@ def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None
 
 
 def link_of(sysfs: Path, bus_id: str) -> PcieLink:
-    """The link of one device; every part None that is absent, unreadable or not understood.
+    """Link of one device; a field is None if its file is missing, unreadable or invalid.
 
     Source: ``{current,max}_link_{speed,width}`` under ``/sys/bus/pci/devices/<bus_id>``.
 
     Args:
         sysfs: root of sysfs.
-        bus_id: as sysfs writes it.
+        bus_id: as in sysfs.
     """
     device = device_directory(sysfs, bus_id)
     return PcieLink(
@@ -104,17 +104,17 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
 
 
 def port_above(sysfs: Path, bus_id: str) -> str | None:
-    """Bus id of the port the device is plugged into: the other end of its link.
+    """Bus ID of the upstream port, the other end of the device's link.
 
-    None when there is none to see, as in most virtual machines, where the device hangs off the host bridge.
+    None if not visible, as in most virtual machines, where the device is directly on the host bridge.
 
     Args:
         sysfs: root of sysfs.
-        bus_id: as sysfs writes it.
+        bus_id: as in sysfs.
     """
     device = device_directory(sysfs, bus_id)
     try:
-        # The link leads through the bridges above: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
+        # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
         port = PurePosixPath(read_link(device) or "").parent.name
     except HostReadFailed:
         return None
@@ -123,15 +123,15 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
 
 
 def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
-    """Whether the kernel itself handles the PCIe errors of the root port above a device, or of any.
+    """Whether the kernel itself handles PCIe errors (AER) of the root port above a device, or of any root port.
 
-    False where the firmware kept that to itself (``_OSC``), or a hypervisor has the ports: the kernel's counters of
-    errors stay at 0 then, whatever happens. None where that is not known. Source: the service AER of a port is a device
+    False if the firmware retained control of AER (``_OSC``) or a hypervisor owns the ports: then the kernel's error
+    counters always stay at 0. None if unknown. Source: a port's AER service is a device
     ``<port>:pcie<type and service>`` (``get_descriptor_id`` of drivers/pci/pcie/portdrv.h).
 
     Args:
         sysfs: root of sysfs.
-        bus_id: of the device; None for any.
+        bus_id: of the device; None for any root port.
     """
     services = sysfs / "bus" / "pci_express" / "devices"
     names = [name for name in names_in(services) if name.endswith(_AER_SERVICES)]
@@ -148,16 +148,16 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
 
 
 def is_bus_id(name: str) -> bool:
-    """Whether a name in sysfs is that of a PCI device."""
+    """Whether a sysfs name is a PCI bus ID."""
     return _BUS_ID.fullmatch(name) is not None
 
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
-    """NUMA node of one device: -1 when the firmware does not say; None when it cannot be read.
+    """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read.
 
     Args:
         sysfs: root of sysfs.
-        bus_id: as sysfs writes it.
+        bus_id: as in sysfs.
     """
     try:
         node = read_int(device_directory(sysfs, bus_id) / "numa_node")
@@ -167,12 +167,12 @@ def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
 
 
 def normalise_bus_id(bus_id: str) -> str:
-    """A bus id as sysfs writes it, from NVML's: ``00000000:65:00.0`` gives ``0000:65:00.0``.
+    """Convert NVML's bus ID to sysfs's format: ``00000000:65:00.0`` becomes ``0000:65:00.0``.
 
-    Domains of more than four digits stay (``10000:01:00.0``, behind Intel VMD).
+    Domains of more than four digits are kept (``10000:01:00.0``, behind Intel VMD).
 
     Raises:
-        ValueError: it is no PCI bus id.
+        ValueError: not a PCI bus ID.
     """
     match = _BUS_ID.fullmatch(bus_id)
     if match is None:
@@ -182,32 +182,32 @@ def normalise_bus_id(bus_id: str) -> str:
 
 
 def parse_link_speed(text: str) -> int | None:
-    """PCIe generation of a speed such as ``16.0 GT/s PCIe`` or ``16 GT/s``; None for any other."""
+    """PCIe generation of a speed such as ``16.0 GT/s PCIe`` or ``16 GT/s``; None if unknown."""
     match = _LINK_SPEED.match(text.strip())
     return _GENERATIONS.get(float(match[1])) if match else None
 
 
 def parse_link_width(text: str) -> int | None:
-    """Lanes of a width such as ``16``; None for what no PCIe link can have (``Unknown``, 0, 63, 255)."""
+    """Number of lanes from text such as ``16``; None for invalid PCIe widths (``Unknown``, 0, 63, 255)."""
     stripped = text.strip()
     width = int(stripped) if re.fullmatch(r"[0-9]{1,3}", stripped) else 0
-    # A link that is down reads 0, a device that fell off the bus 63 (six bits of ones) and a virtual one 255.
+    # A link that is down reads 0, a device that fell off the bus 63 (six 1 bits), a virtual device 255.
     return width if width in WIDTHS else None
 
 
 @lru_cache(_MOST_DEVICES)
 def device_directory(sysfs: Path, bus_id: str) -> Path:
-    """Where sysfs has the files of a device, whether or not it exists.
+    """Folder of a device in sysfs, whether or not it exists.
 
     Args:
         sysfs: root of sysfs.
-        bus_id: as sysfs writes it.
+        bus_id: as in sysfs.
     """
     return sysfs / f"bus/pci/devices/{bus_id}"
 
 
 def _nvidia_gpu(device: str) -> PciGpu | None:
-    # Most devices of a host are not NVIDIA's: they cost one read each, and no Path, which would cost as much again.
+    # Most devices are not NVIDIA's. They cost one read each and no Path, which would double the cost.
     if (read_text(f"{device}/vendor", limit=4096) or "").strip() != _NVIDIA:
         return None
     if not (read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):

@@ -20,13 +20,13 @@ _MICROSECONDS_PER_SECOND: Final = 1_000_000
 
 
 def parse_pressure(text: str) -> Mapping[str, float]:
-    """Seconds by kind of one file; its lines: ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
+    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
 
     >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
     {'some': 3.407564}
 
     Raises:
-        ValueError: a line of it looks different, or there is none.
+            ValueError: a line has another format, or there is none.
     """
     seconds: dict[str, float] = {}
     for line in text.strip().split("\n"):

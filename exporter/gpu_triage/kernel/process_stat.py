@@ -1,8 +1,8 @@
-"""``/proc/PID/stat``: one line about a process or a thread.
+"""``/proc/PID/stat``: one line per process or thread.
 
     4242 (python3) S 1 4242 4242 0 …
 
-The name may hold brackets and spaces; proc(5) counts the fields behind it from 3.
+The name may contain parentheses and spaces; proc(5) numbers the fields after it from 3.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _COUNTS: Final = (11, 12, 17, 19, 20, 21)
 
 
 class ProcessStat(NamedTuple):
-    """What is used of a stat file.
+    """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
     Attributes:
-        name: the comm, as the kernel has it: 15 bytes at most.
+        name: the comm as in the kernel: 15 bytes at most.
         state: one letter, such as `UNINTERRUPTIBLE`.
-        user_ticks: CPU time in user mode, of all threads; in ticks of 1/sysconf(SC_CLK_TCK) seconds, as other times.
-        system_ticks: CPU time in the kernel.
-        threads: how many it has.
-        started_ticks: when it started, since the boot.
-        virtual_bytes: its address space.
-        resident_pages: what of it is in RAM; pages of sysconf(SC_PAGESIZE) bytes.
+        user_ticks: CPU time in user mode, all threads.
+        system_ticks: CPU time in the kernel, all threads.
+        threads: number of threads.
+        started_ticks: start time since boot.
+        virtual_bytes: size of the address space.
+        resident_pages: pages in RAM, of sysconf(SC_PAGESIZE) bytes.
     """
 
     name: str
@@ -46,12 +46,12 @@ class ProcessStat(NamedTuple):
 
 
 class ThreadStat(NamedTuple):
-    """What is used of a thread's stat file.
+    """The fields used of a thread's stat file.
 
     Attributes:
-        name: its comm; threads can have names of their own.
+        name: its comm, which may differ from the process's.
         state: one letter, such as `RUNNING`.
-        ticks: its CPU time, user and system, in ticks of 1/sysconf(SC_CLK_TCK) seconds.
+        ticks: CPU time, user plus system, in ticks of 1/sysconf(SC_CLK_TCK) seconds.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ThreadStat(NamedTuple):
 
 
 def read_thread_stat(folder: str) -> ThreadStat | None:
-    """The stat file in ``/proc/PID/task/TID``; None where there is none, or it is not understood."""
+    """Read the stat file in ``/proc/PID/task/TID``; None if missing or invalid."""
     before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
     fields = after.split(None, _TICKS_END) if bracket else []
     if len(fields) <= _TICKS_END:
@@ -73,12 +73,12 @@ def read_thread_stat(folder: str) -> ThreadStat | None:
 
 
 def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:
-    """The stat of each of these processes, as `read_process_stat` reads it."""
+    """Read the stats of these processes with `read_process_stat`."""
     return {pid: read_process_stat(f"{procfs}/{pid}") for pid in pids}
 
 
 def read_process_stat(folder: Path | str) -> ProcessStat | None:
-    """The stat file in ``/proc/PID`` or ``/proc/PID/task/TID``; None where there is none, or it is not understood."""
+    """Read the stat file in ``/proc/PID`` or ``/proc/PID/task/TID``; None if missing or invalid."""
     before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
     if not bracket:
         return None

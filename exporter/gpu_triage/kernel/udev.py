@@ -1,4 +1,4 @@
-"""The kernel's word that something happened on the PCI bus. A hint only: the bus is scanned anyway, but later."""
+"""Kernel uevents of the PCI bus. They only trigger an early scan; the bus is also scanned periodically."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ log = logging.getLogger(__name__)
 class BusEvents:
     """Listens for uevents of PCI devices (netlink, the kernel's own multicast group).
 
-    udev's group is not used: where no udevd runs, as in most containers, it stays silent without an error.
+    udev's multicast group is not used: without udevd, as in most containers, it is silent without an error.
     """
 
     def __init__(self) -> None:
         self._monitor = _listen()
 
     def seen(self) -> bool:
-        """Whether a PCI device came, went or changed since the last call. Never waits, never raises."""
+        """Whether a PCI device was added, removed or changed since the last call. Never blocks, never raises."""
         happened = False
         try:
             while self._monitor is not None and self._monitor.poll(timeout=0) is not None:
                 happened = True
         except OSError as error:
-            # The kernel drops events on a full buffer: something happened, nobody knows what.
+            # The kernel drops events when the buffer is full: something happened, but what is unknown.
             log.debug("PCI events were dropped: %s", error)
             happened = True
         return happened
@@ -32,7 +32,7 @@ class BusEvents:
 
 def _listen() -> Any | None:
     try:
-        # Here and not above: without libudev the import itself fails, and periodic scans must do.
+        # Imported here: without libudev the import fails, and periodic scans must suffice.
         import pyudev  # noqa: PLC0415
 
         monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")

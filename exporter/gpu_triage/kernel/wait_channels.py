@@ -1,4 +1,4 @@
-"""What a thread waits for, by the function of the kernel that it waits in (``/proc/PID/task/TID/wchan``)."""
+"""The storage a thread waits for, derived from its wait channel (``/proc/PID/task/TID/wchan``)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 PAGE_CACHE: Final = "local disks or the page cache"
-"""Of functions that all file systems end in: which one it is, they do not tell."""
+"""For functions shared by all file systems, from which the specific one cannot be identified."""
 
 _STORAGE: Final = (
-    # Lustre's client: its I/O (cl_, vvp_, osc_), its locks (ldlm_) and its requests (ptlrpc_).
+    # Lustre's client: I/O (cl_, vvp_, osc_), locks (ldlm_) and requests (ptlrpc_).
     ("Lustre", re.compile(r"(?:ptlrpc|ldlm|cl_sync|cl_io|cl_lock|vvp|osc|lov|mdc|ll)_\w+")),
     ("GPFS", re.compile(r"cxi[A-Z]\w+|gpfs\w*|mmfs\w*")),
     ("WEKA", re.compile(r"weka\w+")),
@@ -31,7 +31,7 @@ _STORAGE: Final = (
 
 
 def storage_behind(wait_channel: str) -> str | None:
-    """The kind of storage that a thread waits for in this function; None for none, and where it is not known.
+    """Kind of storage a thread waits for in this kernel function; None if it is not storage or unknown.
 
     >>> storage_behind("ptlrpc_set_wait"), storage_behind("folio_wait_bit_common"), storage_behind("nv_ioctl")
     ('Lustre', 'local disks or the page cache', None)

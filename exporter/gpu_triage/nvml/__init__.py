@@ -1,1 +1,1 @@
-"""The driver through NVML: the only importer of pynvml."""
+"""Access to the driver through NVML; the only package that imports pynvml."""

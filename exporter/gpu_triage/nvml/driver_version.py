@@ -1,10 +1,10 @@
-"""A driver's version as numbers, to be compared with the release that changed something."""
+"""Parse driver versions for comparison with the release that changed a behavior."""
 
 from __future__ import annotations
 
 
 def version_numbers(version: str | None) -> tuple[int, ...]:
-    """Numbers of a version; empty, which is less than any, where it is unknown or begins with none.
+    """Numeric components of a version; the empty tuple, which compares lowest, if unknown or not numeric.
 
     >>> version_numbers("535.113.01"), version_numbers(None)
     ((535, 113, 1), ())

@@ -1,4 +1,4 @@
-"""NVML's return codes as names and kinds: what is absent, what failed, and what ends a GPU or the driver."""
+"""Map NVML return codes to names, and classify them: unsupported, empty, GPU gone, driver gone, or failed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NAMES: Final = {
     pynvml.NVML_ERROR_INVALID_STATE: "invalid_state",
     pynvml.NVML_ERROR_UNKNOWN: "unknown",
 }
-"""Code to the name it has in labels. A code not listed is called ``error_<code>``: see `name_of`."""
+"""Label value of each code. Codes not listed become ``error_<code>``: see `name_of`."""
 
 UNSUPPORTED: Final = frozenset(
     {
@@ -52,13 +52,13 @@ UNSUPPORTED: Final = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-"""The driver or the board does not have it: absence, not failure."""
+"""Not supported by the driver or the board: treated as absent, not as failed."""
 
 EMPTY: Final = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA})
-"""The driver has it, but nothing to tell now."""
+"""Supported, but there is currently no data."""
 
 GPU_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
-"""Nothing more can be asked of this GPU."""
+"""The GPU no longer answers any call."""
 
 DRIVER_GONE: Final = frozenset(
     {
@@ -67,7 +67,7 @@ DRIVER_GONE: Final = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-"""Nothing more can be asked of any GPU until NVML is initialised again, or after a mismatch until a restart."""
+"""No GPU answers until NVML is reinitialized, or after a version mismatch until the exporter restarts."""
 
 MALFORMED: Final = (
     TypeError,
@@ -80,17 +80,17 @@ MALFORMED: Final = (
     ctypes.ArgumentError,
     pynvml.NVMLLibraryMismatchError,
 )
-"""What pynvml's wrappers raise, other than NVMLError, over an answer or a library they did not expect."""
+"""What pynvml's wrappers raise, besides NVMLError, for an unexpected answer or library."""
 
 
 def name_of(code: int) -> str:
-    """The label for an NVML return code (nvml.h, nvmlReturn_t); ``malformed`` for a number that can be none."""
-    # Random numbers as labels would fill the store with series.
+    """Label value for an NVML return code (nvml.h, nvmlReturn_t); ``malformed`` for a number outside its range."""
+    # Arbitrary numbers as label values would create unbounded series.
     return NAMES.get(code, f"error_{code}" if 0 <= code <= pynvml.NVML_ERROR_UNKNOWN else "malformed")
 
 
 def driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:
-    """What it means for the driver as a whole that NVML answered, or could not be loaded, like this."""
+    """Convert an NVML error into a DriverUnavailable that explains why NVML as a whole cannot be used."""
     code = error.value
     cause = error.__context__
     if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
@@ -98,8 +98,8 @@ def driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:
             "version_mismatch", "the loaded libnvidia-ml.so.1 is not of the running kernel driver's version"
         )
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and isinstance(cause, OSError):
-        # pynvml calls every failure to load "not found"; a file that is there but no library needs another remedy.
+        # pynvml reports every load failure as "not found"; a file that is not a valid library needs another fix.
         missing = str(cause).startswith("libnvidia-ml.so.1:") and "No such file" in str(cause)
         return DriverUnavailable("library_not_found" if missing else "library_invalid", str(cause))
-    # Not str(error): for a code it does not know, pynvml asks the library, which may be the very thing that is broken.
+    # Not str(error): for unknown codes, pynvml calls the library, which may be what is broken.
     return DriverUnavailable(name_of(code), f"NVML return code {code}")

@@ -1,7 +1,7 @@
-"""Xids as NVML reports them: an event set of the present session, looked into without ever waiting.
+"""Xids reported by NVML: an event set of the current session, polled without blocking.
 
-Events before the registration are lost, and those between two sets. A set that fails is freed and made again after a
-while, with the GPUs that then accept it.
+Events before registration are lost, as are those between two event sets. A set that fails is freed, and recreated after
+a backoff with the GPUs that then accept registration.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gpu_triage.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.nvml.session import CurrentCall, Device
 
 ROUND_EVENTS: Final = 64
-"""Most events fetched in one round; the driver keeps the rest for the next."""
+"""Maximum events fetched per round; the driver keeps the rest for the next."""
 
 MOST_XID: Final = 99_999
-"""There are some hundred. More digits are no Xid, nor are they one in the kernel log."""
+"""There are fewer than 200 Xids. More digits are invalid, here and in the kernel log."""
 
 _XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
 _LOOK_AT_ONCE: Final = 0x4000 | 0x8000
-"""nvmlEventTypeGpuUnavailableError and nvmlEventTypeGpuRecoveryAction, which not every pynvml knows."""
+"""nvmlEventTypeGpuUnavailableError and nvmlEventTypeGpuRecoveryAction, which older pynvml releases lack."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -52,12 +52,12 @@ class XidEvent:
 
 
 class XidEvents:
-    """Listens for Xids of the GPUs it is given. Not thread-safe: one lane calls it.
+    """Polls Xid events of GPUs. Not thread-safe: only one lane calls it.
 
     Attributes:
-        failures: names of what failed since they were last taken, one entry a failure.
-        call: what is being called right now.
-        changed: UUIDs of GPUs that became unavailable, or ask for another recovery action, since they were last taken.
+        failures: error names since the last `take_failures`, one entry per failure.
+        call: the NVML call in progress.
+        changed: UUIDs of GPUs that became unavailable or changed their recovery action since the last `take_changed`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -74,19 +74,18 @@ class XidEvents:
 
     @property
     def open(self) -> bool:
-        """Whether it holds an event set, which must be freed before NVML is shut down."""
+        """Whether an event set is open, which must be freed before NVML is shut down."""
         return self._set is not None
 
     @property
     def listening(self) -> bool:
-        """Whether at least one GPU's Xids are heard."""
+        """Whether Xids of at least one GPU are received."""
         return self._set is not None and bool(self._gpus)
 
     def listen(self, devices: Iterable[Device]) -> None:
-        """Register what is not registered yet (nvmlEventSetCreate, nvmlDeviceRegisterEvents).
+        """Register GPUs that are not registered yet (nvmlEventSetCreate, nvmlDeviceRegisterEvents).
 
-        A GPU that does not support Xid events is no failure. One that is lost stays registered: nothing forgets it
-        but a new session.
+        A GPU without support for Xid events is not a failure. A lost GPU stays registered until a new session.
         """
         now = self._clock.now().monotonic
         wanted = {_address(device.handle): device for device in devices}
@@ -107,7 +106,7 @@ class XidEvents:
             self._register(address, device, now)
 
     def drain(self) -> Iterator[XidEvent]:
-        """Xids since the last round (nvmlEventSetWait_v2 with no time to wait), at most ROUND_EVENTS."""
+        """Yield Xids since the last round (nvmlEventSetWait_v2 with a zero timeout), at most ROUND_EVENTS."""
         for _ in range(ROUND_EVENTS):
             if not self.listening:
                 return
@@ -127,19 +126,19 @@ class XidEvents:
                 yield xid
 
     def close(self) -> None:
-        """Free the set (nvmlEventSetFree) and forget this session's GPUs. Never raises."""
+        """Free the event set (nvmlEventSetFree) and clear the GPUs of this session. Never raises."""
         self._free()
         self._refused_until.clear()
         self._again_at = 0.0
 
     def take_failures(self) -> tuple[str, ...]:
-        """The failures so far, which are then forgotten."""
+        """Return and clear the failures."""
         failures = tuple(self.failures)
         self.failures.clear()
         return failures
 
     def take_changed(self) -> frozenset[str]:
-        """As the attribute, whose GPUs are then forgotten."""
+        """Return and clear `changed`."""
         changed = frozenset(self.changed)
         self.changed.clear()
         return changed
@@ -158,7 +157,7 @@ class XidEvents:
             code = getattr(error, "value", None)
             self._refused_until[address] = math.inf if code in UNSUPPORTED else now + _LONGEST_PAUSE_SECONDS
             if code not in UNSUPPORTED | GPU_GONE:
-                # That a GPU is gone, gpu_up tells.
+                # A GPU that is gone is reported by gpu_up.
                 self.failures.append(_name(error))
 
     def _xid_of(self, event: Any) -> XidEvent | None:
@@ -167,7 +166,7 @@ class XidEvents:
         if not event.eventType & _XID:
             return None
         if event.eventData > MOST_XID:
-            # Each made-up number would be a series of its own, for good.
+            # Each bogus number would create a series that never goes away.
             self.failures.append("implausible")
             return None
         now = self._clock.now().monotonic
@@ -179,7 +178,7 @@ class XidEvents:
         return XidEvent(gpu, event.eventData, self._drained_at, now, uuid)
 
     def _bus_id_of(self, handle: Any) -> str | None:
-        """Of a GPU that was never registered under this handle."""
+        """Look up the bus ID of a GPU whose handle was not registered."""
         try:
             bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
             return normalise_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
@@ -205,12 +204,12 @@ class XidEvents:
             self.call.function = "nvmlEventSetFree"
             pynvml.nvmlEventSetFree(event_set)
         except (pynvml.NVMLError, *MALFORMED):
-            # There is nothing left to free, or nobody to do it.
+            # Either it is already freed, or NVML is gone.
             return
 
 
 def _address(handle: Any) -> int:
-    """Where a handle points: handles of one GPU are distinct objects. Of one that is no pointer, the object."""
+    """Address a handle points to, since one GPU may have several handle objects; for other objects, their id."""
     try:
         return ctypes.cast(handle, ctypes.c_void_p).value or 0
     except ctypes.ArgumentError:

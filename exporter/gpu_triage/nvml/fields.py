@@ -1,4 +1,4 @@
-"""Fields of nvmlDeviceGetFieldValues, asked in one call; what differs from pynvml's wrapper is the time it takes."""
+"""nvmlDeviceGetFieldValues in one call, like pynvml's wrapper but faster."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import pynvml
 from gpu_triage.nvml.plain import plain
 
 FieldId = int | tuple[int, int]
-"""A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
+"""A field ID of nvmlDeviceGetFieldValues, or a pair of field ID and scope ID (link, GPU or module)."""
 
 _FieldValue: Final = plain(pynvml.c_nvmlFieldValue_t)
 _KEPT_REQUESTS: Final = 256
 
 
 def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
-    """The answers in the order of the fields, as the driver wrote them.
+    """Read field values, in the order of `wanted`, as raw driver structs.
 
     Raises:
-        pynvml.NVMLError: as the function answers.
+        pynvml.NVMLError: the call as a whole failed.
     """
     try:
         call = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - as in nvml/lists.py
     except pynvml.NVMLError_Uninitialized:
-        # With no library below it, somebody may have put theirs in pynvml's place.
+        # No library is loaded; pynvml's functions may have been replaced, so call those.
         return list(pynvml.nvmlDeviceGetFieldValues(handle, wanted))
     kind, content = _request(tuple(wanted))
     answers = kind.from_buffer_copy(content)
@@ -39,7 +39,7 @@ def read_fields(handle: Any, wanted: Sequence[FieldId]) -> Sequence[Any]:
 
 @lru_cache(_KEPT_REQUESTS)
 def _request(wanted: tuple[FieldId, ...]) -> tuple[Any, bytes]:
-    """Type and content of the array that asks for these fields: the same few are asked for again and again."""
+    """Type and initial content of the request array; cached because the same few requests repeat."""
     kind = _FieldValue * len(wanted)
     request = kind()
     for entry, field in zip(request, wanted, strict=True):

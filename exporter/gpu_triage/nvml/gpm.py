@@ -1,6 +1,6 @@
-"""GPM, the driver's performance counters inside the SMs: two samples, and what happened between them.
+"""GPM, the driver's SM performance counters: metrics between two samples.
 
-The structs of GPM are known here alone.
+Only this module uses the GPM structs.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ DRAM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 FP64_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP64_UTIL
 FP32_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP32_UTIL
 FP16_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP16_UTIL
-"""Metric ids (nvmlGpmMetricId_t) of percentages."""
+"""Metric IDs (nvmlGpmMetricId_t) of percentages."""
 
 PCIE_TRANSMITTED: Final[int] = pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
 PCIE_RECEIVED: Final[int] = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC
-"""Metric ids of traffic in MiB/s, as the GPU sees it."""
+"""Metric IDs of PCIe traffic in MiB/s, from the GPU's perspective."""
 
 _TRAFFIC: Final = frozenset({PCIE_TRANSMITTED, PCIE_RECEIVED})
 _BYTES_PER_MIB: Final = 1 << 20
 _MOST_MIB_PER_SECOND: Final = 300_000
-"""Sixteen lanes of PCIe generation 7 carry less than 256 GB/s each way."""
+"""Sixteen lanes of PCIe generation 7 carry less than 256 GB/s per direction."""
 
 NO_PERMISSION: Final = name_of(pynvml.NVML_ERROR_NO_PERMISSION)
 
 SHORTEST_SPACING_SECONDS: Final = 0.11
-"""The driver wants samples more than 100 ms apart by its own clock, which is not ours: a tenth for good measure."""
+"""The driver requires more than 100 ms between samples by its own clock, which differs from ours: add a 10% margin."""
 
 _ABSENT: Final = UNSUPPORTED | EMPTY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
-"""What one metric may answer without having failed; a driver older than the metric calls its id an invalid argument."""
+"""Codes of a single metric that are not failures; drivers that do not know the metric return "invalid argument"."""
 
 _MOST_PERCENT: Final = 101
-"""A full GPU may read a little over 100: a rate is two counters, not read at the very same instant."""
+"""Slightly over 100 is possible: a rate is computed from two counters not read at exactly the same time."""
 
 
 _Metric: Final = plain(pynvml.c_nvmlGpmMetric_t)
 
 
 class GpmMetrics:
-    """The struct that asks for some metrics: 19 kB, so it is made once and used again. Not for several threads."""
+    """The request struct for a set of metrics; 19 kB, so it is reused. Not thread-safe."""
 
     __slots__ = ("_entries", "_ids", "_request")
 
@@ -60,13 +60,13 @@ class GpmMetrics:
         self._ids = ids
         self._request: Any = pynvml.c_nvmlGpmMetricsGet_t()
         first, size = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset, sizeof(_Metric)
-        # The same memory as the request's own entries.
+        # Shares memory with the request's own entries.
         self._entries = [_Metric.from_buffer(self._request, first + size * place) for place in range(len(ids))]
 
     def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
-        """Metrics between two samples (nvmlGpmMetricsGet) by id: 0-1, and traffic in bytes per second.
+        """Compute metrics between two samples (nvmlGpmMetricsGet) by ID: ratios 0-1, or bytes per second for traffic.
 
-        What the GPU lacks or cannot tell is left out.
+        Metrics that are unsupported or unavailable are missing.
         """
         request = self._request
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -74,7 +74,7 @@ class GpmMetrics:
         request.sample1, request.sample2 = older, newer
         for metric, wanted in zip(self._entries, self._ids, strict=True):
             metric.metricId = wanted
-            # An entry that the driver leaves as it was must not pass for the last round's answer.
+            # Reset, so that an entry the driver does not write is not mistaken for the last round's answer.
             metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
         if inquiry.ask_library("nvmlGpmMetricsGet", request, about=self._ids) is None:
             return {}
@@ -93,7 +93,7 @@ class GpmMetrics:
 
 
 def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
-    """A share of 1, or bytes per second; None for what cannot be."""
+    """Convert to a ratio, or bytes per second; None if implausible."""
     if metric in _TRAFFIC:
         traffic = inquiry.within(value, 0, _MOST_MIB_PER_SECOND)
         return None if traffic is None else traffic * _BYTES_PER_MIB
@@ -102,13 +102,14 @@ def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
 
 
 class GpmMeter:
-    """Activity of a GPU, or of one of its GPU instances, from one round to the next.
+    """Activity of a GPU, or of one GPU instance, between rounds.
 
-    The last sample stays until the next round, in one of two buffers that are filled in turn; nothing ever waits
-    for a second sample. The buffers belong to the NVML session: close the meter when that ends.
+    Keeps the last sample until the next round in two alternating buffers, so it never waits for a second sample. The
+    buffers belong to the NVML session: close the meter when the session ends.
 
     Attributes:
-        spanned_seconds: between the two samples of the last round; 0 if it had no two, or repeated what was told.
+        spanned_seconds: time between the two samples of the last round; 0 without two samples, or if the previous
+            result was repeated.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, instance: int | None = None) -> None:
@@ -122,11 +123,11 @@ class GpmMeter:
         self.spanned_seconds = 0.0
 
     def read(self, inquiry: Inquiry, began: Moment, clock: Clock) -> Mapping[int, float]:
-        """Averages by metric id since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
+        """Averages by metric ID since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
 
-        A round that comes too soon leaves the last sample where it is and repeats what that one told, which is
-        then no older than the shortest spacing. Empty at first, and after a gap longer than a reading stays
-        published: its average is not news of now.
+        If called too soon after the last sample, keeps that sample and repeats its result, which is then at most
+        SHORTEST_SPACING_SECONDS old. Empty in the first round, and after a gap longer than readings stay published,
+        because an average over such a gap is not current.
 
         Args:
             inquiry: asks this GPU's driver.
@@ -151,7 +152,7 @@ class GpmMeter:
         return self._last
 
     def close(self) -> None:
-        """Give the buffers back and forget what was sampled."""
+        """Free the buffers and clear the last result."""
         for sample in (self._older, self._spare):
             if sample is not None:
                 sample.free()
@@ -172,23 +173,23 @@ class GpmMeter:
 
 
 class _Sample:
-    """A buffer of the driver's (nvmlGpmSampleAlloc), freed at the latest when nothing refers to it any more."""
+    """A driver buffer (nvmlGpmSampleAlloc), freed at the latest when garbage-collected."""
 
     __slots__ = ("__weakref__", "free", "pointer")
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
         self.free = weakref.finalize(self, _free, pointer, pynvml.nvmlLib)
-        # At the end of the process the memory goes anyway, and NVML may be gone before.
+        # At process exit the memory is released anyway, and NVML may already be gone.
         self.free.atexit = False
 
 
 def _free(pointer: Any, library: object) -> None:
     if pynvml.nvmlLib is not library:
-        # Another library has taken its place, to which this address is nothing, or somebody else's buffer.
+        # Another library was loaded since; to it this address is invalid, or another buffer.
         return
     try:
         pynvml.nvmlGpmSampleFree(pointer)
     except (pynvml.NVMLError, *MALFORMED):
-        # There is nothing to be done about a buffer that the library does not take back.
+        # If the library does not accept the buffer, nothing else can be done.
         return

@@ -1,4 +1,4 @@
-"""Questions to one GPU that fail one by one: what is absent, what failed, and what ends the round."""
+"""NVML calls for one GPU with per-call error handling: unsupported, failed, or fatal for the round."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from gpu_triage.nvml.lists import read_list
 from gpu_triage.nvml.session import CurrentCall, Device
 
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
-"""NVML_VALUE_NOT_AVAILABLE in its two widths."""
+"""NVML_VALUE_NOT_AVAILABLE, as 32 and 64 bits."""
 
 _NO_SIGNED_VALUE: Final = -1
-"""The same as a signed number. No field asked for here is ever -1 otherwise."""
+"""The same as a signed number. None of the fields read here has -1 as a valid value."""
 
 _INVALID_ARGUMENT: Final = name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
 
@@ -37,19 +37,19 @@ _MOST_FIELDS: Final = 128  # in one call; drivers take more
 N = TypeVar("N", bound=float)
 
 _DISTINGUISHING: Final = (int, ctypes.Structure, pynvml.c_nvmlDevice_t)
-"""Kinds of argument that tell one question from another."""
+"""Argument types that are part of a call's identity."""
 
 _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 class Inquiry:
-    """Questions to one GPU. Notes by name what failed; what is not supported is simply None.
+    """NVML calls for one GPU. Records failures by name; unsupported calls just return None.
 
     Attributes:
-        device: the GPU asked.
-        failures: names of errors so far, one entry a failed question.
-        answered: questions the driver answered, "not supported" included.
-        call: what is being asked right now.
+        device: the GPU.
+        failures: error names so far, one entry per failed call.
+        answered: number of calls the driver answered, including with "not supported".
+        call: the NVML call in progress.
     """
 
     __slots__ = ("answered", "call", "device", "failures")
@@ -61,24 +61,24 @@ class Inquiry:
         self.answered = 0
 
     def ask(self, function: str, *args: Any) -> Any | None:
-        """What `pynvml.<function>(handle, *args)` answers; None where unsupported, failed or not available.
+        """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
 
-        A struct to be filled is passed by its address, which pynvml leaves to its callers.
+        Structs to be filled are passed by reference, since pynvml does not do this itself.
 
         Raises:
-            GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
+            GpuUnavailable: the GPU is lost or needs a reset; further calls are useless.
             DriverUnavailable: NVML as a whole is gone.
         """
         passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
         return self._ask(function, passed, _question(function, args))
 
     def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
-        """As `ask`, for functions about this GPU that take no handle: what they need is in `args`.
+        """Like `ask`, for functions about this GPU that take no device handle.
 
         Args:
-            function: its name.
-            args: its arguments.
-            about: what a struct among them asks for, where that tells one question from another.
+            function: name in pynvml.
+            args: all arguments.
+            about: what a struct among `args` requests, if this determines whether the call is supported.
         """
         return self._ask(function, args, (*_question(function, args), *about))
 
@@ -89,7 +89,7 @@ class Inquiry:
         question: tuple[object, ...],
         wrapper: Callable[..., Any] | None = None,
     ) -> Any | None:
-        """As `ask`, with all arguments; through another wrapper than pynvml's where one is given."""
+        """Like `ask`, with all arguments; `wrapper` replaces pynvml's function if given."""
         if question in self.device.unsupported:
             return None
         self.call.function = function
@@ -105,7 +105,7 @@ class Inquiry:
         return _told(answer)
 
     def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
-        """As `ask`, of this GPU and a peer at once: a GPU that is gone may be the peer, and is noted as ``peer_…``."""
+        """Like `ask`, for a call about this GPU and a peer. "GPU lost" may mean the peer: recorded as ``peer_…``."""
         try:
             return self.ask(function, peer.handle, *args)
         except GpuUnavailable as gone:
@@ -113,7 +113,7 @@ class Inquiry:
             return None
 
     def ask_privileged(self, function: str, *args: Any) -> Any | None:
-        """As `ask`, for questions the driver answers to root only: being refused is absence, not failure."""
+        """Like `ask`, for calls the driver only allows root: "no permission" means unsupported, not failed."""
         before = len(self.failures)
         answer = self.ask(function, *args)
         if self.failures[before:] == [name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
@@ -123,7 +123,7 @@ class Inquiry:
         return answer
 
     def first(self, *functions: str, args: tuple[Any, ...] = ()) -> Any | None:
-        """What the first of several functions answers that has an answer: the newest API first."""
+        """Call several functions (newest API first) and return the first answer that is not None."""
         for function in functions:
             answer = self.ask(function, *args)
             if answer is not None:
@@ -131,7 +131,7 @@ class Inquiry:
         return None
 
     def many(self, function: str, *args: Any) -> Sequence[Any] | None:
-        """Entries that a function of `nvml_lists` answers; empty where there is nothing to list, None as in `ask`."""
+        """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`."""
         question = (function,)
         if question in self.device.unsupported:
             return None
@@ -151,9 +151,9 @@ class Inquiry:
         return answer
 
     def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
-        """Values of the fields that this GPU has, in NVML's units; one driver call for up to 128 of them.
+        """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.
 
-        Fields the driver or the board lacks are left out and not asked again.
+        Fields the driver or board does not support are missing, and not requested again.
         """
         wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
         values: dict[FieldId, float] = {}
@@ -166,7 +166,7 @@ class Inquiry:
         answers = self._field_answers(wanted, question)
         values: dict[FieldId, float] = {}
         if answers is None and question in self.device.unsupported and len(wanted) > 1:
-            # A call may be refused as a whole when it could tell nothing; one of other fields may still tell something.
+            # A call may be rejected as a whole if none of its fields is available; others may work on their own.
             for field in wanted:
                 values |= self._field_values([field])
             return values
@@ -182,7 +182,7 @@ class Inquiry:
                 elif value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
                     values[wanted_id] = value
             elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                # A driver older than the field calls its id an invalid argument.
+                # Drivers that do not know the field return "invalid argument".
                 self.device.unsupported.add(("field", wanted_id))
             elif code not in EMPTY:
                 self._failed(f"field {wanted_id}", code, ("field", wanted_id))
@@ -194,21 +194,21 @@ class Inquiry:
             "nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields
         )
         if self.failures[before:] == [_INVALID_ARGUMENT]:
-            # What an older driver says of an id that it does not know, it may say of the whole call.
+            # Older drivers may reject the whole call, not only the unknown ID, with "invalid argument".
             del self.failures[before:]
             self.answered += 1
             self.device.unsupported.add(question)
         return answers
 
     def within(self, value: N | None, low: float, high: float) -> N | None:
-        """`value` if it lies in [low, high]; else None, noted as ``implausible``: a sentinel or garbage."""
+        """Return `value` if within [low, high]; else None, recorded as ``implausible``: a sentinel or garbage."""
         if value is None or low <= value <= high:
             return value
         self.failures.append("implausible")
         return None
 
     def flag(self, value: int | None) -> bool | None:
-        """`value` as a truth (nvmlEnableState_t: 0 or 1); None for any other, noted as in `within`."""
+        """Convert nvmlEnableState_t (0 or 1) to a bool; None for other values, recorded as in `within`."""
         state = self.within(value, 0, 1)
         return None if state is None else bool(state)
 
@@ -228,7 +228,7 @@ class Inquiry:
 
     def _malformed(self, error: Exception, question: tuple[object, ...]) -> None:
         if isinstance(error, pynvml.NVMLLibraryMismatchError):
-            # The unversioned process lists raise this where the symbol is missing.
+            # The unversioned process lists raise this if the symbol is missing.
             self.answered += 1
             self.device.unsupported.add(question)
             return
@@ -236,12 +236,12 @@ class Inquiry:
 
 
 def _is_number(value: float) -> bool:
-    """Whether a field's value can be one: neither NaN nor infinite, nor an integer's bits read as a double."""
+    """Whether a field's value is valid: not NaN, infinite, or an integer's bits misread as a (denormal) double."""
     return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
 
 
 def _told(answer: Any) -> Any:
-    """An answer as text where pynvml leaves it as bytes, and without what NVML writes for "not available"."""
+    """Decode bytes that pynvml leaves undecoded, and replace NVML's "not available" values with None."""
     if isinstance(answer, int):
         return None if answer in _NO_VALUE else answer
     if isinstance(answer, (list, tuple)):
@@ -250,7 +250,7 @@ def _told(answer: Any) -> Any:
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
-    """What identifies a question that the GPU may not support: numbers, the peer, the kind of a struct to fill."""
+    """Identity of a call for the unsupported cache: function, numbers, peer, and type of a struct to fill."""
     return (function, *[_identity(arg) for arg in args if isinstance(arg, _DISTINGUISHING)]) if args else (function,)
 
 

@@ -1,7 +1,7 @@
-"""Whether the driver's library is a whole file. Mapping one that was cut short ends a process with SIGBUS.
+"""Check that the driver's library file is complete. Mapping a truncated one kills the process with SIGBUS.
 
-The dynamic linker only reads the headers; the first access to a page beyond the file's end is fatal, and no Python code
-can catch that. So the file is looked at before it is loaded.
+The dynamic linker only reads the headers; the first access to a page beyond the end of the file is fatal, and Python
+cannot catch that. So the file is checked before loading.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _DEFAULT_FOLDERS: Final = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _MOST_CACHE_BYTES: Final = 16 << 20
 
 _IDENTITY: Final = b"\x7fELF\x02\x01" if sys.byteorder == "little" else b"\x7fELF\x02\x02"
-"""The first bytes of a 64-bit file of this machine's byte order; the linker passes over 32-bit ones."""
+"""First bytes of a 64-bit ELF file in this machine's byte order; the linker skips 32-bit ones."""
 _HEADER: Final = struct.Struct("=32xQ14xHH")
 """Elf64_Ehdr: e_phoff, e_phentsize, e_phnum. Source: elf(5)."""
 _HEADER_BYTES: Final = 64
 _SEGMENT: Final = struct.Struct("=I4xQ16xQ")
 """Elf64_Phdr: p_type, p_offset, p_filesz."""
 _LOADED: Final = 1
-"""PT_LOAD: a segment that is mapped."""
+"""PT_LOAD: a segment that is mapped into memory."""
 
 
 def refuse_cut_short(paths: Iterable[Path] | None = None) -> None:
-    """Raise if the library that the linker would load is shorter than its own headers say.
+    """Raise if the library the linker would load is shorter than its ELF headers require.
 
     Args:
-        paths: where to look, in the linker's order; by default where it would look.
+        paths: candidates in the linker's order; by default the linker's search path.
 
     Raises:
         DriverUnavailable: ``library_invalid``.
@@ -58,9 +58,9 @@ def refuse_cut_short(paths: Iterable[Path] | None = None) -> None:
 
 
 def library_paths(search_path: str, cache: Path = _CACHE) -> Iterator[Path]:
-    """Where the linker looks for the library, in its order; most of them are no files.
+    """Yield the paths where the linker looks for the library, in order; most do not exist.
 
-    Source: ld.so(8). What is left out is a search path in the interpreter's own file.
+    Source: ld.so(8). RPATH and RUNPATH of the interpreter binary are ignored.
     """
     folders = re.split("[:;]", search_path) if search_path else []
     yield from (Path(folder or ".") / NAME for folder in folders)
@@ -69,14 +69,14 @@ def library_paths(search_path: str, cache: Path = _CACHE) -> Iterator[Path]:
             known = file.read(_MOST_CACHE_BYTES)
     except OSError:
         known = b""
-    # Its strings end with a zero byte; the tables before them have no slash followed by this name.
+    # Strings in the cache are NUL-terminated; the tables before them contain no slash followed by this name.
     for found in re.findall(rb"(?<=\0)(/[^\0]*/%b)(?=\0)" % re.escape(NAME.encode()), known):
         yield Path(os.fsdecode(found))
     yield from (Path(folder) / NAME for folder in _DEFAULT_FOLDERS)
 
 
 def _bytes_needed(file: BinaryIO) -> int | None:
-    """How long a library is at least by its headers; None for a file that the linker refuses or passes over."""
+    """Minimum file size according to the ELF headers; None for a file that the linker rejects or skips."""
     header = file.read(_HEADER_BYTES)
     if len(header) < _HEADER_BYTES or not header.startswith(_IDENTITY):
         return None

@@ -1,8 +1,8 @@
-"""Lists of NVML, which the driver writes into a buffer, or counts where that is too short.
+"""NVML functions that return lists: the driver fills a buffer, or returns the count if the buffer is too small.
 
-A list of processes is asked for with a buffer that had room enough the last time: the driver walks all of its clients
-under a lock of its own, and counting first would make it do so twice. pynvml's own wrappers reserve whatever the driver
-counts: a count that is junk, up to 2^32, costs gigabytes.
+Process lists are requested with a buffer sized by the previous call: the driver walks all its clients under its own
+lock, and asking for the count first would make it do so twice. pynvml's own wrappers allocate whatever count the driver
+returns: a garbage count of up to 2^32 costs gigabytes.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ import pynvml
 from gpu_triage.nvml.plain import plain
 
 MOST_ENTRIES: Final = 1 << 16
-"""More than any list has: a GPU keeps some hundred samples and runs some thousand processes. More are junk."""
+"""More than any real list: a GPU keeps a few hundred samples and runs a few thousand processes. Beyond is garbage."""
 
 
 MOST_LISTED: Final = 950
-"""Processes at which the driver ends a list and says that it succeeded (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
+"""Number of processes at which the driver truncates a list without an error (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
 
 _TRIES: Final = 3
-"""How often a list that has outgrown its buffer is fetched anew."""
+"""Attempts to fetch a list that outgrows its buffer."""
 
 _FIRST_ROOM: Final = 64
-"""Entries of the buffer for a first list of processes."""
+"""Initial buffer size of a process list, in entries."""
 
 
 _Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)
-"""An entry of a process list, of the second version as of the third."""
+"""Entry of the second and third version of the process lists."""
 
 
 class _WideProcess(Structure):
-    """An entry of a process list of drivers 535.43 to 535.86: c_nvmlProcessInfo_v3_t with one member more."""
+    """Process list entry of drivers 535.43 to 535.86: c_nvmlProcessInfo_v3_t plus one member."""
 
     _fields_ = (*pynvml.c_nvmlProcessInfo_v3_t._fields_, ("usedGpuCcProtectedMemory", c_ulonglong))
 
 
 class _Shape(NamedTuple):
-    """How a function takes its list.
+    """Calling convention of a list function.
 
     Attributes:
         entry: ctypes type of an entry.
-        arguments: what is passed behind the handle, of the count's address, the buffer and the caller's own.
-        grows: whether it may be longer by the second call; a ring of samples is as long as it can be.
-        counted_first: whether its length is asked for before its entries.
+        arguments: builds the arguments after the handle from the count's address, the buffer and the caller's args.
+        grows: whether the list may grow between two calls; sample buffers have a fixed size.
+        counted_first: whether to request the count before the entries.
     """
 
     entry: Any
@@ -90,21 +90,21 @@ _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
 
 
 def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str, int] | None = None) -> Sequence[Any]:
-    """Entries of a list of one GPU, a ctypes array as the driver wrote it; empty if it counts none.
+    """Read a list of one GPU as a ctypes array of raw driver entries; empty if there are none.
 
     Args:
-        function: nvmlDeviceGetProcessUtilization (since which time, in µs), …RetiredPages (the cause), …Samples (their
-            kind, since which time, and a c_uint that takes the type of their values), or one that lists processes.
+        function: nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type, since, and a
+            c_uint that receives the value type), or a process list function.
         handle: the GPU.
-        args: the function's own, as in the brackets.
-        rooms: entries that a buffer had room for, by function; kept from one call for this GPU to the next.
+        args: the function's own arguments, as listed above.
+        rooms: buffer size by function, in entries; updated and reused across calls for this GPU.
 
     Raises:
-        pynvml.NVMLError: as the function answers.
-        ValueError: it counts more than MOST_ENTRIES.
+        pynvml.NVMLError: the call failed.
+        ValueError: the count exceeds MOST_ENTRIES.
     """
     try:
-        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public access to raw functions
     except pynvml.NVMLError_Uninitialized:
         return _asked_of_pynvml(function, handle, args)
     shape = _SHAPES[function]
@@ -162,7 +162,7 @@ def _written(function: str, shape: _Shape, buffer: Any, count: int) -> Sequence[
 
 
 def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:
-    """As pynvml's own wrapper answers: with no library below it, somebody may have put theirs in its place."""
+    """Call pynvml's own wrapper: no library is loaded, so pynvml's functions may have been replaced."""
     if function == "nvmlDeviceGetSamples":
         kind, since_us, value_type = args
         value_type.value, samples = pynvml.nvmlDeviceGetSamples(handle, kind, since_us)
@@ -172,10 +172,10 @@ def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[
 
 
 def _processes_are_wide() -> bool:
-    """Whether this library's third version of the process lists has the wide entries, which it says nowhere.
+    """Whether version 3 of this library's process lists has the wide entries, which it does not report.
 
-    Drivers 535.43 to 535.86 changed the entry and not the version; 535.98 took that back, and has the new member in
-    nvmlDeviceGetRunningProcessDetailList (github.com/XuehaiPan/nvitop, pull requests 79, 89 and 94).
+    Drivers 535.43 to 535.86 changed the entry without changing the version; 535.98 reverted this, and moved the new
+    member to nvmlDeviceGetRunningProcessDetailList (github.com/XuehaiPan/nvitop, pull requests 79, 89 and 94).
     """
     return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported("nvmlDeviceGetRunningProcessDetailList")
 

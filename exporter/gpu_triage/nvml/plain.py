@@ -1,6 +1,6 @@
-"""NVML's structs without what pynvml does whenever a member is read or set: it looks whether that is text.
+"""NVML structs without pynvml's attribute hooks, which check each member access for text.
 
-Lists and fields have hundreds of members a second, none of them text.
+Lists and fields access hundreds of members per second, none of them text.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ from typing import Any
 
 
 def plain(kind: Any) -> Any:
-    """A struct type with the members of one of pynvml's."""
+    """Create a struct type with the same members as one of pynvml's."""
     return type(kind.__name__, (Structure,), {"_fields_": kind._fields_})

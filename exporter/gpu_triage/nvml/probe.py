@@ -1,8 +1,8 @@
-"""Which GPUs answer a new NVML session, found out by a process of its own.
+"""Find out which GPUs answer a new NVML session, in a child process.
 
-A session knows the GPUs of the moment in which it was opened: one that was lost, or plugged in later, needs another.
-Ending the session that works to find out whether another would see more blinds the exporter for as long as NVML takes
-to initialise, which may be for good while a GPU is dying. So a child process looks: ``python -m`` this file.
+An NVML session only knows the GPUs present when it was opened: GPUs that were lost or added since need a new session.
+Closing a working session just to check would blind the exporter while NVML initializes, which may never finish while a
+GPU is dying. So a child process checks: ``python -m`` this file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.session import Device, Session, identify
 
 _PROBE_SECONDS: Final = 60.0
-"""Initialising NVML takes some seconds on a host without persistence mode, more with a GPU that is sick."""
+"""NVML initialization takes seconds on a host without persistence mode, longer with a failing GPU."""
 _GPU_SECONDS: Final = 10.0
-"""How long the child waits for GPUs that do not say who they are."""
+"""How long the child waits for GPUs that do not answer."""
 _GPU_SENSOR: Final = 0
 _QUESTIONS: Final = (
     ("nvmlDeviceGetMemoryInfo",),
@@ -36,16 +36,16 @@ _QUESTIONS: Final = (
 
 
 class ProbeProcess:
-    """Looks with a child process. One thread at a time calls it."""
+    """Probes with a child process. Only one thread at a time may call it."""
 
     def __init__(self) -> None:
         self._child = ChildProcess(__spec__.name)
 
     def look(self) -> ProbeReport:
-        """The GPUs that answer a new session; takes a minute at most.
+        """Return the GPUs that answer a new session; takes at most a minute.
 
         Raises:
-            ProbeFailed: the child cannot be started, found no driver or does not come back.
+            ProbeFailed: the child cannot be started, found no driver or did not finish.
         """
         if self._child.hangs:
             raise ProbeFailed("the process of an earlier look cannot be ended: it hangs in the driver")
@@ -71,8 +71,8 @@ def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:
 
 
 def main() -> None:
-    """Look, write what was found to standard output, and end without waiting for calls that hang."""
-    # Should the exporter be gone by then, nobody else ends this process.
+    """Probe, write the result to stdout, and exit without waiting for calls that hang."""
+    # If the exporter dies, nothing else would end this process.
     signal.alarm(round(_PROBE_SECONDS))
     try:
         answer = _look()
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def _look() -> dict[str, object]:
-    """How many GPUs there are, and which say who they are and answer; each is asked by a thread of its own."""
+    """Count the GPUs, and list those that can be identified and answer; each is queried in its own thread."""
     session = Session(SystemNvml())
     session.open()
     count = session.count()
@@ -96,7 +96,7 @@ def _look() -> dict[str, object]:
     for thread in threads:
         thread.join(max(0.0, ends_at - time.monotonic()))
     if not any(thread.is_alive() for thread in threads):
-        # That NVML can be shut down is part of what is to be proved.
+        # The probe also verifies that NVML can be shut down.
         session.close()
     return {"count": count, "answering": dict(found)}
 

@@ -1,4 +1,4 @@
-"""The driver through NVML: a session and its GPUs."""
+"""The NVML session and its GPUs."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from gpu_triage.nvml.errors import (
 from gpu_triage.nvml.library_file import refuse_cut_short
 
 MAX_GPUS: Final = 256
-"""More than any host has; a count above it is junk and not followed."""
+"""More than any host has; a higher count is treated as garbage."""
 
 _MOST_CUDA_VERSION: Final = 100_000
 
 
 @dataclass(eq=False, slots=True)
 class Device:
-    """One GPU of the present session.
+    """One GPU of the current session.
 
     Attributes:
         index: NVML index, 0-based; the label `gpu`.
         uuid: ``GPU-…``; the label `uuid`.
-        pci_bus_id: as sysfs writes it (``0000:65:00.0``); None when the driver does not say.
-        handle: NVML's device handle; dead after the session ends.
-        unsupported: questions this GPU answered with "not supported", not asked again until cleared.
-        rooms: entries that its lists had room for the last time, by function.
+        pci_bus_id: as in sysfs (``0000:65:00.0``); None if the driver does not report it.
+        handle: NVML's device handle; invalid after the session ends.
+        unsupported: calls this GPU does not support, skipped until cleared.
+        rooms: buffer sizes for its lists, in entries by function.
     """
 
     index: int
@@ -48,11 +48,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeniedDevice:
-    """A GPU that NVML counts but gives no handle for.
+    """A GPU that NVML counts but returns no handle or UUID for.
 
     Attributes:
         index: NVML index.
-        reason: snake_case name of the error (``no_permission``, ``lost``, …).
+        reason: snake_case error name (``no_permission``, ``lost``, …).
     """
 
     index: int
@@ -75,18 +75,18 @@ class DriverVersions:
 
 
 Identity = Device | DeniedDevice
-"""What NVML answers when it is asked for one of the GPUs it counts."""
+"""Result of looking up one of the GPUs that NVML counts."""
 
 
 @dataclass(slots=True)
 class CurrentCall:
-    """The function of NVML that is being called, or was last, for whoever wonders why nothing comes back."""
+    """The NVML function being called, or called last; used to report what a hung call is waiting for."""
 
     function: str = ""
 
 
 class Session:
-    """NVML, initialised. One at a time: pynvml keeps its library in a module global."""
+    """An NVML session. Only one at a time: pynvml keeps its library in a module global."""
 
     def __init__(self, library: NvmlLibrary) -> None:
         self._library = library
@@ -94,10 +94,10 @@ class Session:
         self._references = 0
 
     def open(self, call: CurrentCall | None = None) -> None:
-        """Load the library and initialise NVML (nvmlInitWithFlags).
+        """Load the library and initialize NVML (nvmlInitWithFlags).
 
         Args:
-            call: is told what is being called.
+            call: records the call in progress.
 
         Raises:
             DriverUnavailable: with the reason for gpu_driver_error_info.
@@ -106,7 +106,7 @@ class Session:
             stand_in = self._library.load()
             if stand_in is not None and pynvml.nvmlLib is not stand_in:
                 pynvml.nvmlLib = stand_in
-                # Looked-up functions outlive the library they came from.
+                # Cached function pointers still refer to the previous library.
                 pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
             if pynvml.nvmlLib is None:
                 refuse_cut_short()
@@ -120,11 +120,11 @@ class Session:
         self.versions = DriverVersions(None, None, None)
 
     def read_versions(self, call: CurrentCall | None = None, begin: Callable[[], None] = lambda: None) -> None:
-        """Take in the versions that are not known yet (nvmlSystemGetDriverVersion and its like). Never raises.
+        """Read the versions that are not known yet (nvmlSystemGetDriverVersion and similar). Never raises.
 
         Args:
-            call: is told what is being called.
-            begin: called before each call.
+            call: records the call in progress.
+            begin: called before each NVML call.
         """
         known = self.versions
         begin()
@@ -135,22 +135,22 @@ class Session:
         self.versions = DriverVersions(driver, cuda, known.nvml or _version("nvmlSystemGetNVMLVersion", call))
 
     def close(self, call: CurrentCall | None = None) -> None:
-        """Shut NVML down (nvmlShutdown), however often it was opened; handles are dead afterwards. Never raises."""
+        """Shut NVML down (nvmlShutdown) once per `open`; handles become invalid. Never raises."""
         _note(call, "nvmlShutdown")
-        # NVML counts its users: as long as one is left, the GPUs stay held and a new nvmlInit changes nothing.
+        # NVML is reference-counted: until the count is 0, the GPUs stay open and a new nvmlInit has no effect.
         while self._references:
             self._references -= 1
             try:
                 pynvml.nvmlShutdown()
             except (pynvml.NVMLError, *MALFORMED):
-                # There is nothing left to shut down, or nobody to do it.
+                # Either it is already shut down, or the driver is gone.
                 continue
 
     def count(self, call: CurrentCall | None = None) -> int:
-        """How many GPUs NVML counts now, reachable or not (nvmlDeviceGetCount); at most MAX_GPUS.
+        """Number of GPUs NVML counts, reachable or not (nvmlDeviceGetCount); at most MAX_GPUS.
 
         Raises:
-            DriverUnavailable: NVML no longer answers as a whole.
+            DriverUnavailable: NVML as a whole no longer answers.
         """
         _note(call, "nvmlDeviceGetCount")
         try:
@@ -160,19 +160,19 @@ class Session:
         except MALFORMED as error:
             raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount: {error}") from error
         if count > MAX_GPUS:
-            raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount says {count} GPUs")
+            raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount reports {count} GPUs")
         return count
 
 
 def identify(index: int, call: CurrentCall | None = None) -> Identity:
-    """One of the GPUs that NVML counts (nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID, nvmlDeviceGetPciInfo).
+    """Identify one of the GPUs that NVML counts (nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID, nvmlDeviceGetPciInfo).
 
     Args:
         index: NVML index.
-        call: is told what is being called.
+        call: records the call in progress.
 
     Raises:
-        DriverUnavailable: NVML no longer answers as a whole.
+        DriverUnavailable: NVML as a whole no longer answers.
     """
     try:
         _note(call, "nvmlDeviceGetHandleByIndex")

@@ -1,4 +1,4 @@
-"""Questions whose pynvml wrapper wants a struct from its caller, and the version numbers that go with them."""
+"""NVML calls that need a versioned struct from the caller."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import pynvml
 from gpu_triage.nvml.inquiry import Inquiry
 
 MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
-"""Version argument that makes nvmlDeviceGetMemoryInfo tell reserved memory apart."""
+"""Version argument that makes nvmlDeviceGetMemoryInfo report reserved memory separately."""
 
 _BUSES: Final = 256
-"""Of one PCI domain."""
+"""Per PCI domain."""
 
 FABRIC_COMPLETED: Final = 3
-"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has ended, well or not."""
+"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has finished, successfully or not."""
 
 _UNICAST: Final = 0
-"""NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique whose GPUs reach each other's memory."""
+"""NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique of GPUs that can access each other's memory."""
 
 _BYTE: Final = 0xFF
-"""nvmlGpuFabricState_t is a byte in C. pynvml reads four, of which the others are padding that nobody need clear."""
+"""nvmlGpuFabricState_t is one byte in C. pynvml reads four; the other three are padding that may not be zeroed."""
 
 
 def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
-    """Whether uncorrected SRAM errors passed the board's threshold (nvmlDeviceGetSramEccErrorStatus).
+    """Whether uncorrected SRAM errors exceeded the board's threshold (nvmlDeviceGetSramEccErrorStatus).
 
-    None before Ampere, on drivers older than r550, and without root where the driver asks for it.
+    None before Ampere, with drivers before r550, and without root if the driver requires it.
     """
     status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
     status.version = pynvml.nvmlEccSramErrorStatus_v1
@@ -40,15 +40,15 @@ def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class FabricInfo:
-    """What the driver says of the NVSwitch fabric, in its own numbers.
+    """NVSwitch fabric state as reported by the driver, in NVML's numbers.
 
     Attributes:
         state: nvmlGpuFabricState_t.
-        status: nvmlReturn_t with which joining the fabric ended; to be looked at once the state is "completed".
-        health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None from drivers that give none.
-        health_mask: fields of NVML_GPU_FABRIC_HEALTH_MASK_*, each 0 where it is not supported; 0 from drivers without.
-        cluster_uuid: of the fabric that spans several hosts; "" within one host.
-        clique: which GPUs of that fabric reach each other.
+        status: nvmlReturn_t of joining the fabric; only meaningful once the state is "completed".
+        health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None if the driver does not report it.
+        health_mask: NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
+        cluster_uuid: of a fabric that spans several hosts; "" within one host.
+        clique: ID of the group of GPUs in that fabric that can reach each other.
     """
 
     state: int
@@ -60,10 +60,10 @@ class FabricInfo:
 
 
 def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
-    """The fabric (nvmlDeviceGetGpuFabricInfoV, else …_v4); None where unsupported or failed.
+    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV, else …_v4); None if unsupported or failed.
 
-    Version 3 of the struct has the summary, version 2 serves drivers before r570. Version 4 has a function of its own
-    and cliques by kind; it is asked where a driver no longer knows the others.
+    Version 3 of the struct adds the health summary, version 2 is for drivers before r570. Version 4 has its own
+    function and lists cliques by type; it is used if a driver no longer supports the others.
     """
     latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
@@ -79,7 +79,7 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
 
 def _fabric_info_v4(inquiry: Inquiry) -> FabricInfo | None:
     if not hasattr(pynvml, "c_nvmlGpuFabricInfo_v4_t"):
-        return None  # an nvidia-ml-py before 13.610
+        return None  # nvidia-ml-py before 13.610
     info = pynvml.c_nvmlGpuFabricInfo_v4_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfo_v4", info) is None:
         return None
@@ -90,7 +90,7 @@ def _fabric_info_v4(inquiry: Inquiry) -> FabricInfo | None:
 
 
 def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]] | None:
-    """Bits of the workload power profiles that are requested and enforced, in words of 32; None where unsupported."""
+    """Bit masks of the requested and the enforced workload power profiles, in 32-bit words; None if unsupported."""
     profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
     if inquiry.ask("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", profiles) is None:
         return None
@@ -98,7 +98,7 @@ def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]]
 
 
 def _uuid(raw: bytes) -> str:
-    """A UUID as nvidia-smi writes it; "" for none, which is all zeros."""
+    """Format a UUID like nvidia-smi; "" if all zeros, which means none."""
     return str(uuid.UUID(bytes=raw)) if any(raw) else ""
 
 
@@ -109,25 +109,25 @@ def in_fabric(inquiry: Inquiry) -> bool:
 
 
 def far_end_named(inquiry: Inquiry, link: int) -> bool:
-    """Whether the driver names what is at the other end of an NVLink link (nvmlDeviceGetNvLinkRemotePciInfo_v2).
+    """Whether the driver reports the device at the other end of an NVLink (nvmlDeviceGetNvLinkRemotePciInfo_v2).
 
-    Drivers differ in how they say of a link that it leads nowhere: none of their errors is a failure here.
+    Drivers return different errors for a link that is not connected, so none of them counts as a failure here.
     """
     before = len(inquiry.failures)
     info = inquiry.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
     del inquiry.failures[before:]
-    # An address of all zeros is a struct that nobody filled, one of all ones a bus that does not answer.
+    # All zeros means the struct was not filled, all ones that the bus does not answer.
     return info is not None and info.bus < _BUSES and any((info.domain, info.bus, info.device))
 
 
 VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
-"""What nvmlDeviceGetVirtualizationMode answers in a virtual machine that has a part of a GPU."""
+"""Result of nvmlDeviceGetVirtualizationMode in a virtual machine with a vGPU."""
 
 
 def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
-    """Whether each vGPU product that is enabled is licensed, by its name (nvmlDeviceGetGridLicensableFeatures).
+    """Whether each enabled vGPU product is licensed, by product name (nvmlDeviceGetGridLicensableFeatures).
 
-    Empty where the driver has no licensing. Every product counts where none is called enabled.
+    Empty if the driver does not support licensing. If no product is marked enabled, all are included.
     """
     answer = inquiry.ask("nvmlDeviceGetGridLicensableFeatures")
     if answer is None or not answer.isGridLicenseSupported:
@@ -139,6 +139,6 @@ def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
 
 
 def _product_of(feature: pynvml.c_nvmlGridLicensableFeature_v4_t) -> str:
-    # The attribute as ctypes has it: pynvml's own raises for a name that is not UTF-8.
+    # Bypass pynvml's attribute hook, which raises if the name is not UTF-8.
     raw: bytes = type(feature).productName.__get__(feature)
     return raw.decode("utf-8", "replace").strip()

@@ -1,7 +1,7 @@
-"""The versions of the driver, asked by a process of its own: ``python -m`` this file.
+"""Query the driver versions in a child process: ``python -m`` this file.
 
-Initialising NVML takes seconds on some hosts and does not come back on others; a command that only tells versions waits
-a short while and no longer.
+NVML initialization takes seconds on some hosts and hangs on others; a command that only prints versions must not wait
+longer than a short timeout.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEADLINE_SECONDS: Final = 5.0
 
 
 def versions_in_words(deadline_seconds: float = DEADLINE_SECONDS) -> str:
-    """``driver 580.95.05, NVML 13.580.95.05, CUDA 13.0``, or why that is not known; takes no longer than this."""
+    """``driver 580.95.05, NVML 13.580.95.05, CUDA 13.0``, or why it is unknown; returns within the deadline."""
     try:
         written, code = ChildProcess(__spec__.name).run(deadline_seconds)
     except ChildNotStarted as error:
@@ -37,11 +37,11 @@ def versions_in_words(deadline_seconds: float = DEADLINE_SECONDS) -> str:
     if "error" in answer:
         return f"no driver: {answer['error']}"
     named = (("driver", answer["driver"]), ("NVML", answer["nvml"]), ("CUDA", answer["cuda"]))
-    return ", ".join(f"{name} {version}" for name, version in named if version) or "a driver that tells no version"
+    return ", ".join(f"{name} {version}" for name, version in named if version) or "driver version unknown"
 
 
 def main() -> None:
-    """Ask, write the answer to standard output, and end without shutting NVML down, which may hang as well."""
+    """Query the versions, write them to stdout, and exit without shutting NVML down, which may hang too."""
     session = Session(SystemNvml())
     try:
         session.open()

@@ -1,4 +1,4 @@
-"""Triage of files: what a support case holds of a host, judged as a live host is."""
+"""Offline triage: judges the files of a support case the way a live host is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader of files reads, as the documentation lists it."""
+"""How each file reader describes its input in the documentation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class About(NamedTuple):
     """One kind of input.
 
     Attributes:
-        kind: what reports call it.
-        forms: the forms and options that are recognized; "" where there is only one.
-        tells: what it tells of a host.
+        kind: name of the input in reports.
+        forms: recognized forms and options; "" if there is only one.
+        tells: what can be learned about a host from it.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""The report on files: reads them, judges what they say, and says what they cannot."""
+"""The offline report: reads files, judges their content, and lists what they lack."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NOT_FOUND: Final = (
 _OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
 _MOST_READ: Final = 2000
 _MOST_NAMED: Final = 12
-"""Files that the report names one by one; of a folder, those that hold something come first."""
+"""How many files the report lists by name; in a folder, files with recognized content come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class FilesRequest:
 
     Attributes:
         paths: files, folders and archives; ``-`` is standard input.
-        redact: whether to leave out what names people, hosts, boards and processes.
-        shows_progress: whether to draw on the terminal how far reading is.
+        redact: whether to remove user, host and process names, UUIDs and network addresses.
+        shows_progress: whether to show a progress bar on the terminal.
     """
 
     paths: Sequence[str]
@@ -72,10 +72,10 @@ class FilesRequest:
 
 
 def check_files(request: FilesRequest, config: Config) -> Report:
-    """The report on the host that these files are of.
+    """The report on the host these files came from.
 
     Raises:
-        ConfigError: a file cannot be read, or they are of different hosts.
+        ConfigError: a file can't be read, or the files are from different hosts.
     """
     report = _check(request, config)
     return redacted(report) if request.redact else report
@@ -116,7 +116,7 @@ def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
                         return contents
                     content = Scanner(document.name, room).read(pieces(document.stream))
                     content.damage = document.stream.damage
-                    # Of a folder or an archive, what tells nothing is not named either.
+                    # In folders and archives, files without recognized content aren't listed.
                     if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
                         contents.append(content)
             except OSError as error:
@@ -154,7 +154,7 @@ def _log(contents: Iterable[Content], read: tuple[Snapshot, ...], modified_at: f
 
 
 def _collected_at(contents: Iterable[Content], read: tuple[Snapshot, ...]) -> float | None:
-    """When the last of the files was collected, as they say themselves."""
+    """When the newest of the files was collected, according to timestamps inside the files."""
     times = [each.written_at for each in contents] + [each.at for each in read]
     return max((each for each in times if each is not None), default=None)
 
@@ -167,12 +167,12 @@ def _now(files: FilesOfHost, contents: Iterable[Content], modified_at: float) ->
 
 
 def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
-    """The report, with what was read, what such files cannot say, and no area that is well because nobody looked."""
+    """The report with the files read and the data missing from them; an area without data never counts as healthy."""
     areas = tuple(_area(area, host, files) for area in report.areas)
     nothing = not any(content.kinds for content in contents)
     blocked = report.blocked
     if files.driver_error is None:
-        # The driver was not asked here, and may well show GPUs; only its own words count.
+        # There is no live driver to ask, so only an error printed by nvidia-smi itself blocks the verdict.
         blocked = _NOT_FOUND if nothing else None
         if files.nobody_there and not any(area.findings for area in areas):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
@@ -191,12 +191,12 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
 
 
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
-    # Without GPUs the summary of a live host says only what it did not find.
+    # Without GPUs, the summary for a live host only lists what was not found.
     says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
     parts = [area.summary] if says and area.summary is not None else []
     if not parts:
         parts += summaries(area.area, files, found=bool(area.findings))
-    # Of a part of nvidia-smi's output, as -d ECC prints it, this is all there is.
+    # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     last = _last(files)
     if area.area is Area.PEERS and last is not None:
@@ -205,7 +205,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
 
 
 def _held(host: HostEvidence) -> Iterator[str]:
-    """What held the clocks of each GPU at the last moment; for how long, two moments tell."""
+    """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
     reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
     if reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
@@ -215,7 +215,7 @@ def _held(host: HostEvidence) -> Iterator[str]:
 
 
 def _errors(host: HostEvidence) -> Iterator[str]:
-    """Memory errors of all GPUs together."""
+    """ECC errors, summed over all GPUs."""
     series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
     if counted:
@@ -224,7 +224,7 @@ def _errors(host: HostEvidence) -> Iterator[str]:
 
 
 def _links(host: HostEvidence) -> Iterator[str]:
-    """The links as they were."""
+    """PCIe link generation and width at the last sample."""
     links = Counter(
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering
@@ -236,11 +236,11 @@ def _links(host: HostEvidence) -> Iterator[str]:
 
 
 _OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
-"""What a moment tells of an area beside what the summary of a live host says."""
+"""Point-in-time details of an area, added to the summary that a live host gets."""
 
 
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
-    """Whether the files hold what an area is judged by."""
+    """Whether the files contain the data that the area is judged by."""
     match area:
         case Area.HEALTH:
             return files.log is not None or any(host.series(spec) for spec in _OF_HEALTH)
@@ -259,7 +259,7 @@ def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
 
 
 def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
-    """What these files cannot say, each with the file that could."""
+    """What these files don't contain, each with the file or command that would."""
     if not files.snapshots:
         yield "temperatures, power, ECC, PCIe link, processes: attach nvidia-smi -q"
     elif len(files.snapshots) == 1:
@@ -282,7 +282,7 @@ def _last(files: FilesOfHost) -> Snapshot | None:
 
 
 def _named(contents: Sequence[Content]) -> Sequence[Content]:
-    """The files to name: where there are many, only those that hold something."""
+    """The files to list: if there are many, only those with recognized content."""
     if len(contents) <= _MOST_NAMED:
         return contents
     telling = [content for content in contents if content.kinds or content.damage]

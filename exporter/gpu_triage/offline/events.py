@@ -1,4 +1,4 @@
-"""What a message of the kernel says happened: Xids, failures of the driver, PCIe errors, trouble of the host."""
+"""Events in kernel log messages: Xids, driver failures, PCIe errors, host problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLD: Final = (
     "lockups, hardware and memory errors, NVMe and filesystems, file servers, mlx5 links, cables and power, "
     "nvidia-peermem"
 )
-"""What messages are read of, for people."""
+"""The recognized events, for the documentation."""
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _SXID: Final = re.compile(
@@ -37,7 +37,7 @@ _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 
 class Kind(Enum):
-    """What happened."""
+    """The type of an event."""
 
     XID = "xid"
     XID_CAUSE = "xid_cause"
@@ -55,14 +55,15 @@ class Kind(Enum):
 
 
 class What(NamedTuple):
-    """What events have in common that are told as one.
+    """The key under which events are grouped.
 
     Attributes:
-        kind: what happened.
-        address: of the GPU, or of whoever reported it; of trouble of the host, its subject; "" where it is not said.
-        code: the kind of trouble of the driver or the host, the Xid or SXid as text ("" for a GPU that fell off the bus
-            without one), the Xid that another one names as its cause, a severity, or "".
-        fatal: as XidReport; None for all others.
+        kind: type of the event.
+        address: bus id of the GPU, or of the device that reported the error; for host problems, the affected process,
+            device or server; "" if unknown.
+        code: the kind of driver or host problem; the Xid or SXid as text ("" for a GPU that fell off the bus without
+            one); the Xid named as the cause of another; a PCIe error severity; or "".
+        fatal: as XidReport; None for everything else.
     """
 
     kind: Kind
@@ -72,7 +73,7 @@ class What(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What a message says happened; `port` as LogSection.ports, `gpu` as one of LogSection.gpus, "" without one."""
+    """An event parsed from a message; `port` as in LogSection.ports, `gpu` as in LogSection.gpus, "" if none."""
 
     what: What
     port: str = ""
@@ -86,13 +87,13 @@ def _address(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def read_message(text: str) -> tuple[Read, ...]:
-    """What a message of the kernel says happened. The same ones come in floods."""
+    """Parse the events in a kernel message. Cached, because the same messages come in floods."""
     return tuple(_found_in(text))
 
 
 def _found_in(text: str) -> Iterator[Read]:
     if (failure := parse_driver_message(text)) is not None:
-        # A GPU is told by its address, or by its number among the driver's, and never by both.
+        # Messages identify a GPU by its bus address or by its driver index, never by both.
         whose = failure.address or (failure.subject if failure.number else "")
         yield Read(What(Kind.DRIVER, whose, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
@@ -140,6 +141,6 @@ def _read_driver(text: str) -> Iterator[Read]:
 
 
 def cause_of(text: str) -> str:
-    """The Xid that the message of another one names as its cause; "" where it names none."""
+    """The Xid that another Xid's message names as its cause; "" if none."""
     cause = _CAUSE.search(text)
     return "" if cause is None else cause[1]

@@ -1,4 +1,4 @@
-"""What files say, as the evidence that the judge asks: the readings and the metrics are those of a live host."""
+"""File contents as evidence for the judge, with the same readings and metrics as on a live host."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from gpu_triage.xid.metrics import render as render_xids
 
 _COLLECTOR: Final = "files"
 _OF_MOMENT: Final = (ActivityReading, MediaReading)
-_MOST_XIDS: Final = 64  # codes of one GPU
+_MOST_XIDS: Final = 64  # Xid codes per GPU
 
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
-    """All that the files of one host say.
+    """Everything read from the files of one host.
 
     Attributes:
-        snapshots: in the order of time.
-        labels: of every GPU, as the roster gives them.
+        snapshots: in chronological order.
+        labels: index and UUID of every GPU, from the roster.
         lost: errors of GPUs that nvidia-smi could not open, by bus id.
-        unplaced: the same of GPUs of which it told the index only, by that.
-        corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
-        devices: what lspci lists.
-        ports: those of them that are ports, as `ports_of` gives them.
-        log: the kernel logs as one; None without one.
-        driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
-        driver_version: of the kernel module.
-        nobody_there: whether nvidia-smi said that it found no device.
+        unplaced: the same for GPUs that nvidia-smi identified only by index, by index.
+        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
+        devices: PCI devices listed by lspci, by bus id.
+        ports: the PCIe ports among them, as returned by `ports_of`.
+        log: all kernel logs merged; None if there are none.
+        driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
+        driver_version: version of the kernel module.
+        nobody_there: whether nvidia-smi reported that it found no devices.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -73,12 +73,12 @@ class FilesOfHost:
 
 
 def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
-    """The evidence at the last moment that the files show.
+    """The evidence as of the most recent snapshot.
 
     Args:
-        files: what they say.
-        config: what the host should have, where that is declared.
-        now: the moment that ages are told from, on the host's clock face.
+        files: what was read.
+        config: for the host's expected hardware, if configured.
+        now: reference time for ages, in the host's wall clock.
     """
     times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
@@ -105,7 +105,7 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
-    """Samples by subject at one moment: the host's, and those of each GPU that was seen then."""
+    """Samples by subject at one point in time: the host's, and those of each GPU seen then."""
     shown = {} if snapshot is None else snapshot.gpus
     presences = []
     for key, labels in files.labels.items():
@@ -115,12 +115,12 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
             error = "lost"
         if gpu is None and error is None:
             if snapshot is None or snapshot.attached != len(shown):
-                continue  # what is cut off from an output is not gone from the host
+                continue  # a GPU missing from truncated output isn't missing from the host
             error = "missing"
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(GpuPresence(labels, name, error is None, error))
         if gpu is not None and snapshot is not None and key not in snapshot.carried:
-            # Utilisation is of one moment: two of them would pass for a share of the time between.
+            # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
             is_last = gpu is files.snapshots[-1].gpus.get(key)
             readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
             made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
@@ -131,12 +131,12 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
 
 
 def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
-    """The links of the other GPUs of its model."""
+    """The links of the other GPUs of the same model."""
     return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
 
 
 def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
-    """Where a GPU is on the host, by lspci and ``nvidia-smi topo``."""
+    """NUMA node and peer links of a GPU, from lspci and ``nvidia-smi topo``."""
     by_index = {each.gpu: each for each in labels.values()}
     peers = tuple(
         PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
@@ -162,7 +162,7 @@ def _presence(
     return PresenceReading(
         gpus=gpus,
         nvml_count=counted,
-        # Without nvidia-smi's count there is nothing to hold it against.
+        # Without nvidia-smi's count there is nothing to compare the PCI count with.
         pci_count=len(on_bus) if files.devices and (was_counted or files.driver_error) else None,
         expected_count=config.expect_gpu_count if was_counted else None,
         most_since_boot=None,
@@ -176,7 +176,7 @@ def _presence(
 def _of_gpu(
     gpu: SmiGpu, labels: GpuLabels, readings: Sequence[object], expectation: LinkExpectation
 ) -> Iterator[Sample]:
-    """Samples of one GPU; without readings it does not answer."""
+    """Samples of one GPU; only its identity if there are no readings because it doesn't answer."""
     yield from identity.render(gpu.identity, labels)
     if not readings:
         return
@@ -212,7 +212,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
 
 
 def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str]) -> XidReading:
-    """The Xids of the log; in `told`, how to tell their times, by what stands for them."""
+    """The Xids in the log; fills `told` with a description of each Xid's time, by its timestamp."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
     for what, name, words, events in logged_xids(log):
@@ -227,10 +227,10 @@ def _counted(events: Events, words: str, log: LogReading, now: float, told: dict
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
     if last is not None and log.is_over(last):
-        # The driver was loaded anew since, whenever that was.
+        # The driver has been reloaded since, at an unknown time: make the Xid too old to count as recent damage.
         wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
     while wall in told:
-        # Each has a time of its own by which its words are found.
+        # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
     if last is not None:
         told[wall] = when(last, log) + words
@@ -238,7 +238,7 @@ def _counted(events: Events, words: str, log: LogReading, now: float, told: dict
 
 
 def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
-    """When each GPU was last initialised anew, as far as the log tells: when the driver was loaded."""
+    """When each GPU was last reset: the last driver load in the log."""
     loaded = [
         last.wall
         for _, events in log.of_kind(Kind.LOADED)

@@ -1,4 +1,4 @@
-"""One kernel log, line by line: what happened, by sort, how often, and when."""
+"""Parses one kernel log line by line: which events occurred, how often and when."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from gpu_triage.offline.log_lines import FORMS, said_by_kernel
 from gpu_triage.offline.times import NO_TIME, LogTime, log_time, minute_of
 from gpu_triage.xid.events import is_driver_loaded
 
-_KEPT: Final = 256  # events of one sort that are kept of a log; further ones are counted
+_KEPT: Final = 256  # events kept per group and log; older ones are only counted
 _MOST_OF_A_KIND: Final = 512
 _MOST_NOTED: Final = 256
-_TAIL: Final = 40  # lines looked through for the last one with a time
-_MOST_LINES: Final = 6  # of one sentence of the driver
+_TAIL: Final = 40  # lines searched for the last one with a timestamp
+_MOST_LINES: Final = 6  # lines of one multi-line driver message
 _KERNEL_LINE: Final = re.compile(
     r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
     r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
 )
-"""A line of the kernel's log, in its usual forms; that of X has three digits after the point."""
+"""A kernel log line in its usual forms; lines of the X log have three decimal places."""
 _ENOUGH_LINES: Final = 3
 _GOES_ON: Final = re.compile(
     r"NVRM: +(?!loading )(?:[a-z]{1,14}[ ,.]|\(|BAR\d|NVIDIA |System |Firmware|Software|Please )"
 )
-"""A further line of a sentence of the driver."""
+"""A continuation line of a driver message."""
 
 
 class Kept(NamedTuple):
     """One event of a log.
 
     Attributes:
-        prefix: what stands before the message, with its time.
+        prefix: text before the message, including the timestamp.
         text: the message.
-        loads: how often the log had said before that the driver was loaded.
-        place: the number of its line.
+        loads: number of driver loads logged before it.
+        place: line number.
     """
 
     prefix: str
@@ -50,11 +50,11 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Events of one sort in one log.
+    """Events of one group in one log.
 
     Attributes:
-        count: how many there were.
-        kept: the last of them.
+        count: number of events.
+        kept: the most recent ones.
     """
 
     count: int = 0
@@ -63,11 +63,11 @@ class Tally:
 
 @dataclass(slots=True)
 class Room:
-    """How much is kept of all logs together: of a flood the last events, and no more sorts than a host has.
+    """Memory budget shared by all logs, so that a flood of messages can't exhaust memory.
 
     Attributes:
-        sorts: of events, that may still be added.
-        events: that may still be kept; then each new one takes the place of the oldest of its sort.
+        sorts: event groups that can still be added.
+        events: events that can still be kept; after that, each new one replaces the oldest of its group.
     """
 
     sorts: int = 2048
@@ -75,17 +75,17 @@ class Room:
 
 
 class LogSection:
-    """One log, line by line: a file, or a part of a bug report.
+    """One log, parsed line by line: a file, or a section of a bug report.
 
     Attributes:
-        name: what it is, for people.
-        tallies: what was found, of each kind the sort that came last at the end.
-        ports: the ports above GPUs, as PCIe errors name them, by the address below.
-        gpus: addresses that are those of GPUs, by what the log says of them.
-        loads: when the driver was loaded, by its message: it finds the same moment in a log with the other clock.
-        load_count: how often it was loaded.
-        lines: how many of its lines were the kernel's and of a kind that is known here.
-        seen: how many lines it has.
+        name: display name.
+        tallies: events found, by kind and group; within a kind, the most recently seen group comes last.
+        ports: ports above GPUs, taken from PCIe error messages, by the address of the device below.
+        gpus: addresses that log messages identify as GPUs.
+        loads: time of each driver load, by message text; matches up the same load in a log with a different clock.
+        load_count: number of driver loads.
+        lines: number of recognized kernel lines.
+        seen: number of lines.
     """
 
     ABOUT: Final = About("kernel log", FORMS, TOLD)
@@ -107,14 +107,14 @@ class LogSection:
         self._links_up: set[str] = set()
 
     def pass_by(self, line: str) -> None:
-        """Note a line that says nothing of interest: it may be the last one with a time."""
+        """Record a line without a known event; it may turn out to be the last one with a timestamp."""
         self.seen += 1
         self._tail.append(line)
         if line[0] == "[":
             self._minute = minute_of(line) or self._minute
 
     def feed(self, line: str) -> bool:
-        """Take in a line that has one of the MARKERS; returns whether it is one of the kernel's log."""
+        """Parse a line that contains one of the MARKERS; return whether it is a kernel log line."""
         self.pass_by(line)
         said = said_by_kernel(line)
         if said is None:
@@ -122,7 +122,7 @@ class LogSection:
         self.lines += 1
         prefix, text = said
         if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
-            # dmesg --human tells the minute once, and then how long after the line before.
+            # dmesg --human prints the minute once, then only the offset from the previous line.
             prefix = self._minute + prefix
         if self._sentence is not None and _GOES_ON.match(text):
             self._sentence[1].append(text)
@@ -137,7 +137,7 @@ class LogSection:
         return True
 
     def end(self) -> None:
-        """Note that no line follows, and drop what only the next line would need."""
+        """Finish parsing at the end of the log and drop the buffered lines."""
         self._end_sentence()
         self._last_time = self.last_time()
         self._tail.clear()
@@ -162,11 +162,11 @@ class LogSection:
             tally = self._tally(what)
             if tally is not None:
                 tally.count += 1
-                # Of a flood most times are never asked for: they are read when they are.
+                # Timestamps are parsed lazily: in a flood, most are never needed.
                 self._keep(tally, Kept(prefix, text, self.load_count, self.seen))
 
     def _had_link(self, what: What) -> bool:
-        """Whether a link was up before: one that nobody uses is reported as down at every boot."""
+        """Whether the link was up before: an unused port is reported as link down at every boot."""
         if what.kind is Kind.HOST_OVER:
             if len(self._links_up) < _MOST_NOTED:
                 self._links_up.add(what.address)
@@ -174,14 +174,14 @@ class LogSection:
         return what.address in self._links_up
 
     def _tally(self, what: What) -> Tally | None:
-        """The tally of a sort; None where there are too many."""
+        """The tally of an event group; None if there are too many groups."""
         of_kind = self.tallies.setdefault(what.kind, {})
         tally = of_kind.pop(what, None)
         if tally is None:
             if len(of_kind) < _MOST_OF_A_KIND and self._room.sorts > 0:
                 self._room.sorts -= 1
             elif of_kind:
-                # Of many killed processes or hung tasks, those of long ago.
+                # With many killed processes or hung tasks, drop the least recent group.
                 del of_kind[next(iter(of_kind))]
             else:
                 return None
@@ -197,7 +197,7 @@ class LogSection:
         tally.kept.append(kept)
 
     def clocks(self) -> LogTime | None:
-        """Seconds since boot and the wall time of one line that tells both; None without one."""
+        """A line with both seconds since boot and wall time; None if there is none."""
         for tallies in self.tallies.values():
             for tally in tallies.values():
                 time = log_time(tally.kept[-1].prefix)
@@ -206,14 +206,14 @@ class LogSection:
         return None
 
     def is_kernels(self) -> bool:
-        """Whether this is a kernel log, be there a word of GPUs in it or not."""
+        """Whether this is a kernel log, even if it doesn't mention GPUs."""
         if self.lines:
             return True
         found = sum(1 for line in self._tail if _KERNEL_LINE.match(line) is not None)
         return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
     def last_time(self) -> LogTime:
-        """Of its last line that tells one."""
+        """Timestamp of the last line that has one."""
         if self._last_time is not None:
             return self._last_time
         times = (log_time(line[:200]) for line in reversed(self._tail))

@@ -1,4 +1,4 @@
-"""Any bytes as lines of text: decoded and cut to a bounded length, and never held in memory as a whole."""
+"""Decodes arbitrary bytes to lines of bounded length, without holding the whole text in memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from gpu_triage.offline.stream import Stream
 
 LONGEST_LINE: Final = 1 << 20
-"""Characters; a longer line is cut after about as many. Minified XML of eight GPUs is one line of a few hundred
-thousand."""
+"""In characters; longer lines are split at about this length. Minified XML of eight GPUs is one line of a few hundred
+thousand characters."""
 
 _SAMPLE_BYTES: Final = 4096
 _BOMS: Final = (
@@ -24,15 +24,15 @@ _BOMS: Final = (
 )
 _ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]")
 _MOSTLY: Final = 0.3
-"""From this share of NUL bytes on one side of the pairs on, text without a byte order mark is UTF-16."""
+"""Share of NUL bytes in the even or odd positions above which text without a byte order mark is taken for UTF-16."""
 
 
 class Piece(NamedTuple):
-    """Lines that arrived together.
+    """Lines that were decoded together.
 
     Attributes:
-        lines: without their ends, escape sequences of terminals and NUL bytes; what cannot be decoded is replaced.
-        text: what holds all of them: what is not in it is in none of the lines.
+        lines: without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced.
+        text: contains all of the lines, so a substring missing from it is in none of them.
     """
 
     lines: list[str]
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 def pieces(stream: Stream) -> Iterator[Piece]:
-    """All lines of a stream, a bounded number at a time."""
+    """All lines of a stream, in chunks of bounded size."""
     rest = ""
     for decoded in _decoded(stream):
         if "\n" in decoded:
@@ -66,7 +66,7 @@ def _piece(lines: list[str], text: str) -> Piece:
 def _decoded(stream: Stream) -> Iterator[str]:
     encoding, mark = _encoding(stream.peek(_SAMPLE_BYTES))
     stream.skip(mark)
-    # Windows' and old Macs' ends of lines become Unix', also where a piece ends in the middle of one.
+    # Converts Windows and old Mac line endings to Unix ones, even when a CRLF is split between two chunks.
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=True)
     for chunk in stream:
         yield decoder.decode(chunk)
@@ -74,12 +74,12 @@ def _decoded(stream: Stream) -> Iterator[str]:
 
 
 def _encoding(sample: bytes) -> tuple[str, int]:
-    """The encoding of a text by its first bytes, and the length of its byte order mark."""
+    """The encoding of a text, guessed from its first bytes, and the length of its byte order mark."""
     for mark, encoding in _BOMS:
         if sample.startswith(mark):
             return encoding, len(mark)
     half = len(sample) // 2
-    # What PowerShell writes has a mark, and what was cut out of it has none.
+    # PowerShell writes UTF-16 with a byte order mark, which is lost when part of the file is cut out.
     if half and sample[1::2].count(0) / half > _MOSTLY and sample[1::2].count(0) > 2 * sample[::2].count(0):
         return "utf-16-le", 0
     if half and sample[::2].count(0) / half > _MOSTLY and sample[::2].count(0) > 2 * sample[1::2].count(0):

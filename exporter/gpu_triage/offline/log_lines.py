@@ -1,6 +1,6 @@
-"""A line of a kernel log in any form that people attach: what stands before the message, and the message.
+"""Splits a kernel log line, in any common form, into its prefix and message.
 
-Only the kernel's own words count: of a line that names who wrote it, that must be the kernel.
+Lines that name a sender other than the kernel are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMS: Final = (
     "`-o short-iso`, `-o verbose`), `kern.log`, `messages`, `/dev/kmsg`, `talosctl dmesg`, RFC 5424, JSON of Vector "
     "and other shippers"
 )
-"""What `said_by_kernel` reads, for people."""
+"""The log formats that `said_by_kernel` parses, for the documentation."""
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
@@ -27,7 +27,7 @@ MARKERS: Final = (
     *kernel_messages.MARKERS,
     *kernel_messages.OVER_MARKERS,
 )
-"""Parts of lines; a line without any of them says nothing of interest."""
+"""Substrings to search for; a line without any of them contains no known event."""
 
 _MESSAGE: Final = re.compile(rf"{driver_messages.BEGINNINGS}|{device_messages.BEGINNINGS}|{kernel_messages.BEGINNINGS}")
 _LONGEST_PREFIX: Final = 240
@@ -39,7 +39,7 @@ _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
 _TALOS: Final = re.compile(r"(?:^|\s)kern:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]:$")
 _OF_PROCESS: Final = re.compile(r"(?:^|\s)(?!kern\b)[a-z]\w{1,9}:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]: ")
-"""As Talos writes what its own processes say."""
+"""Log prefix of Talos' own processes."""
 _RFC_5424: Final = re.compile(
     r"(?:<(\d{1,3})>)?(?:1 )?\S{1,40} \S{1,255} kernel \S{1,128} \S{1,32} (?:-|\[.{1,160}\])(?: ?\ufeff)?$"
 )
@@ -47,7 +47,7 @@ _JSON_KEY: Final = re.compile(r'^\s*"(?:MESSAGE|message)" ?: ?"$')
 _STAMP: Final = re.compile(r"\d:\d{2}[\d:.,+Z-]*$")
 _KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
 _NEWLINE: Final = "#012"
-"""As rsyslog writes a newline in a message."""
+"""How rsyslog escapes a newline in a message."""
 
 _JSON_TEXTS: Final = ("MESSAGE", "message")
 _JSON_WRITERS: Final = ("SYSLOG_IDENTIFIER", "appname", "_TRANSPORT")
@@ -55,11 +55,11 @@ _JSON_SECONDS: Final = (("__REALTIME_TIMESTAMP", 1e6), ("_SOURCE_REALTIME_TIMEST
 
 
 class Said(NamedTuple):
-    """A message of the kernel.
+    """A kernel message.
 
     Attributes:
-        prefix: what stands before it, with its time.
-        text: the message; newlines in it as such.
+        prefix: text before the message, including the timestamp.
+        text: the message, with escaped newlines decoded.
     """
 
     prefix: str
@@ -67,7 +67,7 @@ class Said(NamedTuple):
 
 
 def said_by_kernel(line: str) -> Said | None:
-    """The message of the kernel in a line; None where it has none that is known here, or somebody else wrote it."""
+    """The kernel message in a line; None if it contains no known one or has a different sender."""
     if line.startswith("{") and '"' in line:
         return _of_json(line)
     found = _MESSAGE.search(line)
@@ -81,7 +81,7 @@ def said_by_kernel(line: str) -> Said | None:
 
 
 def _is_kernels(prefix: str) -> bool:
-    """Whether what stands before a message names the kernel as its writer, or nobody."""
+    """Whether the text before a message names the kernel as the sender, or names no sender."""
     if _SECONDS_ALONE.fullmatch(prefix) is not None:
         return True
     bare = _CLOCKS.sub("", prefix).strip()
@@ -93,7 +93,7 @@ def _is_kernels(prefix: str) -> bool:
     if bare.endswith(":"):
         writer = _WRITER.search(bare)
         name = "" if writer is None else writer[1].rpartition("/")[2]
-        # grep puts the file's name or the line's number there, and dmesg --decode the facility and the level.
+        # grep prefixes the file name or line number; dmesg --decode prefixes the facility and level.
         is_file = name.isdigit() or ".log" in name
         return name in _KERNELS or is_file or any(form.search(bare) for form in (_DECODED, _TALOS))
     if (fields := _RFC_5424.match(bare)) is not None:
@@ -103,7 +103,7 @@ def _is_kernels(prefix: str) -> bool:
 
 
 def _of_json(line: str) -> Said | None:
-    """A record of ``journalctl -o json`` or of a shipper such as Vector; its message may be a whole line of syslog."""
+    """Parse a record of ``journalctl -o json`` or of a shipper such as Vector, which may wrap a whole syslog line."""
     try:
         record = json.loads(line)
         text = next((_text(record[key]) for key in _JSON_TEXTS if key in record), None)
@@ -120,7 +120,7 @@ def _of_json(line: str) -> Said | None:
 
 
 def _text(value: object) -> str | None:
-    """A field's text; journalctl writes one with unusual characters as numbers."""
+    """The text of a field; journalctl encodes unusual characters as an array of byte values."""
     if isinstance(value, list):
         return bytes(value).decode("utf-8", "replace")
     return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""What logs and lspci say of an area of which nvidia-smi says nothing; never that it is well, but what was read."""
+"""Area summaries from logs and lspci, where nvidia-smi has none: they list what was read and never claim health."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
 
 
 def summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
-    """Of the area, as far as the files tell; `found`: whether something is wrong with it."""
+    """Summaries of an area as far as the files cover it; `found`: whether the area has findings."""
     match area:
         case Area.DRIVER:
             yield from _on_the_bus(files)
@@ -41,7 +41,7 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
 
 
 def _loaded_version(log: LogReading | None) -> str:
-    """The version of the driver that the log says was loaded last; "" where it does not say."""
+    """The driver version that was loaded last according to the log; "" if unknown."""
     loads = [] if log is None else [events.last for _, events in log.of_kind(Kind.LOADED)]
     found = _VERSION.search(loads[0].text) if loads and loads[0] is not None else None
     return "" if found is None else found[1]

@@ -1,4 +1,4 @@
-"""Findings of files beside those of a live host: failures of the driver, PCIe errors, switches, trouble of the host."""
+"""Findings beyond those of a live host: driver failures, PCIe errors, NVSwitch errors, host problems."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from gpu_triage.xid.events import OFF_THE_BUS
 _SHOWN: Final = 3
 _DAYS: Final = 7
 _SOME_CORRECTED: Final = 10
-"""Corrected memory errors in a log: a DIMM has one now and then."""
+"""Corrected memory errors in a log that are reported; a DIMM has one now and then."""
 _SOME_LINK_LOSSES: Final = 3
 
 
 def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
-    """What else is wrong with the host; `with_names`: whether processes and servers are told by name."""
+    """Further findings about the host; `with_names`: whether to name processes and servers."""
     answering = _answering(files)
     yield from driver_findings(files, answering)
     if files.log is not None:
@@ -51,14 +51,14 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
 
 
 def _answering(files: FilesOfHost) -> frozenset[str]:
-    """Bus ids of the GPUs that nvidia-smi last showed well."""
+    """Bus ids of the GPUs without an error in the latest nvidia-smi output."""
     if not files.snapshots or files.driver_error is not None:
         return frozenset()
     return frozenset(gpu.bus_id for gpu in files.snapshots[-1].gpus.values() if gpu.error is None) - set(files.lost)
 
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:
-    """A GPU that fell off the bus, where nothing tells which."""
+    """A finding for a GPU that fell off the bus when the log doesn't identify the GPU."""
     placed = any(what.kind is Kind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
     for _, events in () if placed else log.of_kind(Kind.OFF_THE_BUS):
         if events.last is None or not log.is_over(events.last):
@@ -67,7 +67,7 @@ def _off_the_bus(log: LogReading) -> Iterator[Finding]:
 
 
 def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> Iterator[Finding]:
-    """GPUs that had the same critical Xid again after the driver was loaded anew: a reset does not mend them."""
+    """GPUs with the same critical Xid again after a driver reload: a reset doesn't fix them."""
     loads = sorted(log.loaded_at)
     for what, name, _, events in logged_xids(log):
         if not is_critical(name.xid, name.fatal):
@@ -84,7 +84,7 @@ def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> I
 
 
 def _switches(log: LogReading) -> Iterator[Finding]:
-    """One finding for each severity, all switches and codes together."""
+    """One finding per severity, covering all NVSwitches and SXid codes."""
     found: dict[str, list[tuple[What, Events]]] = defaultdict(list)
     for what, events in log.of_kind(Kind.SXID):
         last = events.last
@@ -96,7 +96,7 @@ def _switches(log: LogReading) -> Iterator[Finding]:
             other.address == what.address and other.code == what.code and other.fatal is not None
             for other in log.events
         ):
-            continue  # its details, line by line
+            continue  # a detail line of another SXid
         found["nvswitch.sxid_fatal" if is_fatal else "nvswitch.sxid"].append((what, events))
     for code, seen in found.items():
         shown = [
@@ -116,11 +116,11 @@ _HIDDEN: Final[Mapping[str, str]] = {
     Trouble.NFS_NOT_RESPONDING.value: "(not named)",
     Trouble.LUSTRE_LOST.value: "(not named)",
 }
-"""What processes and servers are called where names must not be told."""
+"""Placeholders for the names of processes and servers when redacting."""
 
 
 def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
-    """Trouble of the host within a day, unless the kernel says later that it is over."""
+    """Host problems within the last day, unless the kernel logged recovery since."""
     for told in TOLD:
         said, most = [], 0
         for what, events in log.of_kind(Kind.HOST):
@@ -130,7 +130,7 @@ def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iter
                 subject = hidden or what.address or told.unnamed
                 said.append(f"{words.format(subject)}, {count_and_last(events.count, events, log)}")
                 most = max(most, events.count)
-        # One task that hangs minute after minute is as much as two.
+        # The kernel logs a hung task again every few minutes, so one task can reach the limit alone.
         least = settings.limits[told.code, told.limit] if told.limit else 1
         if said and max(len(said), most) >= least:
             yield of_host(told.code, first_of(said), len(said))
@@ -139,7 +139,7 @@ def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iter
 
 
 def _memory_errors(log: LogReading) -> Iterator[Finding]:
-    """Corrected errors of the host's memory, of which a log holds a message for hundreds."""
+    """Corrected errors of the host's memory; the log holds one message for hundreds of them."""
     said, count = [], 0
     for what, events in log.of_kind(Kind.HOST):
         if what.code == Trouble.MEMORY_CORRECTED.value and _is_recent(events, log):
@@ -152,7 +152,7 @@ def _memory_errors(log: LogReading) -> Iterator[Finding]:
 
 
 def _links(log: LogReading) -> Iterator[Finding]:
-    """Links of network adapters that were up before and are down, or come and go."""
+    """Network adapter links that went down after being up, or that flap."""
     said = []
     for what, events in log.of_kind(Kind.HOST):
         if what.code == Trouble.ADAPTER_LINK_DOWN.value and _is_recent(events, log):

@@ -1,4 +1,4 @@
-"""Findings of kernel logs about the driver: why it, or one of its GPUs, could not be used, and whether that is over."""
+"""Driver findings from kernel logs: why the driver or a GPU could not be used, and whether that is resolved."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GSP_XIDS: Final = ("119", "120")
 
 
 class _Row(NamedTuple):
-    """What becomes of a failure.
+    """The finding that a driver failure maps to.
 
     Attributes:
-        code: of the finding.
-        words: with ``{}`` for the detail of the message.
-        alone: whether it counts only where nothing says more.
+        code: finding code.
+        words: text with ``{}`` for the detail from the message.
+        alone: whether to report it only if there is no more specific failure.
     """
 
     code: str
@@ -41,7 +41,7 @@ _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
     {
         Trouble.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
         Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
-        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver says that it {}"),
+        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
         Trouble.GPU_BAR: _Row("driver.bar"),
         Trouble.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
         Trouble.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
@@ -51,24 +51,24 @@ _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
             "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
         ),
         Trouble.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
-        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver says that its InfoROM is corrupted"),
+        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
         Trouble.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
         Trouble.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
     }
 )
-"""In the order in which they are told."""
+"""In the order they are reported."""
 
 _LASTING: Final = frozenset({Trouble.SWITCH_MISMATCH, Trouble.PEERMEM_ERROR, Trouble.INFOROM_CORRUPTED})
-"""What a GPU that answers does not disprove."""
+"""Failures that persist even if the GPU answers."""
 _GSP: Final = " (the GSP's firmware was among it)"
 
 
 def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
-    """What the log says of failures, and of those that are over.
+    """Driver failures in the log; resolved ones are combined in one finding.
 
     Args:
-        files: what the files say.
-        answering: bus ids of the GPUs that nvidia-smi last showed well.
+        files: what was read.
+        answering: bus ids of the GPUs without an error in the latest nvidia-smi output.
     """
     log = files.log or LogReading(0.0, "", {}, {})
     found: list[Finding] = []
@@ -105,8 +105,8 @@ def _of_trouble(log: LogReading, trouble: Trouble) -> Iterator[tuple[What, Event
 
 
 def _current(what: What, events: Events, trouble: Trouble, log: LogReading, answering: frozenset[str]) -> Events:
-    """Those of the events that are not over: the GPU answers, or the driver was loaded since."""
-    # Of a GPU that is not named, all must answer.
+    """The events that are not resolved; they are once the GPU answers or the driver has been reloaded."""
+    # If the message names no GPU, one answering GPU is enough.
     answers = what.address in answering if ":" in what.address else bool(answering)
     lasts = trouble in _LASTING
     if trouble is Trouble.GSP_TIMEOUT:
@@ -131,18 +131,18 @@ def _told(row: _Row, what: What, events: Events, log: LogReading) -> str:
 
 
 def _named(code: str, details: Sequence[str]) -> int | None:
-    """How many things the messages name, where that is what the finding measures."""
+    """The number of distinct things the messages name, if that is the finding's measure."""
     return max(1, len(details)) if BY_CODE[code].measure else None
 
 
 def _details(events: Events) -> list[str]:
-    """What the messages say beside what has failed, each once, the latest last."""
+    """Details from the messages, deduplicated, latest last."""
     messages = (parse_driver_message(each.text) for each in events.known)
     return list(dict.fromkeys(message.detail for message in messages if message is not None and message.detail))
 
 
 def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The GPUs that another driver of the kernel holds, by address: which one, and how that is known."""
+    """GPUs bound to another kernel driver, by address: the driver, and how that is known."""
     for device in files.devices.values():
         if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
             yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
@@ -154,7 +154,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
 
 
 def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
-    """GPUs that the driver left alone when it was loaded the last time, since another one holds them."""
+    """GPUs that the NVIDIA driver skipped at its last load because another driver holds them."""
     for _, events in () if known else _of_trouble(log, Trouble.GPU_NOT_PROBED):
         last = events.last
         if last is None or log.is_over(last, at_probe=True):

@@ -1,4 +1,4 @@
-"""Findings of files about PCIe: errors that the kernel logs, and links that only lspci shows."""
+"""PCIe findings from files: errors in the kernel log, and links that only lspci shows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpu_triage.offline.logs import Events, LogReading
 from gpu_triage.offline.lspci import port_above
 
 _SOME_CORRECTABLE: Final = 10
-"""Corrected PCIe errors in a log: a link has one now and then. The kernel leaves most of a flood out."""
+"""Corrected PCIe errors in a log that are reported; a link has one now and then. The kernel rate-limits floods."""
 
 
 def error_findings(files: FilesOfHost) -> Iterator[Finding]:
-    """PCIe errors of GPUs and of the ports above them, as the log names them or lspci shows them."""
+    """PCIe errors of GPUs and of the ports above them, from the log or lspci."""
     log = files.log
-    assert log is not None  # noqa: S101 - the caller looked
+    assert log is not None  # noqa: S101 - checked by the caller
     gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
@@ -46,7 +46,7 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
-    """The errors by device and severity: as the device tells them, or its port where that tells of more."""
+    """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
     for what, events in log.of_kind(Kind.AER):
         received = log.events.get(What(Kind.AER_RECEIVED, what.address, what.code))
         yield what.address, what.code, events if received is None or received.count <= events.count else received
@@ -56,7 +56,7 @@ def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
 
 
 def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
-    """Links that are short of lanes, of GPUs that nvidia-smi does not show; a low speed at rest is normal."""
+    """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
     for device in files.devices.values():
         if not device.is_gpu or device.bus_id in answering:
             continue

@@ -1,4 +1,4 @@
-"""How findings of logs word whom they are about, how often something happened, and when."""
+"""Wording shared by log findings: the affected GPU, how often something happened, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_triage.subjects.contract import GpuLabels
 def about_gpu(
     code: str, address: str, labels: Mapping[str, GpuLabels], measured: str, value: float | None = None
 ) -> Finding:
-    """A finding about the GPU at an address, by its index where that is known."""
+    """A finding about the GPU at an address, labeled with its index if known."""
     known = labels.get(address)
     if known is not None:
         return Finding(BY_CODE[code], measured, known.gpu, known.uuid, value=value)
@@ -21,12 +21,12 @@ def about_gpu(
 
 
 def last_of(events: Events, log: LogReading) -> str:
-    """When the latest of some events happened."""
+    """When the latest of the events happened."""
     last = events.last
     return "at an unknown time" if last is None else when(last, log)
 
 
 def count_and_last(count: int, events: Events, log: LogReading) -> str:
-    """How many there were, and when the latest."""
+    """The number of events and the time of the latest."""
     times = "once" if count == 1 else f"{count} times, last"
     return f"{times} {last_of(events, log)}"

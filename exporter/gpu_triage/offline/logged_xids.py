@@ -1,4 +1,4 @@
-"""The Xids of kernel logs, each with what its text says beside the number."""
+"""Xids in kernel logs, with the additional information in their messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _NO_ACTION: Final = "None"
 
 
 class LoggedXids(NamedTuple):
-    """All events of one Xid and GPU.
+    """All events of one Xid on one GPU.
 
     Attributes:
-        what: whose they are.
+        what: the event group.
         name: the Xid.
-        words: what to say of it behind its time: its cause, or what the driver asks for; "" without.
-        events: when.
+        words: text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
+        events: the occurrences.
     """
 
     what: What
@@ -33,14 +33,14 @@ class LoggedXids(NamedTuple):
 
 
 def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
-    """The Xids that the logs have, and those that they only name as the cause of another one."""
+    """The Xids that were logged, and those only named as the cause of another Xid."""
     logged = {(what.address, what.code) for what, _ in log.of_kind(Kind.XID)}
     for what, events in log.of_kind(Kind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
-            continue  # "fallen off the bus" beside the Xid that says the same
+            continue  # the "fallen off the bus" message that accompanies this GPU's Xid
         action = _action(what, events)
         if action == _NO_ACTION:
-            continue  # the driver took back what it had asked for
+            continue  # the driver withdrew its request
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
         yield LoggedXids(what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events)

@@ -1,4 +1,4 @@
-"""Several kernel logs of one host as one: each event once, and its time on the host's clock as far as anybody knows."""
+"""Merges the kernel logs of one host: each event once, with its time on the host's clock if it can be determined."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_triage.offline.times import LogTime, log_time, with_year, written
 
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
-"""Two logs' times of one event lie no further apart: syslog writes whole seconds, and some time after the kernel."""
+"""Timestamps of one event in two logs differ by at most this: syslog has whole seconds and lags behind the kernel."""
 _MOST_KNOWN: Final = 512
 _YEAR: Final = slice(5, None)
 
@@ -24,13 +24,13 @@ class Happened(NamedTuple):
     """One event.
 
     Attributes:
-        wall: when, on the host's clock face; an estimate unless `exact`, None where nobody knows.
-        exact: whether the log tells it.
-        seconds: since boot; None where the log does not tell.
-        text: what the log says.
-        loads_after: how often the same log says after it that the driver was loaded.
-        lacks_year: whether only the file's own time tells the year.
-        place: the number of its line in the log, which tells the order of events of one second.
+        wall: time on the host's wall clock; an estimate unless `exact`, None if unknown.
+        exact: whether the log contains the time.
+        seconds: since boot; None if the log doesn't contain it.
+        text: the log message.
+        loads_after: number of driver loads that the same log records after it.
+        lacks_year: whether the year is known only from the file's modification time.
+        place: line number in the log, which orders events within one second.
     """
 
     wall: float | None
@@ -44,11 +44,11 @@ class Happened(NamedTuple):
 
 @dataclass(slots=True)
 class Events:
-    """Events of one sort.
+    """Events of one group.
 
     Attributes:
-        count: how many.
-        known: those of which more is known, oldest first.
+        count: number of events.
+        known: the events that were kept, oldest first.
     """
 
     count: int = 0
@@ -56,21 +56,21 @@ class Events:
 
     @property
     def last(self) -> Happened | None:
-        """The latest of them; one without a time before all others, for it may be of any."""
+        """The latest event; one without a time takes precedence, since it may be the most recent."""
         return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
 
 
 class LogReading(NamedTuple):
-    """What the logs say.
+    """The merged content of the logs.
 
     Attributes:
-        reference: the moment that ages are told from, on the host's clock face.
-        until: what that moment is, for people.
-        events: by sort.
+        reference: reference time for ages, in the host's wall clock.
+        until: description of the reference time, for display.
+        events: by group.
         ports: the port above a device, by the device's bus id.
-        gpus: addresses that the logs say are those of GPUs.
-        loaded_at: wall times at which the driver was loaded, as far as a log tells them exactly.
-        lines: how many there were.
+        gpus: addresses that the logs identify as GPUs.
+        loaded_at: wall times of driver loads, where a log has the exact time.
+        lines: number of lines read.
     """
 
     reference: float
@@ -82,11 +82,11 @@ class LogReading(NamedTuple):
     lines: int = 0
 
     def of_kind(self, kind: Kind) -> Iterator[tuple[What, Events]]:
-        """The events of a kind."""
+        """Event groups of one kind."""
         return ((what, events) for what, events in self.events.items() if what.kind is kind)
 
     def is_over(self, event: Happened, *, at_probe: bool = False) -> bool:
-        """Whether the driver was loaded after an event; `at_probe`: the event is itself of a moment when it was."""
+        """Whether the driver was loaded after the event; `at_probe`: the event itself happens during a driver load."""
         if event.loads_after > (1 if at_probe else 0):
             return True
         least = LOADING_SECONDS if at_probe else 0.0
@@ -94,18 +94,18 @@ class LogReading(NamedTuple):
 
 
 def merge(sections: Iterable[LogSection], reference: float | None, modified_at: float | None) -> LogReading:
-    """One reading of all logs.
+    """Merge the logs of one host.
 
     Args:
-        sections: of one host, in any order; the same messages may be in several of them.
-        reference: when the report was made that holds them; None where that is unknown.
-        modified_at: when the file was last written, for the year that syslog leaves out; None where unknown.
+        sections: in any order; several may contain the same messages.
+        reference: when the report containing the logs was made; None if unknown.
+        modified_at: modification time of the file, to infer the year missing from syslog; None if unknown.
     """
     sections = list(sections)
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
     ends = [wall for section in sections if (wall := _wall(section.last_time(), around)) is not None]
-    # A log may have been taken after the report it is attached to.
+    # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
     now = reference if reference is not None and is_report else max(ends, default=modified_at or 0.0)
     events: dict[What, Events] = {}
@@ -139,7 +139,7 @@ def _wall(time: LogTime, around: float | None) -> float | None:
 
 
 def _loads(sections: Iterable[LogSection], around: float | None) -> dict[str, float]:
-    """Wall times at which the driver was loaded, by its message; the last one of each."""
+    """Wall time of each driver load, by message text; the latest one if a text repeats."""
     found: dict[str, float] = {}
     for section in sections:
         for text, time in section.loads.items():
@@ -150,7 +150,7 @@ def _loads(sections: Iterable[LogSection], around: float | None) -> dict[str, fl
 
 
 def _booted_at(section: LogSection, around: float | None, loads: Mapping[str, float]) -> float | None:
-    """The wall time of the boot from which a log counts its seconds; None where nothing tells."""
+    """Wall time of the boot from which a log counts its seconds; None if it can't be determined."""
     both = section.clocks()
     if both is not None and both.seconds is not None:
         wall = _wall(both, around)
@@ -162,14 +162,14 @@ def _booted_at(section: LogSection, around: float | None, loads: Mapping[str, fl
 
 
 class _Clock(NamedTuple):
-    """How the times of one log become those of the host.
+    """Converts the timestamps of one log to the host's wall clock.
 
     Attributes:
-        boot: wall time from which it counts its seconds; None where nothing tells.
-        end: its last time, in seconds since the boot; None where it does not tell.
-        now: the moment that ages are told from.
-        around: a time in the year of what lacks one; None where unknown.
-        guesses_year: whether `around` is not a time that the file itself contains.
+        boot: wall time of the boot from which the log counts its seconds; None if unknown.
+        end: the log's last timestamp, in seconds since boot; None if it has none.
+        now: reference time for ages.
+        around: a time used to infer missing years; None if unknown.
+        guesses_year: whether `around` comes from outside the files' content.
     """
 
     boot: float | None
@@ -179,20 +179,20 @@ class _Clock(NamedTuple):
     guesses_year: bool
 
     def happened(self, kept: Kept, loads: int) -> Happened:
-        """An event of the log, which says so often in all that the driver was loaded."""
+        """Convert one event; `loads` is the total number of driver loads in the log."""
         time, text, after = log_time(kept.prefix), kept.text, loads - kept.loads
         wall = _wall(time, self.around)
         if wall is not None or time.seconds is None:
             lacks_year = time.lacks_year and self.guesses_year
             return Happened(wall, wall is not None, time.seconds, text, after, lacks_year, kept.place)
-        # The log ends before the report was made, nobody knows for how long: so it is as old as this at least.
+        # The time between the end of the log and the report is unknown, so this is the latest possible time.
         latest = None if self.end is None else self.now - (self.end - time.seconds)
         wall = latest if self.boot is None else self.boot + time.seconds
         return Happened(wall, self.boot is not None, time.seconds, text, after, place=kept.place)
 
 
 def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
-    """Take in one log's events of a sort: those that are known already stay once."""
+    """Merge one log's events of a group, dropping duplicates."""
     unmatched: dict[str, list[int]] = defaultdict(list)
     for place, known in enumerate(events.known):
         unmatched[known.text].append(place)
@@ -208,7 +208,7 @@ def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
         better = each if each.exact and not known.exact else known
         events.known[same] = better._replace(loads_after=max(known.loads_after, each.loads_after))
     events.known = [*events.known, *new][-_MOST_KNOWN:]
-    # Those beyond what is kept of a log: none of another log's, unless that has more of them.
+    # Events over the limit aren't kept, so they can't be deduplicated: assume that the logs overlap.
     dropped = tally.count - len(happened)
     events.count = max(len(events.known) + dropped, events.count)
 
@@ -220,7 +220,7 @@ def _is_same(known: Happened, other: Happened) -> bool:
 
 
 def when(event: Happened, log: LogReading) -> str:
-    """When an event happened, for people."""
+    """When an event happened, as display text."""
     after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
     if event.wall is None:
         return after_boot or "at a time that the log does not tell"
@@ -228,6 +228,6 @@ def when(event: Happened, log: LogReading) -> str:
     if event.exact:
         at = written(event.wall)[_YEAR] if event.lacks_year else written(event.wall)
         return f"{at}, {age} before {log.until}"
-    # How long the report was made after the log's last line, nobody knows.
+    # The time between the log's last line and the report is unknown.
     more = " or more" if log.until != _END else ""
     return f"{after_boot}, {age}{more} before {log.until}"

@@ -1,4 +1,4 @@
-"""What ``lspci -v`` to ``-vvv`` says of NVIDIA's devices and of the ports above them."""
+"""Parses ``lspci -v`` to ``-vvv`` for NVIDIA devices and the ports above them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.kernel.pci_bus import PcieLink, normalise_bus_id, parse_link_spe
 from gpu_triage.offline.about import About
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
-"""Drivers that hold a device for a virtual machine."""
+"""Drivers that hold a device for passthrough to a virtual machine."""
 
 _MOST_DEVICES: Final = 4096
 _DEVICE: Final = re.compile(
@@ -39,15 +39,15 @@ _CLASS_ENDINGS: Final = (
 
 @dataclass(slots=True)
 class PciDevice:
-    """One device, as far as it was listed; None and "" for what the listing does not say.
+    """One PCI device; attributes missing from the listing are None or "".
 
     Attributes:
-        bus_id: as sysfs writes it.
-        model: its name in the PCI database.
-        is_gpu: whether it is a GPU of NVIDIA's.
-        is_dead: whether its configuration space reads all ones, as that of a device that fell off the bus.
-        secondary: the bus below it, of a port.
-        driver: of the kernel, bound to it.
+        bus_id: in sysfs notation.
+        model: name in the PCI database.
+        is_gpu: whether it is an NVIDIA GPU.
+        is_dead: whether its configuration space reads all ones, like that of a device that fell off the bus.
+        secondary: for a port, the bus below it.
+        driver: the kernel driver bound to it.
     """
 
     bus_id: str
@@ -64,15 +64,15 @@ class PciDevice:
 
     @property
     def link(self) -> PcieLink:
-        """Its link towards its partner."""
+        """The device's PCIe link."""
         return PcieLink(self.generation, self.width, self.max_generation, self.max_width)
 
 
 class LspciParser:
-    """Parses a listing, line by line.
+    """Parses an lspci listing line by line.
 
     Attributes:
-        devices: by bus id.
+        devices: devices found, by bus id.
     """
 
     ABOUT: Final = About(
@@ -86,7 +86,7 @@ class LspciParser:
         self._device: PciDevice | None = None
 
     def start(self, line: str) -> bool:
-        """Take in a line that may be the first of a device; returns whether it is."""
+        """Parse a line that may start a device; return whether it does."""
         found = _DEVICE.match(line)
         if found is None:
             return False
@@ -105,7 +105,7 @@ class LspciParser:
         return True
 
     def feed(self, line: str) -> None:
-        """Take in a line that is indented: it describes the last device."""
+        """Parse an indented line that describes the last device."""
         device = self._device
         if device is None:
             return
@@ -135,17 +135,17 @@ def _names_a_class(kind: str) -> bool:
 
 
 def _model(rest: str) -> str:
-    """The product in a device's name: what stands in the brackets, else the chip."""
+    """The product part of a device name: the text in brackets, or else the chip."""
     name = _IDS.sub("", rest.partition(" (rev")[0]).strip()
     bracketed = re.search(r"\[([^\[\]]{3,60})\]", name)
     return bracketed[1] if bracketed is not None else name
 
 
 def ports_of(devices: Mapping[str, PciDevice]) -> Mapping[str, PciDevice]:
-    """The ports that a listing shows, by the domain and the number of the bus below: ``0000:41``."""
+    """The ports in a listing, by domain and secondary bus number: ``0000:41``."""
     return {f"{each.bus_id.partition(':')[0]}:{each.secondary}": each for each in devices.values() if each.secondary}
 
 
 def port_above(ports: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
-    """The port that a device hangs off, of `ports_of`; None where the listing does not show it."""
+    """The upstream port of a device, from `ports_of`; None if the listing doesn't include it."""
     return ports.get(bus_id.rpartition(":")[0])

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi -L`` and ``nvidia-smi nvlink`` print: the GPUs, and the state and the errors of their links."""
+"""Parses ``nvidia-smi -L`` and ``nvidia-smi nvlink``: GPUs, and the state and errors of their links."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _STATE: Final = re.compile(r"(<inactive>|inactive)|[\d.]{1,10} GB/s")
 _ERRORS: Final = re.compile(r"(Replay|Recovery|CRC)(?: (?:Flit|Data))? Errors: (\d{1,18})$")
 _KINDS: Final = {"Replay": REPLAY, "Recovery": RECOVERY, "CRC": CRC}
 _NOTES: Final = ("nvlink", "mig ", "device does not")
-"""How lines begin, in lower case, that say something of a GPU without naming a link."""
+"""Prefixes, in lower case, of lines that describe a GPU without naming a link."""
 
 _PREFIX: Final = "nvlink/"
 UP: Final = "up"
 
 
 class NvlinkParser:
-    """Parses one or more of these outputs in a row, line by line."""
+    """Parses one or more of these outputs in sequence, line by line."""
 
     ABOUT: Final = About(
         "nvidia-smi nvlink", "`--status` and `-e`", "whether each NVLink is up; its replays, recoveries and CRC errors"
@@ -42,12 +42,12 @@ class NvlinkParser:
 
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
-        """A parser that has taken in this line, if it names a GPU as these outputs do."""
+        """A parser that has consumed this line, if the line names a GPU in the format of these outputs."""
         parser = cls()
         return parser if "UUID: GPU-" in line and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for one that is not of these outputs."""
+        """Parse a line; False if it isn't part of these outputs."""
         text = line.strip()
         if not text or self._name(line):
             return True
@@ -67,7 +67,7 @@ class NvlinkParser:
             self._gpu = self._gpus[index] = self.report.add_gpu(index=index)
             self._gpu.note("product name", name)
             self._gpu.note("gpu uuid", uuid)
-        # Without a UUID, only the links that follow show that it is a GPU and no sentence.
+        # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
         self._named = None if self._gpu is not None else (index, name)
         self._told = frozenset(self._gpu.facts if self._gpu is not None else ())
         return True
@@ -81,30 +81,30 @@ class NvlinkParser:
             self._gpu = self._gpus[self._named[0]] = self.report.add_gpu(index=self._named[0])
             self._gpu.note("product name", self._named[1])
         gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
-        # The first word on a link stands: further commands list the same links with other things.
+        # The first value for a link wins: later commands list the same links with other data.
         if gpu is None or path in self._told:
             return
         if state is not None:
             gpu.note(path, "No" if state[1] else "Yes")
         elif errors is not None:
-            # Older drivers count CRC errors of flits and of data apart.
+            # Older drivers count CRC errors of flits and of data separately.
             gpu.facts[path] = str(int(gpu.facts.get(path, "0")) + int(errors[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What an output says of one link; None, and a kind that is missing, for what it does not say."""
+    """One link in an output; `is_up` is None and error kinds are absent if not printed."""
 
     is_up: bool | None
     errors: Mapping[str, float]
 
 
 Links = Mapping[int, Link]
-"""By number."""
+"""By link number."""
 
 
 def links_of(facts: Mapping[str, str]) -> Links:
-    """The links that a GPU's facts tell of."""
+    """The links in a GPU's facts."""
     found: dict[int, dict[str, str]] = {}
     for path, value in facts.items():
         if path.startswith(_PREFIX):
@@ -120,13 +120,13 @@ def links_of(facts: Mapping[str, str]) -> Links:
 
 
 def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
-    """The links of a GPU that lead somewhere: those that are up, and those that are up on all others alike.
+    """The links of a GPU that are connected: those that are up, and those that are up on all other GPUs.
 
-    A link that is down on all of them has nothing at its other end on this board; so may one of a card with a bridge.
+    A link that is down on every GPU is unconnected on this board; on cards joined by a bridge, some links may be too.
 
     Args:
-        own: of the GPU.
-        others: of the other GPUs of its model.
+        own: links of the GPU.
+        others: links of the other GPUs of the same model.
     """
     peers = [links for links in others if any(link.is_up for link in links.values())]
     linked = any(link.is_up for link in own.values())

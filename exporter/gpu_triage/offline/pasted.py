@@ -1,4 +1,4 @@
-"""What pasting does to outputs: quote marks, non-breaking spaces, colors, and prompts between two outputs."""
+"""Undoes what copy and paste does to output: quote marks, non-breaking spaces, colors, and shell prompts in between."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def cleaned(line: str) -> str:
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
     if line[:2] == "\\#":
-        line = line[1:]  # as Markdown has it, which would make a heading of it
+        line = line[1:]  # escaped in Markdown, where it would start a heading
     if "\x1b" in line:
         line = _COLOR.sub("", line)
     return line.replace("\xa0", " ") if "\xa0" in line else line
 
 
 def command_of(line: str) -> str:
-    """The command that was typed at a prompt; "" for a line without a prompt."""
+    """The command typed at a shell prompt; "" if the line has no prompt."""
     found = _PROMPT.match(line.strip())
     return "" if found is None else line.strip()[found.end() :]

@@ -1,4 +1,4 @@
-"""How GPUs are connected, as outputs of nvidia-smi show it: topology and NVLink errors."""
+"""Summary of GPU interconnects from nvidia-smi output: topology and NVLink errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_LINKS = 8
 
 
 def peers_told(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    """Parts of the summary; none where nothing was read."""
+    """Parts of the summary; nothing if no such output was read."""
     pairs = Counter(
         level
         for key, gpu in last.gpus.items()
@@ -41,5 +41,5 @@ def _errors(counts: Mapping[str, float]) -> str:
 
 
 def _is_first(index: str, peer: str) -> bool:
-    """Whether this is the one of a pair that tells how they reach each other."""
+    """Whether this GPU reports the pair's connection, so that each pair counts once."""
     return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)

@@ -1,4 +1,4 @@
-"""How far reading is, as one line on a terminal."""
+"""Progress bar for reading files, on one terminal line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11; no dependency at run time
+    from typing_extensions import Self  # in typing from Python 3.11; no runtime dependency
 
 _EVERY_SECONDS: Final = 0.25
 _COLUMNS: Final = 30
 
 
 class Progress:
-    """A bar on stderr, for the length of a ``with`` block; nothing for what takes no time, and where not `shown`."""
+    """A progress bar on stderr inside a ``with`` block; draws nothing if reading is quick or `shown` is False."""
 
     def __init__(self, total_bytes: int, *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Progress:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     def add(self, count: int) -> None:
-        """Note bytes that were read."""
+        """Count bytes read, and redraw if due."""
         self._read += count
         now = self._clock()
         if not self._shown or now - self._drawn_at < _EVERY_SECONDS:

@@ -1,4 +1,4 @@
-"""Every kind of input that `check --from` reads, each as its reader declares it, in the order of the documentation."""
+"""Every kind of input that `check --from` reads, as declared by its reader, in documentation order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report that can be shared: without what names people, hosts, boards and programs."""
+"""Redacts a report for sharing: removes user, host and program names, UUIDs and network addresses."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpu_triage.diagnosis.report.report import AreaVerdict, FileRead, GpuVerdict
 from gpu_triage.recording.masking import Masker
 
 _PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
-"""A process as findings tell it: its name and its number."""
+"""A process as findings name it: name and PID."""
 
 
 def redacted(report: Report) -> Report:
-    """The report with other UUIDs and addresses, the same ones each time in it, and without names.
+    """The report with UUIDs and addresses replaced consistently, and without names.
 
-    Addresses on the bus stay, since findings are about them.
+    PCI bus addresses stay, since findings refer to them.
     """
     masker = Masker(secrets.token_bytes(16))
 

@@ -1,4 +1,4 @@
-"""The report on our own recording: a replay on a clock that nobody has to wait for."""
+"""Report on a `gpu-triage record` recording, replayed on a simulated clock so that there is no waiting."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ RECORDING: Final = About(
 )
 
 _SECONDS: Final = 10.0
-"""As long as ``check`` looks at a host: the end of a recording, where what it was made for is seen. One that is shorter
-stays as it was at its end."""
+"""Replay the last 10 s, as long as ``check`` observes a host: a recording usually ends with the problem it was made
+for. A shorter recording stays in its final state."""
 
 
 class _SteppedClock:
-    """A clock that stands still until it is advanced."""
+    """A clock that moves only when advanced."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -34,15 +34,15 @@ class _SteppedClock:
         return Moment(self._seconds, self._seconds)
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self._seconds += seconds
 
 
 def check_recording(path: Path, config: Config) -> Report:
-    """The report on what ``gpu-triage record`` wrote.
+    """The report on a recording made with ``gpu-triage record``.
 
     Raises:
-        RecordingError: it cannot be read.
+        RecordingError: the recording can't be read.
     """
     with replayed_machine(path, clock=_SteppedClock(), last_seconds=_SECONDS) as machine:
         began = machine.clock.now().wall

@@ -1,4 +1,4 @@
-"""Which GPU each output means: some print addresses, some UUIDs, some indices, and some only their order."""
+"""Matches GPUs across outputs, which identify them by address, UUID, index or only by order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.subjects.contract import GpuLabels
 
 
 class _Names(NamedTuple):
-    """What one output calls a GPU; "" for what it does not print."""
+    """How one output identifies a GPU; "" for what it doesn't print."""
 
     bus_id: str
     uuid: str
@@ -20,7 +20,7 @@ class _Names(NamedTuple):
 
 
 class Roster:
-    """The GPUs of a host, each by one key: its address, else its UUID, else its index, else its place in an output."""
+    """The GPUs of a host, each under one key: its address, or else its UUID, index, or position in an output."""
 
     def __init__(self, reports: Iterable[SmiReport]) -> None:
         reports = list(reports)
@@ -38,17 +38,17 @@ class Roster:
             for own in each:
                 self._learn(own, own.number, self._printed)
         for report, each in sorted(names, key=lambda pair: -len(pair[1])):
-            # Of outputs of all GPUs, the one with the most: where one is lost, those behind it move up.
+            # Start with the complete output that lists the most GPUs: if one is lost, those after it move up.
             for place, own in enumerate(each if _is_whole(report) else ()):
                 self._learn(own, str(place), self._counted)
         keys = {self._key(own, place) for _, each in names for place, own in enumerate(each)}
         self._keys = sorted(key for key in keys if not key.startswith(_UNKNOWN)) or sorted(keys)
 
     def keys(self, report: SmiReport) -> list[str]:
-        """The keys of an output's GPUs, in their order."""
+        """The keys of an output's GPUs, in output order."""
         found = [self._key(_names(gpu), place) for place, gpu in enumerate(report.gpus)]
         if len(found) == len(self._keys) and all(key.startswith(_UNKNOWN) for key in found):
-            # It has no names for them, but as many as there are: they come in the order of the bus.
+            # The GPUs are unnamed, but their number matches: they are in bus order.
             return self._keys
         return found
 
@@ -57,8 +57,9 @@ class Roster:
     ) -> dict[str, GpuLabels]:
         """Index and UUID of every GPU that nvidia-smi showed or missed, by key.
 
-        NVML counts along the bus. GPUs that only lspci shows to be dead count too: nobody knows whether the driver
-        shows them. Where no output shows all GPUs, nobody knows how many come first: the key stands for the index.
+        NVML numbers GPUs in bus order. GPUs that lspci shows as dead are included, but then the numbering is
+        uncertain, since the driver may or may not show them. If no output lists all GPUs, the number of GPUs before
+        one is unknown, and its key serves as the index.
         """
         keys = set(shown)
         dead = {device.bus_id for device in devices.values() if keys and device.is_gpu and device.is_dead}
@@ -92,7 +93,7 @@ _INDEX, _UNKNOWN = "index ", "unknown "
 
 
 def _spoken(key: str) -> str:
-    """A key as people call that GPU."""
+    """A key as display text."""
     number = key.removeprefix(_INDEX).removeprefix(_UNKNOWN)
     return str(int(number)) if number != key else key
 
@@ -110,7 +111,7 @@ def _is_whole(report: SmiReport) -> bool:
 
 
 def whole_count(report: SmiReport) -> int | None:
-    """How many GPUs the driver counts, as far as an output tells."""
+    """The number of GPUs according to the driver; None if the output doesn't show it."""
     if report.attached.isdecimal() and len(report.attached) < 4:  # noqa: PLR2004 - no host has thousands
         return int(report.attached)
     return len(report.gpus) if report.is_whole else None

@@ -1,6 +1,6 @@
-"""Finds in any text what can be read of a host: outputs of nvidia-smi, listings of lspci, logs of the kernel.
+"""Scans any text for recognized content: nvidia-smi output, lspci listings, kernel logs.
 
-A file's name tells nothing. Each part is recognised by how it begins: files may be mixed, cut off or quoted.
+File names are ignored. Each part is recognized by how it starts, so files may be mixed, truncated or quoted.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _MOST_SECTIONS: Final = 256
 _MOST_LOST: Final = 256
 _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
-"""Of a log's records, each one line with all that the journal or a shipper knows of it."""
+"""For JSON log records: one line holds everything that the journal or a shipper knows about a message."""
 _LONGEST_ROW: Final = 160
 _BASE64_COLUMNS: Final = 76
-"""Of base64's lines, which are most of a bug report."""
+"""Line length of base64, which makes up most of a bug report."""
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
 _OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
-"""A file in a bug report: what the installer saw of the kernel's log is of another day."""
+"""A file embedded in a bug report, except system logs: kernel messages in the installer's log are outdated."""
 _LISTED: Final = re.compile(
     r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (/proc|/sys)/"
 )
@@ -72,9 +72,9 @@ class LostGpu(NamedTuple):
     """A GPU that nvidia-smi could not open.
 
     Attributes:
-        bus_id: as sysfs writes it; "" where only the index is told.
-        number: its index, as NVML counts; "" where it is not told.
-        error: why, as gpu_error_info names it.
+        bus_id: in sysfs notation; "" if only the index is printed.
+        number: NVML index; "" if not printed.
+        error: the reason, as a value of gpu_error_info.
     """
 
     bus_id: str
@@ -84,18 +84,18 @@ class LostGpu(NamedTuple):
 
 @dataclass(slots=True)
 class Content:
-    """What one file holds.
+    """The recognized content of one file.
 
     Attributes:
-        name: of the file, for people.
-        damage: what is wrong with it; "" while it is whole.
-        lines: how many it has.
-        written_at: when it was collected, as it says itself.
-        driver_error: why NVML could not be used, as gpu_driver_error_info names it.
-        driver_version: of the kernel module, from procfs.
-        no_devices: whether nvidia-smi found none.
-        corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
-        without_headings: a row of a query of nvidia-smi of which nobody knows what is what; "" without one.
+        name: display name of the file.
+        damage: what is wrong with the file; "" if it is intact.
+        lines: number of lines.
+        written_at: when it was collected, according to its content.
+        driver_error: why NVML could not be used, as a value of gpu_driver_error_info.
+        driver_version: version of the kernel module, from procfs.
+        no_devices: whether nvidia-smi found no devices.
+        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
+        without_headings: a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Content:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it holds, for people; empty where nothing of it is known here."""
+        """Kinds of content found, for display; empty if none is recognized."""
         found = [report.kind for report in self.reports if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
             found.append(FAILURES.kind)
@@ -127,16 +127,16 @@ class Content:
 
 
 _LOOKED_AT: Final = frozenset("_*DGNU ")
-"""First characters of lines that begin something without a name of NVIDIA's in it."""
+"""First characters of lines that can start a section even without NVIDIA's name in them."""
 
 
 def _may_be_device(line: str) -> bool:
-    """Whether a line begins like that of a device in a listing: ``41:00.0 `` or ``0000:41:00.0 ``."""
+    """Whether a line starts like a device in an lspci listing: ``41:00.0 `` or ``0000:41:00.0 ``."""
     return (line[2:3] == ":" and line[5:6] == ".") or (line[-1] != ":" and line[7:8] == ":" and line[10:11] == ".")
 
 
 class Scanner:
-    """Reads one file, line by line; what it keeps of logs takes of `room`, which several files share."""
+    """Scans one file line by line; `room` is the log memory budget, which several files share."""
 
     def __init__(self, name: str, room: Room | None = None) -> None:
         self.content = Content(name)
@@ -151,11 +151,11 @@ class Scanner:
         self._has_markers = True
 
     def read(self, pieces: Iterable[Piece]) -> Content:
-        """What the lines hold; never raises for what stands in them."""
+        """Scan the lines; never raises, whatever they contain."""
         content = self.content
         for piece in pieces:
             content.lines += len(piece.lines)
-            # Most pieces of most files have nothing of the kernel's in any of their lines.
+            # Fast path: most chunks of most files contain no kernel messages.
             self._has_markers = any(marker in piece.text for marker in MARKERS)
             for line in piece.lines:
                 self._read_line(line)
@@ -165,18 +165,18 @@ class Scanner:
 
     def _read_line(self, line: str) -> None:
         if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
-            # No other output has longer ones.
+            # Only XML output has longer lines.
             line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
         if line and (line[0] in ">\\" or "\x1b" in line or "\xa0" in line):
             line = cleaned(line)
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
-            # It stands behind the output that it is about.
+            # The warning follows the output it belongs to.
             self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
 
     def _take(self, line: str) -> None:
-        """Take in a line outside any output of nvidia-smi."""
+        """Process a line outside nvidia-smi output."""
         first = line[0]
         if len(line) == _BASE64_COLUMNS and first != "<" and " " not in line:
             return
@@ -192,7 +192,7 @@ class Scanner:
             self._before = line
 
     def _pass_by(self, line: str) -> None:
-        """Take in a line that says nothing of the kernel's; most of most files are nobody's: as few looks as tell."""
+        """Process a line without a kernel message; most lines match nothing, so the checks are few and cheap."""
         parser = begin(line, self._before)
         if parser is not None:
             self._begin(parser)
@@ -205,8 +205,8 @@ class Scanner:
         self._log.pass_by(line)
 
     def _goes_on(self, line: str) -> bool:
-        """Whether a line belongs to the output that is being read."""
-        assert self._parser is not None  # noqa: S101 - the caller looked
+        """Whether a line belongs to the current nvidia-smi output."""
+        assert self._parser is not None  # noqa: S101 - checked by the caller
         if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
         if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
@@ -220,7 +220,7 @@ class Scanner:
         return False
 
     def _look(self, line: str) -> None:
-        """Find out whether something begins with a line."""
+        """Check whether a section starts at a line."""
         if line.startswith(_SEPARATOR):
             self._end_log("")
             self._in_listing, self._heads_section, self._in_other_file = False, True, False
@@ -240,10 +240,10 @@ class Scanner:
     def _begin(self, parser: SmiParser) -> None:
         reports = self.content.reports
         if reports and not reports[-1].gpus and not reports[-1].driver:
-            # What began like an output, and was none.
+            # It looked like the start of an output, but nothing followed.
             del reports[-1]
         elif len(reports) >= _MOST_REPORTS:
-            # Of a file that somebody appended to for months, the last ones.
+            # In a file appended to for months, keep the latest outputs.
             del reports[0]
         reports.append(parser.report)
         self._parser, self._in_listing = parser, False

@@ -1,4 +1,4 @@
-"""Clocks, heat and power of a GPU, and what holds them back, of what nvidia-smi says."""
+"""Parses clocks, temperatures, power and throttle reasons of a GPU from nvidia-smi output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REASONS_OF_CLOCKS: Final = (
     ("sw_thermal", "sw thermal slowdown", "sw_thermal_slowdown"),
     ("display_clocks", "display clock setting", "display_clocks_setting"),
 )
-"""Our label, and what text and XML call it, with the section's name before it."""
+"""Our label, then its names in text and XML output, without the section prefix."""
 
 _COUNTERS: Final = (
     ("sw_power_cap", ("sw power cap", "sw_power_cap")),
@@ -41,14 +41,14 @@ _COUNTER_SECTIONS: Final = (
 
 
 def read_throttle(facts: Facts) -> ThrottleReading:
-    """Reasons for the present clocks, and for how long each has held them where the driver counts."""
+    """Active throttle reasons, and how long each has been active if the driver counts that."""
     active: dict[str, bool] = {}
     for reason, label, tag in REASONS_OF_CLOCKS:
         held = facts.flag(
             *(
                 f"clocks {kind} reasons/{name}"
                 for kind in ("event", "throttle")
-                # Where a paste lost its indentation, nothing shows that a cause of hw slowdown stands below it.
+                # If pasting lost the indentation, a cause of HW slowdown no longer appears below it.
                 for name in dict.fromkeys((label, label.rpartition("/")[2]))
             ),
             f"clocks_event_reasons/clocks_event_reason_{tag}",
@@ -66,7 +66,7 @@ def read_throttle(facts: Facts) -> ThrottleReading:
 
 
 def read_power(facts: Facts) -> PowerReading:
-    """Power drawn and the limit on it."""
+    """Power draw and power limit."""
     drawn = (
         *_of_power("instantaneous power draw", "instant_power_draw"),
         *_of_power("power draw"),
@@ -102,7 +102,7 @@ def read_power(facts: Facts) -> PowerReading:
 
 
 def _of_power(label: str, tag: str = "") -> Iterator[str]:
-    """Names of one reading of power: its section has had two names, and driver 610 put the limits into one below it."""
+    """Paths of one power reading: its section was renamed once, and driver 610 moved the limits to a subsection."""
     tag = tag or label.replace(" ", "_")
     yield f"gpu power readings/{label}"
     yield f"gpu power readings/gpu ceiling power limit/{label}"
@@ -113,7 +113,7 @@ def _of_power(label: str, tag: str = "") -> Iterator[str]:
 
 
 def read_thermal(facts: Facts) -> ThermalReading:
-    """Temperatures, margin and fan."""
+    """Temperatures, thermal margin and fan."""
     fan = facts.within(0, 2, Unit.RATIO, "fan speed", "fan_speed")
     return ThermalReading(
         gpu_celsius=facts.within(-100, 200, Unit.CELSIUS, "temperature/gpu current temp", "temperature/gpu_temp"),
@@ -123,7 +123,7 @@ def read_thermal(facts: Facts) -> ThermalReading:
             200,
             Unit.CELSIUS,
             "temperature/gpu t.limit temp",
-            "temperature/gpu current t.limit temp",  # from driver 610 on
+            "temperature/gpu current t.limit temp",  # driver 610 and later
             "temperature/gpu_temp_tlimit",
         ),
         fan_ratios={} if fan is None else {"0": fan},
@@ -131,7 +131,7 @@ def read_thermal(facts: Facts) -> ThermalReading:
 
 
 def read_limits(facts: Facts) -> LimitsReading:
-    """Limits of clocks and power, and thresholds of temperature."""
+    """Clock and power limits, and temperature thresholds."""
     thresholds = {
         "shutdown": ("temperature/gpu shutdown temp", "temperature/gpu_temp_max_threshold"),
         "slowdown": ("temperature/gpu slowdown temp", "temperature/gpu_temp_slow_threshold"),
@@ -161,7 +161,7 @@ def read_limits(facts: Facts) -> LimitsReading:
 
 
 def read_clocks(facts: Facts, *sections: str, least: float = 0.0) -> dict[str, float]:
-    """Hertz by clock of the first of these sections that tells it; less than `least` means unset."""
+    """Frequency in hertz by clock, from the first section that has it; values below `least` mean unset."""
     table = {"graphics": "graphics_clock", "sm": "sm_clock", "memory": "mem_clock", "video": "video_clock"}
     if sections[0] != "clocks" and "max" not in sections[0]:
         del table["video"]

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi --query-gpu=… --format=csv`` and ``--query-compute-apps`` print: a column for each field."""
+"""Parses ``nvidia-smi --query-gpu=… --format=csv`` and ``--query-compute-apps``: one column per field."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ _FACTS: Final[Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""Field of ``--query-gpu`` to the name that ``-q`` has for the same fact."""
+"""Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
 
 _OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
 _OF_HOST: Final = MappingProxyType(
@@ -128,20 +128,20 @@ _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
 _MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
-"""Of several GPUs one is read right after the other; a loop waits a second between two passes, unless it is told to."""
+"""GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
 
 _HEADING: Final = re.compile(r"\s*([A-Za-z][\w.]{1,80})(?:\s*\[[^\]]{1,12}\])?\s*")
 _VALUE: Final = re.compile(
     r"-?\d+(?:\.\d+)?(?: \S{1,3})?|0x[0-9A-Fa-f]+|P\d+|\[.{1,60}\]|N/A|(?:Not )?Active|Enabled|Disabled|Yes|No"
 )
-"""What a row of a single column holds: any other line is not nvidia-smi's."""
+"""A valid cell of a single-column row; any other line isn't from nvidia-smi."""
 
 _QUERY: Final = re.compile(r"--query-(gpu|compute-apps)[= ]([\w.,]{1,8000})")
 
 
 def _fields_of(heading: str) -> list[str]:
-    """The fields that a line of headings names; empty for any other line."""
-    # Most lines with a comma are sentences: their first word tells.
+    """The fields in a header line; empty for any other line."""
+    # Fast path: most lines with a comma are prose, which the first word shows.
     first = _HEADING.match(heading)
     if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
         return []
@@ -152,7 +152,7 @@ def _fields_of(heading: str) -> list[str]:
     if len(names) < len(found):
         return []
     known = sum(map(_is_known, names))
-    # A single word may stand in any text; with a dot in it, it is a field.
+    # A single known word may occur in any text, but with a dot in it, it is a field.
     return names if known > 1 or "." in first[1] else []
 
 
@@ -161,7 +161,7 @@ def _is_known(name: str) -> bool:
 
 
 class SmiCsvParser:
-    """Parses one run of a query; of each GPU the last sample counts."""
+    """Parses one run of a query; the last sample of each GPU wins."""
 
     def __init__(self, fields: list[str], *, of_processes: bool) -> None:
         self._fields = fields
@@ -174,7 +174,7 @@ class SmiCsvParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiCsvParser | None:
-        """A parser that has taken in this line, if it names the fields: the headings, or the command at a prompt."""
+        """A parser that has consumed this line, if it names the fields: the header, or the command at a prompt."""
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
             fields = [name.lower() for name in query[2].split(",") if name]
@@ -185,14 +185,14 @@ class SmiCsvParser:
         return cls(fields, of_processes="pid" in fields) if fields else None
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of this run any more."""
+        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
         if not self._rows:
             headings = _fields_of(line)
             if headings:
-                # The headings that the fields are called by, if the command was read before.
+                # The header after a command line that has been parsed already.
                 self._fields = headings
                 return True
         if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
@@ -206,7 +206,7 @@ class SmiCsvParser:
         return True
 
     def _goes_on(self, line: str) -> bool:
-        """Whether a line that is no row belongs to the run: one that has lost cells does."""
+        """Whether an invalid row still belongs to the run: one with missing cells does."""
         if not self._rows or command_of(line) or "," not in line or len(self._fields) == 1:
             return False
         self.report.miss(line)
@@ -222,7 +222,7 @@ class SmiCsvParser:
         return self._gpus[key]
 
     def _next_place(self, timestamp: str) -> str:
-        """Which row of its pass this is: all that a GPU without a name is known by."""
+        """The row number within its pass, which identifies a GPU without a name."""
         at = date_time(timestamp.replace("/", "-"))
         before, self._read_at = self._read_at, at
         is_new_pass = at is not None and before is not None and at - before > _SAME_PASS_SECONDS
@@ -242,7 +242,7 @@ class SmiCsvParser:
 
     def _note_host(self, label: str, value: str) -> None:
         if label == "timestamp":
-            # 2026/06/24 10:26:34.977, of the last sample.
+            # For example 2026/06/24 10:26:34.977; the last sample's.
             self.report.timestamp = value.replace("/", "-")
         else:
             self.report.note(label, value)
@@ -260,7 +260,7 @@ class SmiCsvParser:
 
 
 def _note_reasons(gpu: RawGpu, mask: str) -> None:
-    """Take in the reasons as the bits of one number."""
+    """Record the throttle reasons in a bit mask."""
     try:
         bits = int(mask, 16)
     except ValueError:

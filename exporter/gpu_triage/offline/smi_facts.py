@@ -1,4 +1,4 @@
-"""The facts of one GPU, asked for by the names that nvidia-smi's text and XML of different drivers have for it."""
+"""Access to the facts of one GPU under the names used by nvidia-smi's text and XML output, across driver versions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class Facts:
-    """What is said of a GPU, asked for by the names that text and XML of different drivers have for it.
+    """The facts of a GPU. Methods take all names of a fact, across output formats and driver versions.
 
     Attributes:
-        asked: every name that was asked for.
-        sections: every section of which all names were asked for.
-        unread: what was said under a name that was asked for, in a form that nobody here can read; by name.
+        asked: every name that was looked up.
+        sections: every section that was looked up as a whole.
+        unread: values found under a known name that could not be parsed, by name.
     """
 
     def __init__(self, facts: Mapping[str, str]) -> None:
@@ -27,11 +27,11 @@ class Facts:
         self.unread: dict[str, str] = {}
 
     def get(self, *paths: str) -> str | None:
-        """The first of these that is said and is a value."""
+        """The first of these with a value."""
         return self._first(lambda value: None if values.is_none(value) else value, paths)
 
     def within(self, low: float, high: float, unit: Unit, *paths: str) -> float | None:
-        """The first of these that is a number of this unit, and can be."""
+        """The first of these that is a number in this unit and within range."""
 
         def parse(value: str) -> float | None:
             found = values.number(value, unit)
@@ -40,27 +40,27 @@ class Facts:
         return self._first(parse, paths)
 
     def count(self, *paths: str) -> int | None:
-        """The first of these that is a count."""
+        """The first of these that is a nonnegative integer."""
         return self._first(values.count, paths)
 
     def flag(self, *paths: str) -> bool | None:
-        """The first of these that is a yes or no."""
+        """The first of these that is a boolean."""
         return self._first(values.flag, paths)
 
     def text(self, *paths: str) -> str:
-        """The first of these that is a name."""
+        """The first of these that is a name; "" if none."""
         return self._first(lambda value: values.text(value) or None, paths) or ""
 
     def choice(self, choices: Mapping[str, T], *paths: str) -> T | None:
-        """What stands for the first of these that is one of the words, which are in lower case."""
+        """The value in `choices` for the first of these that is one of its keys, which are in lower case."""
         return self._first(lambda value: choices.get(values.words(value)), paths)
 
     def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
-        """The first of these of which `parse` makes something."""
+        """The first of these that `parse` accepts."""
         return self._first(parse, paths)
 
     def below(self, *sections: str) -> Iterator[tuple[str, str]]:
-        """Of what stands in these sections, at any depth: its name in the section, and its whole name."""
+        """Each fact at any depth in these sections: its name relative to the section, and its full name."""
         self.sections.update(sections)
         for path in self._facts:
             section = next((section for section in sections if path.startswith(section)), None)

@@ -1,4 +1,4 @@
-"""One GPU of nvidia-smi's output as the readings of our own subjects: what was not said, they do not hold."""
+"""Converts one GPU of nvidia-smi output to the exporter's readings; facts not printed stay unset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from gpu_triage.offline.smi_values import Unit
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
 from gpu_triage.processes.on_gpu import ProcessesReading
 
-_FAILED_ENOUGH: Final = 6  # facts that a GPU that answers never fails to give, all at once
+_FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
 _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
     {
         **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
@@ -44,7 +44,7 @@ _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 _FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
-assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - of constants, when it is loaded
+assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - checks constants at import
 _FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
 _FABRIC_STATUSES: Final[Mapping[str, bool]] = MappingProxyType(
     {
@@ -69,7 +69,7 @@ _FABRIC_STATUSES: Final[Mapping[str, bool]] = MappingProxyType(
         ),
     }
 )
-"""How joining the fabric ended, in NVML's words for its results: whether it went well."""
+"""NVML's result strings for joining the fabric, and whether each means success."""
 
 _COMPUTE_MODES: Final = {name.replace("_", " "): name for name in COMPUTE_MODES.values()}
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
@@ -78,16 +78,16 @@ _P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
 
 @dataclass(frozen=True, slots=True)
 class SmiGpu:
-    """One GPU at the time of one output.
+    """One GPU in one output.
 
     Attributes:
-        bus_id: as sysfs writes it; "" where unknown.
-        error: why it does not answer, as gpu_error_info names it; None when it does.
-        failed: what the driver could not tell of a GPU that answers, in nvidia-smi's words.
-        unread: facts in a form that cannot be read here, as ``label : value``.
-        links: its NVLinks by number.
-        numa_node: that it is attached to; None where it is not told.
-        peers: how it reaches other GPUs, by their index, as ``nvidia-smi topo`` prints it.
+        bus_id: in sysfs notation; "" if unknown.
+        error: why it doesn't answer, as a value of gpu_error_info; None if it does.
+        failed: facts that the driver failed to read from a GPU that answers, in nvidia-smi's words.
+        unread: facts that could not be parsed, as ``label : value``.
+        links: NVLinks by number.
+        numa_node: the NUMA node it is attached to; None if not printed.
+        peers: connection to other GPUs, by their index, as printed by ``nvidia-smi topo``.
     """
 
     bus_id: str
@@ -106,7 +106,7 @@ class SmiGpu:
 
 
 def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
-    """The readings of one GPU; `with_names`: whether its processes keep their names."""
+    """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
     bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, "pci/bus id", "pci/pci_bus_id") or ""
     failed = tuple(path for path, value in raw.facts.items() if values.words(value) in values.FAILED)
@@ -135,7 +135,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
 
 @cache
 def known_names() -> tuple[frozenset[str], frozenset[str]]:
-    """The names that are asked for of any GPU, and the sections in which every name counts."""
+    """The names looked up for any GPU, and the sections looked up as a whole."""
     facts = Facts({})
     _identity(facts, "")
     _pcie_limits(facts)
@@ -145,7 +145,7 @@ def known_names() -> tuple[frozenset[str], frozenset[str]]:
 
 
 def bus_id_of(text: str) -> str | None:
-    """The PCI address as sysfs writes it; None for what is none."""
+    """A PCI address in sysfs notation; None if invalid."""
     try:
         return normalise_bus_id(text)
     except ValueError:
@@ -153,7 +153,7 @@ def bus_id_of(text: str) -> str | None:
 
 
 def uuid_of(text: str) -> str | None:
-    """The UUID of a GPU; None for what is none."""
+    """A GPU UUID; None if invalid."""
     return text if _UUID.fullmatch(text) else None
 
 
@@ -267,7 +267,7 @@ def _recovery(facts: Facts) -> int | None:
     action = facts.choice(_RECOVERY, "gpu recovery action", "gpu_recovery_action")
     if action is not None:
         return action
-    # Drivers 530 to 565 say the same in two flags.
+    # Drivers 530 to 565 report this in two flags.
     if facts.flag("gpu reset status/reset required", "gpu_reset_status/reset_required"):
         return _RECOVERY["reset"]
     if facts.flag("gpu reset status/drain and reset recommended", "gpu_reset_status/drain_and_reset_recommended"):

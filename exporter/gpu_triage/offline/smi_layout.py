@@ -1,4 +1,4 @@
-"""Where a line of ``nvidia-smi -q`` belongs, also where a paste has lost the indentation that showed it."""
+"""Finds the section a line of ``nvidia-smi -q`` belongs to, even if pasting lost the indentation."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gpu_triage.offline.smi_gpu import known_names
 
 Path = tuple[str, ...]
 
-_DEEPEST: Final = 8  # deeper than any output
+_DEEPEST: Final = 8  # deeper than in any output
 PROCESSES: Final = ("processes",)
 
 
 class Layout:
-    """Follows one GPU's lines, and finds the path of each.
+    """Tracks the lines of one GPU and finds the path of each.
 
-    Indentation shows it. A label that stands where the GPU's own labels do may have lost its indentation: it belongs to
-    the innermost section before it that has such a label.
+    The path follows from the indentation. A label at the GPU's own level may have lost its indentation: then it belongs
+    to the innermost preceding section that is known to contain such a label.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Layout:
         self._is_flat = True
 
     def path(self, indent: int, label: str, *, is_section: bool) -> Path:
-        """Path of a label at this column; `is_section`: no value follows it."""
+        """The path of a label at this column; `is_section`: the label has no value."""
         while self._stack and self._stack[-1][0] >= indent:
             self._stack.pop()
         if len(self._stack) < _DEEPEST:
@@ -43,7 +43,7 @@ class Layout:
         return path
 
     def belongs(self, label: str, *, is_section: bool) -> bool:
-        """Whether a label at the margin of the whole output is of this GPU, its indentation lost."""
+        """Whether an unindented label belongs to this GPU and lost its indentation."""
         return _is_known((label,)) or len(self._without_indentation(label, is_section=is_section)) > 1
 
     def _without_indentation(self, label: str, *, is_section: bool) -> Path:
@@ -52,17 +52,17 @@ class Layout:
             if _is_known((*base, label)):
                 return (*base, label)
         for base in bases:
-            # Where every name counts, as below "Volatile", a section ends the one that is beside it.
+            # In sections that accept any name, such as "Volatile", a new section ends the previous sibling.
             if "/".join(base) + "/" in _known().open_sections or (not is_section and _in_open_section(base)):
                 return (*base, label)
         return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
 class _Known:
-    """The paths that the text of any driver has, as far as they are read here.
+    """The paths known from the text output of any driver, as far as we read them.
 
     Attributes:
-        alone: the path of each label that stands in one section only.
+        alone: the path of each label that occurs in only one section.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The license of a vGPU, as nvidia-smi prints it."""
+"""Parses the vGPU license from nvidia-smi output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IS_VGPU: Final = {"vgpu": True, "none": False, "pass-through": False, "host vgp
 
 
 def read_license(facts: Facts) -> VgpuLicenseReading:
-    """The license of a vGPU; a GPU that is passed through as a whole runs at full speed without one."""
+    """The vGPU license; a GPU passed through as a whole needs none to run at full speed."""
     is_vgpu = facts.choice(
         _IS_VGPU, "gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode"
     )

@@ -1,4 +1,4 @@
-"""The memory of a GPU, its errors and its repairs, of what nvidia-smi says."""
+"""Parses GPU memory, ECC errors and memory repairs from nvidia-smi output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.offline.smi_values import Unit
 
 
 def read_memory(facts: Facts) -> DeviceMemoryReading:
-    """Device memory and BAR1."""
+    """Device memory and BAR1 usage."""
 
     def read(section: str, what: str) -> float | None:
         return facts.within(0, 2.0**50, Unit.BYTES, f"{section}/{what}", f"{section.replace(' ', '_')}/{what}")
@@ -29,12 +29,12 @@ def read_memory(facts: Facts) -> DeviceMemoryReading:
 
 
 def read_ecc(facts: Facts) -> EccReading:
-    """Errors since the driver was loaded, and over the life of the board."""
+    """ECC errors since driver load, and over the lifetime of the board."""
     return EccReading(_errors(facts, "volatile"), _errors(facts, "aggregate"))
 
 
 def _errors(facts: Facts, span: str) -> dict[str, float]:
-    """Errors by severity: the sum of the memories that are counted, or the total of drivers before Turing."""
+    """Errors by severity: the sum over all memories, or for drivers before Turing the printed total."""
     totals: dict[str, float] = {}
     for name, path in facts.below(f"ecc errors/{span}/", f"ecc_errors/{span}/"):
         severity = _severity(name.replace("_", " "))
@@ -45,7 +45,7 @@ def _errors(facts: Facts, span: str) -> dict[str, float]:
 
 
 def _severity(name: str) -> str:
-    """Of the errors that stand under this name; "" if they count elsewhere, or are none."""
+    """Severity of the errors under this name; "" if they are part of another count, or aren't errors."""
     if name.startswith(("single bit", "double bit")):
         severity = "corrected" if name.startswith("single") else "uncorrected"
         return severity if name.endswith("/total") else ""
@@ -55,7 +55,7 @@ def _severity(name: str) -> str:
 
 
 def read_memory_repair(facts: Facts) -> MemoryRepairReading:
-    """ECC mode, retired pages and remapped rows."""
+    """ECC mode, retired pages, and remapped rows."""
     rows = {
         "correctable": facts.count("remapped rows/correctable error", "remapped_rows/remapped_row_corr"),
         "uncorrectable": facts.count("remapped rows/uncorrectable error", "remapped_rows/remapped_row_unc"),

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi dmon`` and ``nvidia-smi pmon`` print: columns that options choose, a line for each sample."""
+"""Parses ``nvidia-smi dmon`` and ``nvidia-smi pmon``: columns depend on the options, one line per sample."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _FACTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "dbecc": ("ecc errors/aggregate/double bit/total", ""),
     }
 )
-"""Column of dmon to the name of the same fact in ``-q``, and the unit that its second line of headings tells."""
+"""Column of dmon, the name of the same fact in ``-q``, and the unit printed in the second header line."""
 
 _VIOLATIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 )
-"""Columns that are not 0 while a limit on power or temperature holds the clocks below what is asked for."""
+"""Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
 _UNITS: Final = frozenset({"idx", "yyyymmdd"})
-"""What the second line of headings begins with."""
+"""First words of the second header line."""
 
 
 class SmiMonitorParser:
-    """Parses one run of either; of each GPU the last sample counts."""
+    """Parses one run of dmon or pmon; the last sample of each GPU wins."""
 
     def __init__(self, columns: list[str]) -> None:
         self._columns = columns
@@ -58,17 +58,17 @@ class SmiMonitorParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiMonitorParser | None:
-        """A parser that has taken in this line, if it heads the columns."""
+        """A parser that has consumed this line, if it is the column header."""
         columns = _headings(line)
         return cls(columns) if "gpu" in columns and ("pid" in columns or any(c in _FACTS for c in columns)) else None
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of this run any more."""
+        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         if line.lstrip().startswith("#"):
             headings = _headings(line)
-            # The headings come again every page of a terminal.
+            # The header is repeated once per terminal page.
             return headings == self._columns or headings[:1] == ["idx"] or not _UNITS.isdisjoint(headings)
         values = line.split()
         named = dict(zip(self._columns, values, strict=False))
@@ -111,7 +111,7 @@ class SmiMonitorParser:
         if index not in self._sampled:
             self._sampled.add(index)
         elif pid in (known.pid for known in gpu.processes) or not gpu.processes:
-            # The next sample begins: processes come and go.
+            # A new sample starts; it replaces the process list.
             gpu.processes = []
         if pid != _NOT_REPORTED:
             memory = named.get("fb", _NOT_REPORTED)

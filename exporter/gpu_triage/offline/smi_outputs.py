@@ -1,4 +1,4 @@
-"""The outputs of nvidia-smi that are read here, and how each begins."""
+"""The nvidia-smi outputs that can be parsed, and how each begins."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _WITHOUT_HEADINGS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (
 
 
 class SmiParser(Protocol):
-    """Parses one output, line by line."""
+    """Parses one output line by line."""
 
     report: SmiReport
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of this output any more."""
+        """Parse a line; False if the output ended before it."""
 
 
 _Starter = Callable[[str], SmiParser | None]
 
 
 def begin(line: str, before: str) -> SmiParser | None:
-    """A parser that has taken in this line, if an output begins with it; `before`: the line that stood before it.
+    """A parser that has consumed this line, if an output starts with it; `before`: the previous line.
 
-    Most lines of most files begin nothing: their first character shows it.
+    Fast path: for most lines, the first character already rules it out.
     """
     text = line.lstrip() if line[0] in " \t" else line
     first = text[:1]
@@ -58,5 +58,5 @@ def begin(line: str, before: str) -> SmiParser | None:
 
 
 def lacks_headings(line: str) -> bool:
-    """Whether this may be a row of a query that was run without headings, so that nobody knows what is what."""
+    """Whether this may be a row of a query that was run with noheader, so that the columns are unknown."""
     return ", " in line and (" MiB" in line or " MHz" in line) and _WITHOUT_HEADINGS.match(line) is not None

@@ -1,4 +1,4 @@
-"""The processes on a GPU, as nvidia-smi lists them."""
+"""Parses the GPU process list from nvidia-smi output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
 )
 _OTHER: Final = "O"
-"""A process that holds memory without a context, from driver 590 on: it neither computes nor draws."""
+"""A process that holds memory without a compute or graphics context; driver 590 and later."""
 
 _MOST_SHOWN: Final = 32
 
 
 def read_processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, tuple[str, ...]]:
-    """The processes, and those that could not be read; `with_names`: whether they keep their names.
+    """The processes, and those that could not be parsed; `with_names`: whether to keep process names.
 
-    Where one could not be read, nobody knows how many there are.
+    If one could not be parsed, the process count is unknown.
     """
     if not raw.lists_processes:
         return ProcessesReading({}, (), 0, locality_known=False), ()
@@ -49,7 +49,7 @@ def read_processes(raw: RawGpu, *, with_names: bool) -> tuple[ProcessesReading, 
 
 
 def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:
-    # nvidia-smi prints the whole command line of some: only the program's name is anybody's business.
+    # nvidia-smi prints the full command line of some processes, which may be private: keep only the program's name.
     name = PurePosixPath(values.text(process.name).split(" ")[0].replace("\\", "/")).name if with_names else ""
     facts = ProcessFacts(name, "", None, Owner("", "", "")) if name else None
     return ProcessReading(

@@ -1,4 +1,4 @@
-"""The table that ``nvidia-smi`` prints without arguments: less than ``-q`` says, and all that some people attach."""
+"""Parses the table that ``nvidia-smi`` prints without arguments: less than ``-q``, but often all that is attached."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MOST_PIECES: Final = 3
 _NO_PROCESSES: Final = "No running processes found"
 _PROCESSES: Final = "| Processes:"
 _PERSISTENCE: Final = frozenset({"On", "Off", "N/A", "ERR!"})
-"""What the third column holds on Linux; on Windows it is the driver's model."""
+"""Values of the third column on Linux; on Windows it holds the driver model."""
 
 
 class SmiTableParser:
-    """Parses one table, also one of which the head is missing, or whose lines a terminal or a mail broke."""
+    """Parses one table, even if the header is missing or a terminal or mail client wrapped the lines."""
 
     ABOUT: Final = About(
         "nvidia-smi",
@@ -52,7 +52,7 @@ class SmiTableParser:
 
     @classmethod
     def starting(cls, line: str, before: str) -> SmiTableParser | None:
-        """A parser that has taken in this line, if a table begins with it; `before`: the line above its border."""
+        """A parser that has consumed this line, if a table starts with it; `before`: the line above its border."""
         text = line.lstrip()
         if not text.startswith(_TITLE) and _FIRST.match(text) is None:
             return None
@@ -61,14 +61,14 @@ class SmiTableParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of this table any more."""
+        """Parse a line; False if the table ended before it."""
         text = line.strip()
         if not text or len(line) > _LONGEST:
             return True
         if _BORDER.issuperset(text):
             self._pieces = []
             if self._lists_processes and text.startswith("+"):
-                # The list has come to its end: a GPU that is not in it has no process.
+                # The process list is complete: a GPU not in it has no processes.
                 for gpu in self.report.gpus:
                     gpu.lists_processes = True
             return True
@@ -83,7 +83,7 @@ class SmiTableParser:
         return True
 
     def _take(self, line: str) -> bool:
-        """Take in a line that is put together; False where it may lack its end."""
+        """Parse a reassembled line; False if its end may still be missing."""
         head = _HEAD.match(line)
         if head is not None:
             self._has_head = True
@@ -107,7 +107,7 @@ class SmiTableParser:
     def _note_first(self, line: re.Match[str]) -> None:
         index, name, persistence, bus_id, errors = line.groups()
         self._gpu = self._by_index[index] = self.report.add_gpu(bus_id, index)
-        # A name that is too long for its column ends in dots.
+        # A name too long for its column is truncated with dots.
         self._gpu.note("product name", name)
         if persistence in _PERSISTENCE:
             self._gpu.note("persistence mode", persistence)
@@ -129,7 +129,7 @@ class SmiTableParser:
 
     def _take_process(self, line: str) -> bool:
         if line.startswith(_PROCESSES):
-            # The list of GPUs has come to its end.
+            # The GPU list is complete.
             self.report.is_whole = self._has_head
         process = _PROCESS.match(line)
         self._lists_processes = self._lists_processes or process is not None or _NO_PROCESSES in line

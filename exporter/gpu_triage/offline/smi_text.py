@@ -1,4 +1,4 @@
-"""The parser of what ``nvidia-smi -q`` prints: whole, in extracts (``-d``), and as people paste it."""
+"""Parser for ``nvidia-smi -q``: complete, in extracts (``-d``), and as pasted by users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.offline.smi_report import LONGEST_VALUE, RawGpu, RawProcess, Smi
 
 _LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
-"""Lines of somebody else in a row that end the output: less are taken for a kernel log that was written into it."""
+"""Consecutive unrelated lines that end the output; fewer are taken for kernel messages printed in between."""
 
 _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _HEAD: Final = "NVSMI LOG"
@@ -40,14 +40,14 @@ _HEADLESS: Final = frozenset(
         "max clocks",
     }
 )
-"""Sections that nothing but nvidia-smi prints: what ``nvidia-smi -q | grep -A8 …`` leaves of the output."""
+"""Sections that only nvidia-smi prints, to recognize the fragments that ``nvidia-smi -q | grep -A8 …`` leaves."""
 
 
 class SmiTextParser:
-    """Parses one output, line by line.
+    """Parses one output line by line.
 
     Attributes:
-        report: what was read so far.
+        report: what has been read so far.
     """
 
     ABOUT: Final = About(
@@ -68,7 +68,7 @@ class SmiTextParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTextParser | None:
-        """A parser that has taken in this line, if an output begins with it."""
+        """A parser that has consumed this line, if an output starts with it."""
         text = line.strip()
         is_gpu, is_section = _GPU.match(text) is not None, len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         if not (_HEAD in text or is_gpu or is_section):
@@ -83,7 +83,7 @@ class SmiTextParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of this output any more."""
+        """Parse a line; False if the output ended before it."""
         if not line or line.isspace():
             return True
         line = line[:_LONGEST_LINE].expandtabs()
@@ -97,7 +97,7 @@ class SmiTextParser:
         return True
 
     def _feed_fragment(self, text: str) -> bool:
-        """Take in a line of a part that stands alone: ``grep -A`` parts several of them by ``--``."""
+        """Parse a line of a fragment; ``grep -A`` separates fragments with ``--``."""
         label, colon, _ = _parts(text)
         if text == "--":
             return True
@@ -106,7 +106,7 @@ class SmiTextParser:
         if " :" not in text and not self._layout.belongs(label, is_section=not colon):
             return False
         if label in _HEADLESS and self._has(label):
-            # The same section once more: that of the next GPU.
+            # A repeated section belongs to the next GPU.
             self._begin(self.report.add_gpu())
         self._feed_fact(0, text)
         return True
@@ -124,7 +124,7 @@ class SmiTextParser:
         if text.startswith(_ENDS) or _HEAD in text or command_of(text):
             return False
         if _OTHER_GPU.match(text):
-            # The head of a GPU in an unknown form: what follows is not of the GPU before it.
+            # A GPU heading in an unknown format: the following lines don't belong to the previous GPU.
             self.report.miss(text)
             self._begin(RawGpu(""))
             return True
@@ -135,7 +135,7 @@ class SmiTextParser:
         return self._foreign <= _MOST_FOREIGN
 
     def _is_fact(self, text: str, label: str, *, is_section: bool) -> bool:
-        """Whether a line at the margin is a fact that has lost its indentation."""
+        """Whether an unindented line is a fact that lost its indentation."""
         if not is_section and " :" not in text:
             return False
         if self._layout.belongs(label, is_section=is_section):
@@ -161,12 +161,12 @@ class SmiTextParser:
         return self._gpu is not None and any(path.startswith(f"{section}/") for path in self._gpu.facts)
 
     def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
-        assert self._gpu is not None  # noqa: S101 - the caller looked
+        assert self._gpu is not None  # noqa: S101 - checked by the caller
         if label == "process id":
             self._gpu.lists_processes = True
             self._gpu.add_process(RawProcess(pid=value))
         elif label == PROCESSES[0]:
-            # Nothing behind the label, and nothing below: the list was cut off.
+            # Without a value or any entries, the list was truncated.
             self._gpu.lists_processes = not is_section and value.lower() != "n/a"
         elif self._gpu.processes:
             _describe(self._gpu.processes[-1], label, value[:LONGEST_VALUE])

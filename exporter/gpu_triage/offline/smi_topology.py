@@ -1,4 +1,4 @@
-"""What ``nvidia-smi topo -m`` prints: how each GPU reaches the others, and its NUMA node."""
+"""Parses ``nvidia-smi topo -m``: how GPUs are connected to each other, and their NUMA nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
 _LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}
-"""Words of drivers before 384."""
+"""Level names of drivers before 384."""
 
 PEER: Final = "topology/gpu "
 NUMA_NODE: Final = "topology/numa node"
 
 
 class SmiTopologyParser:
-    """Parses one matrix, in which a terminal may have broken the lines."""
+    """Parses one matrix; the terminal may have wrapped its lines."""
 
     ABOUT: Final = About(
         "nvidia-smi topo -m", "also with broken lines", "how each GPU reaches the others, and its NUMA node"
@@ -36,7 +36,7 @@ class SmiTopologyParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTopologyParser | None:
-        """A parser that has taken in this line, if it heads such a matrix."""
+        """A parser that has consumed this line, if it is the header of such a matrix."""
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
             return None
@@ -45,13 +45,13 @@ class SmiTopologyParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one that is not of the matrix any more."""
+        """Parse a line; False if the matrix ended before it."""
         words = line.split()
         if not words:
             return not self.report.gpus
         if _DEVICE.fullmatch(words[0]) and len(words) > 1 and _LEVEL.fullmatch(words[1]):
             gpu = _GPU.fullmatch(words[0])
-            # Rows of adapters say nothing that those of GPUs do not.
+            # NIC rows only repeat what the GPU rows contain.
             self._gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
             self._row = words[1:]
         elif not self.report.gpus and all(_DEVICE.fullmatch(word) or word in _AFTER_LEVELS for word in words):
@@ -67,7 +67,7 @@ class SmiTopologyParser:
 
     @property
     def _trailing(self) -> int:
-        """How many cells follow the levels: the affinities to CPUs and to a NUMA node, and the node that the GPU is."""
+        """The number of cells after the levels: CPU affinity, NUMA affinity, GPU NUMA id."""
         return self._after.count("Affinity") + self._after.count("ID")
 
     def _head(self, words: list[str]) -> None:

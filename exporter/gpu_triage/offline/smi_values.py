@@ -1,4 +1,4 @@
-"""The words and units of nvidia-smi as values. None is for everything that is no value: ``N/A``, ``ERR!``, and kin."""
+"""Parses nvidia-smi's words and units. None is returned for missing values such as ``N/A`` or ``ERR!``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Unit(Enum):
-    """What a number measures."""
+    """The quantity that a number measures."""
 
     COUNT = auto()
     WATTS = auto()
@@ -41,7 +41,7 @@ _UNITS: Final[Mapping[Unit, Mapping[str, float]]] = MappingProxyType(
         Unit.SECONDS: {"": 1e-6, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0},
     }
 )
-"""What one of a unit is in base units; "" is for the numbers that ``--format=csv,nounits`` prints."""
+"""Factor to base units, by unit; "" is for numbers printed with ``--format=csv,nounits``."""
 
 _FLAGS: Final[Mapping[str, bool]] = MappingProxyType(
     {
@@ -64,47 +64,47 @@ _NOT_TOLD: Final = ("deprecated", "insufficient permissions", "no permission")
 LOST: Final = frozenset({"gpu is lost", "gpu access blocked by the operating system"})
 RESET_REQUIRED: Final = frozenset({"gpu requires reset", "gpu requires restart", "reset required"})
 FAILED: Final = frozenset({"unknown error", "err!", "error", "internal error", "gpu is not accessible"})
-"""What the driver answers instead of a value when it cannot ask the GPU."""
+"""Printed instead of a value when the driver can't query the GPU."""
 
 _VERSION: Final = re.compile(r"\d{2,4}(?:\.\d{1,4}){1,3}(?![\d.])")
 
 
 def words(value: str | None) -> str:
-    """The value in lower case, without the brackets in which nvidia-smi puts what is none."""
+    """A value in lower case, without the brackets that nvidia-smi puts around missing values."""
     return "" if value is None else value.strip().strip("[]").strip().lower()
 
 
 def is_none(value: str) -> bool:
-    """Whether this is how the driver reports that it has no value, or that it could not ask for one."""
+    """Whether the driver reports that it has no value, or that it could not read it."""
     plain = words(value)
     known = plain in _NOTHING or plain in LOST or plain in RESET_REQUIRED or plain in FAILED
     return known or any(each in plain for each in _NOT_TOLD)
 
 
 def number(value: str | None, unit: Unit) -> float | None:
-    """A number in base units: watts, hertz, bytes, seconds, 0-1; None for one of another unit."""
+    """A number in base units: watts, hertz, bytes, seconds, 0-1; None if it has a different unit."""
     match = None if value is None else _NUMBER.fullmatch(value.strip())
     factor = None if match is None else _UNITS[unit].get(match[2].lower())
     return None if match is None or factor is None else float(match[1]) * factor
 
 
 def count(value: str | None) -> int | None:
-    """A number of things, none of them negative."""
+    """A nonnegative integer."""
     found = number(value, Unit.COUNT)
     return None if found is None or found < 0 or found != int(found) else int(found)
 
 
 def flag(value: str | None) -> bool | None:
-    """Yes or no, in any of the words that drivers have for it."""
+    """A boolean, in any of the words that drivers use for it."""
     return _FLAGS.get(words(value))
 
 
 def text(value: str | None) -> str:
-    """A name; "" where there is none."""
+    """A name; "" if there is none."""
     return "" if value is None or is_none(value) else value.strip()
 
 
 def version(value: str) -> str:
-    """The version at the beginning of a value: ``610.57.04`` of ``610.57.04 [Deprecated; …]``; "" without one."""
+    """The version at the start of a value: ``610.57.04`` in ``610.57.04 [Deprecated; …]``; "" if none."""
     found = _VERSION.match(value.strip())
     return "" if found is None else found[0]

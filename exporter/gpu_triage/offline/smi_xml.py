@@ -1,4 +1,4 @@
-"""What ``nvidia-smi -q -x`` prints. A parser of this one dialect, which needs neither a whole nor a sound document."""
+"""Parses ``nvidia-smi -q -x``. It handles only this dialect, and tolerates truncated or malformed documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROCESS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class SmiXmlParser:
-    """Parses one document, line by line; attributes as SmiTextParser's."""
+    """Parses one document line by line; attributes as in SmiTextParser."""
 
     START: Final = "<nvidia_smi_log"
     ABOUT: Final = About("nvidia-smi -q -x", "with line breaks or without", "the same as `nvidia-smi -q`")
@@ -35,7 +35,7 @@ class SmiXmlParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiXmlParser | None:
-        """A parser that has taken in this line, if a document begins with it."""
+        """A parser that has consumed this line, if a document starts with it."""
         if cls.START not in line:
             return None
         parser = cls()
@@ -43,7 +43,7 @@ class SmiXmlParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the first one after the document."""
+        """Parse a line; False if the document ended before it."""
         if self._ended:
             return False
         for token in _TOKEN.finditer(line):
@@ -82,9 +82,9 @@ class SmiXmlParser:
             self._gpu, self._path, self._skips = None, [], False
         elif tag in self._path:
             if self._gpu is not None and tag in ("process_info", "processes"):
-                # Of a list that was cut off before, nobody knows whether it is empty.
+                # Only set here, because a truncated list may or may not be empty.
                 self._gpu.lists_processes = True
-            # A lost line may have held the end of what is inside.
+            # Lines may be missing, so close any inner elements that are still open.
             while self._path.pop() != tag:
                 pass
             self._skips = self._skips and tag not in _SKIPPED

@@ -1,4 +1,4 @@
-"""The GPUs of a host at the moments that files show."""
+"""The GPUs of a host at the times that the files cover."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpu_triage.offline.times import date_time
 
 _SAME_MOMENT_SECONDS: Final = 2.0
 _SAME_LOOK_SECONDS: Final = 600.0
-"""Outputs that people took one after the other to show one thing: an extract completes another within so long."""
+"""Outputs taken within this time belong to one investigation: an extract completes a full output this close to it."""
 
-_FULL_FACTS: Final = 60  # of one GPU: more than any extract (-d) or table has
+_FULL_FACTS: Final = 60  # per GPU: more than any extract (-d) or table has
 _OF_THE_MOMENT: Final = (
     "temperature",
     "gpu power readings",
@@ -40,23 +40,23 @@ _OF_THE_MOMENT: Final = (
     "fb memory usage",
     "fb_memory_usage",
 )
-"""Sections whose values change from second to second: they are not carried from one moment to the next."""
+"""Sections with values that change every second: they aren't carried over from one snapshot to the next."""
 
 _COUNTED_ONCE: Final = ("ecc errors", "ecc_errors")
-"""Sections whose values are added up: of two outputs, only one may tell them."""
+"""Sections whose values are summed, so they must come from only one of several outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What nvidia-smi showed at one moment.
+    """What nvidia-smi showed at one point in time.
 
     Attributes:
-        at: on the host's clock face; None where unknown.
-        driver: version; "" where unknown.
-        attached: how many GPUs the driver counts; None where no output tells.
-        gpus: by the roster's keys.
-        carried: when those were seen that are not in the outputs of this moment, which do not show all GPUs; by key.
-        unread: lines that could not be read.
+        at: in the host's wall clock; None if unknown.
+        driver: version; "" if unknown.
+        attached: the number of GPUs according to the driver; None if no output has it.
+        gpus: by roster key.
+        carried: GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key.
+        unread: lines that could not be parsed.
     """
 
     at: float | None
@@ -70,10 +70,10 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Moment:
-    """Outputs that belong together, as one.
+    """Outputs that belong together.
 
     Attributes:
-        rank: of the fullest output.
+        rank: rank of the most complete output.
     """
 
     at: float | None
@@ -85,7 +85,7 @@ class _Moment:
     unread: list[str] = field(default_factory=list)
 
     def add(self, report: SmiReport, keys: Iterable[str]) -> None:
-        """Take in an output: what is there already stands."""
+        """Add an output; existing values win."""
         self.driver = self.driver or version(report.driver)
         self.cuda = self.cuda or version(report.cuda)
         count = whole_count(report)
@@ -103,7 +103,7 @@ class _Moment:
                 own.lists_processes, own.processes = True, gpu.processes
 
     def overlaps(self, report: SmiReport, keys: Iterable[str]) -> bool:
-        """Whether an output tells what is told already: it is of another moment."""
+        """Whether an output repeats a changing value, which makes it a different point in time."""
         return any(
             _is_of_the_moment(path)
             for key, gpu in zip(keys, report.gpus, strict=True)
@@ -113,10 +113,10 @@ class _Moment:
 
 
 def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], Roster]:
-    """The moments that files show, in the order of time, those of unknown times first; and which GPU is which.
+    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs.
 
     Raises:
-        ConfigError: they are of different hosts.
+        ConfigError: the files are from different hosts.
     """
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
@@ -131,7 +131,7 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
 
 
 def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
-    """The outputs of a file, each with its time, or with that of the one before it, else after it, in the file."""
+    """The outputs of a file, each with its time, or else that of the nearest preceding or following output."""
     reports = [report for report in content.reports if report.gpus or report.driver]
     times = [date_time(report.timestamp) for report in reports]
     known = content.written_at if content.written_at is not None else next((at for at in times if at is not None), None)
@@ -141,14 +141,14 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
 
 
 def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) -> list[_Moment]:
-    """The fullest outputs, each a moment; the others complete them, or are moments of their own where none is near."""
+    """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
     moments: list[_Moment] = []
     ordered = sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0))
     for report, at in ordered:
         rank, keys = _rank(report), roster.keys(report)
         near = min(
             (moment for moment in moments if _joins(moment, report, at, rank, keys)),
-            # An output without a time is taken for one of the last moment.
+            # An output without a time is assigned to the latest moment.
             key=lambda moment: -(moment.at or 0.0) if at is None else abs((moment.at or 0.0) - at),
             default=None,
         )
@@ -160,7 +160,7 @@ def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) 
 
 
 def _rank(report: SmiReport) -> int:
-    """2 for a full output, 1 for the sections, table or list that others are."""
+    """2 for a full output, 1 for an extract, a table or a list."""
     is_full = any(gpu.lists_processes or len(gpu.facts) >= _FULL_FACTS for gpu in report.gpus)
     return 2 if is_full and report.kind.startswith("nvidia-smi -q") else 1
 
@@ -197,7 +197,7 @@ def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *,
 
 
 def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
-    """Add facts that are missing."""
+    """Add missing facts."""
     told = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
     for path, value in more.items():
         if not (told and path.partition("/")[0] in _COUNTED_ONCE):
@@ -209,7 +209,7 @@ def _is_of_the_moment(path: str) -> bool:
 
 
 def _refuse_different_hosts(reports: Iterable[SmiReport]) -> None:
-    """Outputs of single GPUs of one host have none in common; one of all GPUs has one of each other output's."""
+    """Raise if a complete output and another one share no GPU. Outputs of single GPUs may differ in their GPUs."""
     known: set[str] = set()
     for report in sorted(reports, key=lambda report: whole_count(report) != len(report.gpus)):
         said = (gpu.facts.get("gpu uuid") or gpu.facts.get("uuid") or "" for gpu in report.gpus)

@@ -1,4 +1,4 @@
-"""The documents to read: named files, standard input, what is in folders, in archives and in archives of archives."""
+"""The documents to read: files, standard input, folder contents, and archive members, nested archives included."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ARCHIVES: Final = About(
 
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
-"""So many files of a folder or an archive are read whatever they are called, of a larger one those named right."""
+"""Up to this size, all files of a folder or archive are read; in a larger one, only those with a known name."""
 _MOST_FILES: Final = 200_000
-"""Of a folder or a tar archive, so many are looked at."""
+"""The most files examined in a folder or tar archive."""
 _MOST_IN_ZIP: Final = 20_000
-"""Its list of files is held in memory."""
+"""Lower than for tar, because the zip directory is held in memory."""
 _MOST_NESTED: Final = 3
-"""Archives in archives."""
+"""The deepest nesting of archives."""
 _NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
 _ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Those of which zipfile unpacks a bounded piece at a time."""
+"""Methods that zipfile decompresses in bounded chunks."""
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = (1 << 16) + 22
 _ZIP_ENTRY: Final = b"PK\x01\x02"
@@ -48,10 +48,10 @@ class Source:
     """One file on disk, or standard input.
 
     Attributes:
-        name: for people.
-        path: where it is; None for standard input.
-        size: bytes on disk; None where unknown.
-        modified_at: Unix seconds; None where unknown.
+        name: for display.
+        path: file path; None for standard input.
+        size: bytes on disk; None if unknown.
+        modified_at: Unix seconds; None if unknown.
     """
 
     name: str
@@ -60,19 +60,19 @@ class Source:
     modified_at: float | None
 
     def open(self) -> AbstractContextManager[Bytes]:
-        """Its bytes as they are."""
+        """Open the raw bytes."""
         return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
 
 
 class Document(NamedTuple):
-    """One text: a file, or a file in an archive; it must be read before the next one is asked for."""
+    """One text: a file or an archive member; it must be consumed before requesting the next one."""
 
     name: str
     stream: Stream
 
 
 def is_recording(path: Path) -> bool:
-    """Whether this is what ``gpu-triage record`` wrote."""
+    """Whether this was written by ``gpu-triage record``."""
     if path.is_dir():
         return (path / _ABOUT_RECORDING).is_file()
     try:
@@ -87,10 +87,10 @@ def is_recording(path: Path) -> bool:
 
 
 def sources(path: str) -> Iterator[Source]:
-    """The files that a path stands for.
+    """The files at a path.
 
     Raises:
-        ConfigError: there is nothing to read under this name.
+        ConfigError: there is nothing to read at this path.
     """
     if path == STANDARD_INPUT:
         yield Source("standard input", None, None, None)
@@ -120,7 +120,7 @@ def _of_folder(folder: Path) -> Iterator[Source]:
     for each in found:
         try:
             about = each.lstat()
-            # A link of a sosreport leads to the same file again, or out of it.
+            # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
                 yield Source(str(each), each, about.st_size, about.st_mtime)
         except OSError:
@@ -128,10 +128,10 @@ def _of_folder(folder: Path) -> Iterator[Source]:
 
 
 def documents(source: Source, count: Callable[[int], None]) -> Iterator[Document]:
-    """The texts that a file holds: itself, or the files in it if it is an archive; `count` is told of bytes read.
+    """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file can't be opened.
     """
     with source.open() as raw:
         if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
@@ -172,10 +172,10 @@ def _of_zip(name: str, path: Path, count: Callable[[int], None]) -> Iterator[Doc
 
 
 def _check_directory(path: Path) -> None:
-    """See that a zip archive lists no more files than are read, since zipfile holds all of them in memory.
+    """Check the size of a zip archive's directory, since zipfile holds all of it in memory.
 
     Raises:
-        ValueError: it does.
+        ValueError: it is too long.
     """
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Bytes of a file, read once from the front and unpacked a bounded piece at a time, whatever they are packed with."""
+"""A byte stream that is read once from the start, and decompressed in bounded chunks whatever the format."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 CHUNK_BYTES: Final = 1 << 16
-"""The most that is unpacked at a time."""
+"""The most bytes decompressed at a time."""
 MOST_BYTES: Final = 8 << 30
-"""Of one file, unpacked: no log is as large, and an archive made to unpack for ever ends here."""
+"""Limit per file after decompression: no log is that large, and it stops decompression bombs."""
 
 _PACKED_BYTES: Final = 1 << 13
-"""The most that a decompressor is given at a time: what follows the end of a member in it is copied once a member."""
+"""The most bytes fed to a decompressor at a time: bytes after the end of a member are copied once per member."""
 _MOST_LAYERS: Final = 4
 _MOST_DICTIONARY_BYTES: Final = 20 << 20
-"""Of xz: the presets up to 7 need less, 8 and 9 alone need more memory than all the rest of the program."""
+"""For xz: presets up to 7 need less; 8 and 9 alone need more memory than the rest of the program."""
 
 _GZIP: Final = b"\x1f\x8b"
 _BZIP2: Final = b"BZh"
@@ -32,58 +32,58 @@ _UNREADABLE: Final = (
 _LONGEST_MAGIC: Final = 8
 
 DAMAGED: Final = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
-"""What reading damaged bytes raises."""
+"""Exceptions raised when reading damaged data."""
 
 
 class Bytes(Protocol):
-    """What can be read: a file, or what stands for one."""
+    """A readable file-like object."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """At most `size` bytes; empty at the end."""
 
 
 class Stream:
-    """Bytes that are read once, from the front.
+    """Bytes that are read once, from the start.
 
     Attributes:
-        damage: why they ended early; "" while they have not.
+        damage: why the stream ended early; "" if it didn't.
     """
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        """The bytes, in pieces of any size; an error of theirs ends them and becomes the `damage`."""
+        """Chunks may have any size; an error they raise ends the stream and is stored in `damage`."""
         self.damage = ""
         self._chunks = chunks
         self._front = b""
 
     def take(self, most: int = MOST_BYTES) -> bytes:
-        """The next few bytes, at least one; none at the end."""
+        """The next chunk, at least one byte; empty at the end."""
         front = self._front or self._next()
         self._front = front[most:]
         return front[:most]
 
     def give_back(self, unread: bytes) -> None:
-        """Put bytes back in front of the others."""
+        """Push bytes back to the front."""
         self._front = unread + self._front
 
     def peek(self, size: int) -> bytes:
-        """The next bytes without taking them; fewer only where they end."""
+        """The next bytes without consuming them; fewer only at the end."""
         while len(self._front) < size and (chunk := self._next()):
             self._front += chunk
         return self._front[:size]
 
     def read(self, size: int) -> bytes:
-        """As many bytes; fewer only where they end."""
+        """The next bytes; fewer only at the end."""
         found = self.peek(size)
         self._front = self._front[size:]
         return found
 
     def skip(self, size: int) -> None:
-        """Take as many bytes and forget them."""
+        """Discard the next bytes."""
         while size > 0 and (taken := self.take(size)):
             size -= len(taken)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All that is left, piece by piece."""
+        """Everything left, in chunks."""
         while taken := self.take():
             yield taken
 
@@ -96,16 +96,16 @@ class Stream:
 
 
 class Budget:
-    """How much may still be unpacked of one file, all layers and members together."""
+    """How many bytes may still be decompressed for one file, over all layers and members."""
 
     def __init__(self, size: int = MOST_BYTES) -> None:
         self._size = self._left = size
 
     def spend(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """The chunks, until it is spent.
+        """Pass the chunks through until the budget is used up.
 
         Raises:
-            ValueError: it is.
+            ValueError: it is used up.
         """
         for chunk in chunks:
             self._left -= len(chunk)
@@ -115,7 +115,7 @@ class Budget:
 
 
 def opened(raw: Bytes, count: Callable[[int], None]) -> Stream:
-    """A file's bytes as they are; `count` is told how many were read each time."""
+    """The raw bytes of a file; `count` is called with the size of each read."""
 
     def chunks() -> Iterator[bytes]:
         while chunk := raw.read(CHUNK_BYTES):
@@ -126,7 +126,7 @@ def opened(raw: Bytes, count: Callable[[int], None]) -> Stream:
 
 
 def unpacked(packed: Stream, budget: Budget) -> Stream:
-    """The bytes, unpacked as often as they are packed, gzip in gzip too; what is not packed stays as it is."""
+    """Decompress repeatedly, also gzip in gzip; data that isn't compressed passes through unchanged."""
     stream = packed
     for _ in range(_MOST_LAYERS):
         if _decompressor(stream.peek(_LONGEST_MAGIC)) is None:
@@ -150,7 +150,7 @@ def _refused(why: str) -> Stream:
 
 
 class _Decompressor(Protocol):
-    """One member, as the classes of bz2 and lzma unpack it."""
+    """Decompressor of one member, with the interface of bz2 and lzma."""
 
     @property
     def eof(self) -> bool: ...
@@ -162,7 +162,7 @@ class _Decompressor(Protocol):
 
 
 class _GzipMember:
-    """A member of gzip, unpacked as the classes of bz2 and lzma do it."""
+    """Gzip decompressor with the interface of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
@@ -182,7 +182,7 @@ class _GzipMember:
 
     def decompress(self, data: bytes, max_length: int = CHUNK_BYTES) -> bytes:
         piece = self._member.decompress(self._held + data, max_length)
-        # At the end it stays as it was: what follows the member is in unused_data as well.
+        # At the end of the member, unconsumed_tail isn't reset; the remaining bytes are in unused_data as well.
         self._held = b"" if self._member.eof else self._member.unconsumed_tail
         return piece
 
@@ -196,11 +196,11 @@ def _decompressor(start: bytes) -> _Decompressor | None:
 
 
 def _members(packed: Stream) -> Iterator[bytes]:
-    """What the members one after the other unpack to: a bug report is hundreds of gzip members.
+    """Decompress concatenated members: a bug report consists of hundreds of gzip members.
 
     Raises:
-        EOFError: the last one is not complete.
-        ValueError, OSError, zlib.error, lzma.LZMAError: one is damaged.
+        EOFError: the last member is incomplete.
+        ValueError, OSError, zlib.error, lzma.LZMAError: a member is damaged.
     """
     while (member := _decompressor(packed.peek(_LONGEST_MAGIC))) is not None:
         yield from _of_member(member, packed)

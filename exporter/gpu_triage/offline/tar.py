@@ -1,6 +1,6 @@
-"""The files of a tar archive, read once from its front: no header makes it hold more than a block of the archive.
+"""Reads the files of a tar archive in one pass, never buffering more than one block because of a header.
 
-The format: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format".
+Format: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar's manual, "Basic Tar Format".
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _SUM: Final = slice(148, 156)
 _SPARSE: Final = b"S"
 _REGULAR: Final = (b"0", b"\0", b"7", _SPARSE)
 _OF_NEXT: Final = (b"x", b"L")
-"""Headers whose data is the name of the file after them."""
+"""Headers that contain the name of the file that follows."""
 _WITHOUT_DATA: Final = (b"1", b"2", b"3", b"4", b"5", b"6")
 
 
 class Member(NamedTuple):
-    """A regular file of the archive; `stream` must be read before the next one is asked for."""
+    """A regular file of the archive; `stream` must be consumed before requesting the next one."""
 
     name: str
     stream: Stream
 
 
 def is_tar(start: bytes) -> bool:
-    """Whether bytes begin with a header of tar."""
+    """Whether the bytes start with a tar header."""
     return len(start) >= BLOCK_BYTES and _has_right_sum(start[:BLOCK_BYTES])
 
 
@@ -38,7 +38,7 @@ def members(archive: Stream) -> Iterator[Member]:
 
     Raises:
         EOFError: the archive ends before its end mark.
-        ValueError: it is damaged.
+        ValueError: the archive is damaged.
     """
     name = ""
     while header := archive.read(BLOCK_BYTES):
@@ -64,7 +64,7 @@ def members(archive: Stream) -> Iterator[Member]:
 
 
 class _Body:
-    """The data of one file, of which `left` bytes are not read yet."""
+    """The data of one file; `left` bytes are still unread."""
 
     def __init__(self, archive: Stream, size: int) -> None:
         self.left = size
@@ -80,7 +80,7 @@ class _Body:
 
 
 def _has_right_sum(header: bytes) -> bool:
-    """Whether the header's checksum is that of its bytes, which are signed in some old archives."""
+    """Whether the header's checksum matches; some old archives sum signed bytes."""
     try:
         noted = int(header[_SUM].strip(b" \0") or b"-1", 8)
     except ValueError:
@@ -90,7 +90,7 @@ def _has_right_sum(header: bytes) -> bool:
 
 
 def _number(field: bytes) -> int:
-    """A size, in octal digits, or in base 256 where its highest bit is set.
+    """Parse a size: octal digits, or base 256 if the highest bit is set.
 
     Raises:
         ValueError: it is neither.
@@ -107,7 +107,7 @@ def _name(header: bytes) -> str:
 
 
 def _long_name(kind: bytes, data: bytes) -> str:
-    """The name in a header that precedes the one of its file."""
+    """The name in a header that precedes the file's own header."""
     if kind == b"L":
         return data.split(b"\0")[0].decode("utf-8", "replace")
     record = next((line for line in data.split(b"\n") if b" path=" in line), b"")
@@ -115,7 +115,7 @@ def _long_name(kind: bytes, data: bytes) -> str:
 
 
 def _skip_map(goes_on: int, archive: Stream) -> None:
-    """Skip the blocks that list the holes of a sparse file."""
+    """Skip the blocks that map the holes of a sparse file."""
     while goes_on:
         block = archive.read(BLOCK_BYTES)
         goes_on = block[504] if len(block) == BLOCK_BYTES else 0

@@ -1,7 +1,7 @@
-"""Times as logs and reports write them.
+"""Parses times in logs and reports.
 
-All wall times are those of the host's own clock face, as Unix seconds of a host in UTC: files of one host are compared
-with each other only, and most do not tell their time zone.
+All wall times are the host's local time, as Unix seconds of a host in UTC: they are only compared within one host, and
+most files don't contain a time zone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MONTHS: Final[Mapping[str, int]] = MappingProxyType(
         for name in names.split()
     }
 )
-"""By the beginning of a month's name, in the languages that servers are set to; of two that fit, the longer one."""
+"""By prefix of the month name, in the languages that servers are set to; the longest matching prefix wins."""
 
 _CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"
 _ISO: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?")
@@ -51,10 +51,10 @@ _SYSLOG: Final = re.compile(
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
 _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
-"""As ``dmesg -T`` writes it, in the language of whoever called it: ``[jeu. août 25 20:30:39 2022]``."""
+"""As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
 _MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972
-"""Stands for the year that syslog leaves out until it is known; a leap year."""
+"""Placeholder for the year missing from syslog, until it is inferred; a leap year."""
 
 _NOON = 12
 _JUNE, _JULY = 6, 7  # juin and juillet
@@ -63,12 +63,12 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class LogTime(NamedTuple):
-    """When a line was logged; None for what it does not tell.
+    """When a line was logged; None for what it doesn't contain.
 
     Attributes:
-        seconds: since boot, by the clock of printk.
-        wall: on the host's clock face.
-        lacks_year: whether `wall` is of a year that stands for an unknown one.
+        seconds: since boot, by printk's clock.
+        wall: in the host's wall clock.
+        lacks_year: whether the year in `wall` is a placeholder.
     """
 
     seconds: float | None = None
@@ -80,7 +80,7 @@ NO_TIME: Final = LogTime()
 
 
 def log_time(prefix: str) -> LogTime:
-    """The time in what stands before a message of the kernel, in any form that dmesg, journalctl and syslog have."""
+    """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
     seconds = _seconds(prefix)
     iso = _ISO.search(prefix)
     if iso is not None:
@@ -102,7 +102,7 @@ def log_time(prefix: str) -> LogTime:
 
 
 def minute_of(line: str) -> str:
-    """What ``dmesg --human`` writes once a minute at the front of a line; "" where it is not there."""
+    """The timestamp that ``dmesg --human`` prints once a minute at the start of a line; "" if absent."""
     found = _MINUTE.match(line)
     return "" if found is None else found[0]
 
@@ -120,7 +120,7 @@ def _seconds(prefix: str) -> float | None:
 
 
 def with_year(wall: float, reference: float) -> float:
-    """A wall time without its year, in the last year in which it was not after the reference by more than a day."""
+    """Add the year to a wall time: the latest one that puts it at most a day after the reference."""
     day, clock = divmod(wall, DAY_SECONDS)
     month, of_month = _month_and_day(int(day))
     year = _year_of(reference + DAY_SECONDS)
@@ -132,7 +132,7 @@ def with_year(wall: float, reference: float) -> float:
 
 
 def date_time(text: str) -> float | None:
-    """A date with its time in any order and language, as ``date`` prints it; None for what is none.
+    """A date and time in any order and language, as printed by ``date``; None if it isn't one.
 
     >>> date_time("jeu. 25 août 2022 20:30:39 CEST") == date_time("Thu Aug 25 20:30:39 2022")
     True
@@ -143,13 +143,13 @@ def date_time(text: str) -> float | None:
     clock, year = _DATE.search(text), _YEAR.search(text)
     if clock is None or year is None:
         return None
-    # Before the clock stands the month almost everywhere, and after it a time zone that may be called like one.
+    # The month almost always precedes the time; after it there may be a time zone that looks like a month.
     for rest in (text[: clock.start()], text):
-        rest = rest.replace(clock[0], " ").replace(year[1], " ", 1)  # noqa: PLW2901 - without what is known
+        rest = rest.replace(clock[0], " ").replace(year[1], " ", 1)  # noqa: PLW2901 - remove the parts already parsed
         numbered = _NUMBERED_MONTH.search(rest)
         month = int(numbered[1]) if numbered is not None else _named_month(rest)
         if numbered is not None:
-            rest = rest.replace(numbered[0], " ", 1)  # noqa: PLW2901 - likewise
+            rest = rest.replace(numbered[0], " ", 1)  # noqa: PLW2901 - as above
         day = _DAY.search(rest)
         if month is not None and day is not None:
             break
@@ -166,7 +166,7 @@ def _of_iso(iso: re.Match[str]) -> float | None:
 
 def _named_month(text: str) -> int | None:
     words = (word for word in re.split(r"[^\w]+", text) if word and not word[0].isdigit())
-    # A weekday comes first, and "mar" is both: mardi, and março. So the last word counts.
+    # The weekday comes first and may look like a month: "mar" is mardi (Tuesday) or março. So the last match wins.
     months = [month for word in words if (month := _month(word)) is not None]
     return months[-1] if months else None
 
@@ -179,7 +179,7 @@ def _month(name: str) -> int | None:
 
 
 def _wall(*moment: int, fraction: float = 0.0) -> float | None:
-    """Of year, month, day, hour, minute and second."""
+    """Seconds from year, month, day, hour, minute and second; None if out of range."""
     year, month, day, hour, minute, second = moment
     if all(value <= most for value, most in zip(moment[1:], _MOST_OF, strict=True)) and month and day:
         return timegm((year, month, day, hour, minute, second)) + fraction
@@ -196,5 +196,5 @@ def _year_of(wall: float) -> int:
 
 
 def written(wall: float) -> str:
-    """A wall time for people: ``2026-11-22 10:00:00``."""
+    """A wall time as display text: ``2026-11-22 10:00:00``."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall))

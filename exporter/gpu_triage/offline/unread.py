@@ -1,4 +1,4 @@
-"""What outputs of nvidia-smi hold that could not be read, and what they lack, with the next step."""
+"""Data in nvidia-smi output that could not be parsed or is missing, with the next step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_FAILED: Final = 4
 
 
 def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    """A line for each thing that nvidia-smi printed, or left out, and that is therefore not judged."""
+    """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
     for content in contents:
         if content.without_headings:
             yield (

@@ -1,6 +1,6 @@
-"""Where a Config comes from: flags, environment variables, a YAML file, and the defaults, in that order.
+"""Builds a Config from flags, environment variables, a YAML file, and defaults, in order of precedence.
 
-Each option is declared once, in `table`; its flag, variable, file key, help and line of documentation follow.
+Each option is declared once, in `table`; its flag, variable, file key, help and documentation derive from that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options that are right one by one and useless together."""
+"""Rejects combinations of options that are valid individually but make no sense together."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def refuse_useless_combinations(config: Config, sources: Mapping[str, str], options: Sequence[Option]) -> None:
-    """Check what no single value can tell; `sources` says where each option was written, by its key.
+    """Check what can't be checked per option; `sources` has where each option was set, by its key.
 
     Raises:
-        ConfigError: two options contradict each other, or one has no effect beside another.
+        ConfigError: two options contradict each other, or one has no effect with another.
     """
     origin = defaultdict(lambda: "the default", sources)
     checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _kubernetes, _slurm)
@@ -73,7 +73,7 @@ def _expectations(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
     for name, value, least in needed:
         if value is not None and count is not None and count < least:
             yield (
-                f"{name} ({origin[name]}) says nothing about {count} GPUs ({origin['expect.gpu-count']}); "
+                f"{name} ({origin[name]}) has no effect with {count} GPUs ({origin['expect.gpu-count']}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"
             )
 

@@ -1,4 +1,4 @@
-"""The options as a click command sees them: its flags, its help, and the Config it is called with."""
+"""The options as a click command: flags, help, and the Config passed to the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_triage.options.table import CONFIG_FILE, SIMULATE, CollectorSwitch, all
 T = TypeVar("T")
 _HELP_COLUMNS = 100
 _ESSENTIAL = ("expect.gpu-count", "simulate", "config.file")
-"""Options that `--help` shows of every command."""
+"""Options shown in every command's `--help`."""
 _HELP_FLAGS = frozenset({"--help", "--help-all"})
 _VARIABLES = (
     "Every option can also be set by an environment variable (--web.listen-address by "
@@ -36,17 +36,17 @@ Examples = Sequence[tuple[str, str]]
 
 
 class OptionsCommand(click.Command):
-    """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` every one.
+    """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` all of them.
 
     Args:
-        examples: command lines, each with what it is for; the help shows them.
-        essential: keys of the options that ``--help`` shows beside the command's own.
-        args: of click's command.
+        examples: command lines with their purpose, shown in the help.
+        essential: keys of the options that ``--help`` shows in addition to the command's own.
+        args: passed to click.Command.
         attributes: likewise.
 
     Attributes:
-        examples: as given.
-        essential: keys of the options that ``--help`` shows beside the command's own.
+        examples: as passed.
+        essential: the same keys, as a set.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class OptionsCommand(click.Command):
         self.params.append(_help_all())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, and let every complaint know the command it is about."""
+        """Parse as click does, and attach the context to every usage error."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -67,21 +67,21 @@ class OptionsCommand(click.Command):
             raise
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """As click, the configuration file first: it may name the scenario, whose options it overrules."""
+        """As in click, but with the configuration file first: it may set the scenario, and overrides its options."""
         found = super().get_params(ctx)
         return sorted(found, key=lambda each: not isinstance(each, Option) or each.key != CONFIG_FILE)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each option once, under its section; the command's own beside them under "Options".
+        """Write each option once, under its section, and the command's own under "Options".
 
-        Unless all are asked for: the essential ones, in one section.
+        Without --help-all, write only the essential ones, in one section.
         """
         if not ctx.meta.get(_SHOW_ALL):
             self._format_essential_options(ctx, formatter)
             return
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in super().get_params(ctx):
-            # The usage line names the arguments, and newer versions of click give them a record too.
+            # Arguments are in the usage line already, and newer versions of click return help records for them, too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 section = parameter.section if isinstance(parameter, Option) else "Options"
@@ -91,7 +91,7 @@ class OptionsCommand(click.Command):
                 formatter.write_dl(records)
 
     def _format_essential_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The command's own options, then those it shares with others, then those of every command."""
+        """Write the command's own options, then essential shared ones, then those of every command."""
         own: list[tuple[str, str]] = []
         shared: list[tuple[str, str]] = []
         general: list[tuple[str, str]] = []
@@ -105,7 +105,7 @@ class OptionsCommand(click.Command):
             formatter.write_dl([*own, *shared, *general])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Give examples, and say which source wins."""
+        """Write the examples, and the order of precedence."""
         if self.examples:
             with formatter.section("Examples"):
                 margin = " " * formatter.current_indent
@@ -117,7 +117,7 @@ class OptionsCommand(click.Command):
 
 
 def _help_all() -> click.Option:
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
+    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
         if wanted and not ctx.resilient_parsing:
             ctx.meta[_SHOW_ALL] = True
             click.echo(ctx.get_help(), color=ctx.color)
@@ -138,18 +138,18 @@ def serve_options(
     of_scenario: ScenarioOptions = no_options,
     applies: Callable[[Option], bool] = lambda _option: True,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator that gives a command's function the options and calls it with ``config=Config``.
+    """A decorator that adds the options to a command's function and calls it with ``config=Config``.
 
-    Other parameters of the command are handed on unchanged. Use with ``cls=OptionsCommand`` for grouped help.
+    Other parameters are passed through unchanged. Use with ``cls=OptionsCommand`` for grouped help.
 
     Args:
-        switches: the collectors that can be switched.
-        of_scenario: tells the options that a scenario brings, by its name or path.
-        applies: which options have a flag here. The others are still read from the environment and the file, which
-            a host's commands share.
+        switches: the collectors that can be switched on and off.
+        of_scenario: returns the options set by a scenario, given its name or path.
+        applies: whether an option has a flag in this command. The others are still read from the environment and the
+            file, which all commands on a host share.
     """
     callbacks = {CONFIG_FILE: use_file, SIMULATE: use_scenario(of_scenario)}
-    # Each command has its own: whether one has a flag differs.
+    # Copied, because each command decides which options have a flag.
     options = [copy(option) for option in all_options(switches)]
     for option in options:
         option.flagged = applies(option)
@@ -162,20 +162,20 @@ def serve_options(
             config = config_in(click.get_current_context(), os.environ)
             return function(config=config, **{key: each for key, each in parameters.items() if key not in names})
 
-        # As click.option would: a command turns the list around.
+        # As in click.option: parameters are stored in reverse order.
         inner = getattr(function, "__click_params__", ())
-        with_config.__click_params__ = [*inner, *reversed(options)]  # type: ignore[attr-defined]  # set by click's own decorators too
+        with_config.__click_params__ = [*inner, *reversed(options)]  # type: ignore[attr-defined]  # as click's decorators do
         return with_config
 
     return decorate
 
 
 def version_option(of_driver: Callable[[], str]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """The ``--version`` flag: name, version and the Python it runs on, then what `of_driver` says of the driver."""
+    """The ``--version`` flag: program and Python version, then the driver version from `of_driver`."""
 
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
+    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
         if wanted and not ctx.resilient_parsing:
-            # The first line at once: what the driver says may take a while.
+            # Print the first line at once, since asking the driver may take a while.
             click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
             click.echo(of_driver())
             ctx.exit()

@@ -1,4 +1,4 @@
-"""How settings of the judge are written: ``thermal.hw.wait=5m``, and in the file as a table for each finding."""
+"""Syntax of judge settings: ``thermal.hw.wait=5m``, and in the file one table per finding."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
 
 
 def texts_in_file(value: Any) -> tuple[str, ...]:
-    """What the file says, as the command line has it.
+    """Convert the value in the file to command line syntax.
 
     Args:
-        value: of the key `judge`: a table of tables of texts.
+        value: value of the key `judge`: a table of tables of strings.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it has a different structure.
     """
     if not isinstance(value, dict):
-        raise ValueError("write a table for each finding, such as thermal.hw: {wait: 5m}")  # noqa: TRY004 - a mistake in the file
+        raise ValueError("write a table for each finding, such as thermal.hw: {wait: 5m}")  # noqa: TRY004 - invalid user input
     texts = []
     for code, settings in value.items():
         if not isinstance(settings, dict):
-            raise ValueError(f"{code}: write its settings as a table, such as {{wait: 5m}}")  # noqa: TRY004 - likewise
+            raise ValueError(f"{code}: write its settings as a table, such as {{wait: 5m}}")  # noqa: TRY004 - as above
         for name, text in settings.items():
             if not isinstance(text, str):
-                raise ValueError(f"{code}.{name}: write one value, such as 5m")  # noqa: TRY004 - likewise
+                raise ValueError(f"{code}.{name}: write one value, such as 5m")  # noqa: TRY004 - as above
             texts.append(f"{code}.{name}={text}")
     return tuple(texts)

@@ -1,4 +1,4 @@
-"""How network devices are named, and how fast they are said to be: ``efa*=100G``."""
+"""Syntax of network device patterns and their line rates: ``efa*=100G``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands that look at a host once share: how they are wired, and flags beside the options."""
+"""Wiring and flags shared by the one-shot commands."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SCENARIO_TIME: Final = duration("0s", "720h")
 
 @dataclass(frozen=True, slots=True)
 class CommandWiring(Generic[OpenedMachine]):
-    """What the commands are wired with.
+    """Dependencies of the commands.
 
-    `open_machine` opens the machine of a configuration for the life of the stack: a simulated one at this scenario time
-    in seconds, a recorded one so many seconds before its end, if that is not 0.
+    `open_machine` opens the configured machine for the life of the exit stack. Its last argument is a time in seconds:
+    for a simulated machine the scenario time, for a recorded one how long before the end to start, 0 for the beginning.
     """
 
     switches: tuple[CollectorSwitch, ...]
@@ -36,13 +36,13 @@ class CommandWiring(Generic[OpenedMachine]):
 
 
 def simulate_at_option(command: Command) -> Command:
-    """The command with the flag ``--simulate-at``; `scenario_time` reads it."""
+    """Add the flag ``--simulate-at`` to a command; `scenario_time` converts its value."""
     meaning = "Scenario time at which to look at a simulated host, such as 10m."
     return click.option("--simulate-at", metavar="DURATION", type=_SCENARIO_TIME, help=meaning)(command)
 
 
 def for_option(default: str, kind: TextType) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A decorator that adds the flag ``--for``, and ``--watch``, its name before; the command gets ``seconds``."""
+    """A decorator that adds the flag ``--for`` and its old name ``--watch``; the command gets ``seconds``."""
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         meaning = f"How long to measure.  [default: {default}]"
@@ -65,14 +65,14 @@ def for_option(default: str, kind: TextType) -> Callable[[Callable[..., int]], C
 
 
 def format_option(**readers: str) -> Callable[[Command], Command]:
-    """A decorator that adds the flag ``--format``: each form of the output and whom it is for, the default first."""
+    """A decorator that adds the flag ``--format``; maps each output format to its audience, the default first."""
     forms = list(readers)
     meaning = ", ".join(f"for {who}" for who in readers.values()).capitalize() + "."
     return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=meaning)
 
 
 def scenario_time(seconds: float | None, config: Config) -> float:
-    """The scenario time in seconds that ``--simulate-at`` gives; 0 without it. ConfigError: nothing is simulated."""
+    """The scenario time in seconds set with ``--simulate-at``, default 0; raises ConfigError without a simulation."""
     if seconds is not None and config.simulate is None:
         raise ConfigError("--simulate-at is a time of a scenario; name one with --simulate")
     return seconds or 0.0

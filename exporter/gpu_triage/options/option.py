@@ -1,4 +1,4 @@
-"""One option: a flag of click's that is also a variable, a key of a file and a field of Config."""
+"""An option: a click flag that is also an environment variable, a file key and a Config field."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ _SECTIONS = {
     "simulate-pace": "Simulation",
     "config": "Configuration file",
 }
-"""Headings in the help, by the first word of the key."""
+"""Headings in the help, by the first part of the key."""
 
 _SETTINGS = "gpu_triage.settings"
 _LONGEST = 240
 
 
 class Option(click.Option):
-    """One option: a flag of click's that knows its variable, its key in the file and the field of Config it sets.
+    """A click flag that knows its environment variable, its file key and the Config field it sets.
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
-        kind: what its value may be.
-        meaning: a sentence on what it does, for the help.
-        field: the field of Config it sets, if not called like the key; None for the file's own path, which no file
-            sets.
-        many: whether it may be given several times.
-        in_file: the texts of what the file says, if that is written in a form of its own; it raises ValueError.
-        collector: the switch's name in Config.collectors; None for an ordinary option.
-        preset: a collector's default, for the help; an ordinary option's default is Config's.
-        on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` off.
+        kind: type of the value.
+        meaning: a sentence for the help.
+        field: the Config field it sets, if its name differs from the key; None for the path of the file itself, which
+            can't be set in a file.
+        many: whether it can be repeated.
+        in_file: converts a value with a special syntax in the file to strings; raises ValueError.
+        collector: key in Config.collectors; None for an ordinary option.
+        preset: a collector's default, for the help; an ordinary option's default is that of Config.
+        on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
 
     Attributes:
-        flagged: whether it has a flag in its command, or is only read from the environment and the file.
+        flagged: whether it is a flag of its command, as opposed to only being read from the environment and the file.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Option(click.Option):
 
     @property
     def synopsis(self) -> str:
-        """How the help writes the flag: ``--sample.fast DURATION``, ``--[no-]collector.process``."""
+        """The flag as shown in the help: ``--sample.fast DURATION``, ``--[no-]collector.process``."""
         return f"--[no-]{self.key}" if self.on_off else f"{self.flag} {self.metavar}"
 
     @property
     def shown_default(self) -> str:
-        """The default as an operator would write it; ``none`` where there is none."""
+        """The default in the option's own syntax; ``none`` if there is none."""
         if self.collector is not None:
             return self.preset
         value = None if self.field is None else getattr(Config(), self.field)
@@ -113,32 +113,32 @@ class Option(click.Option):
         return ",".join(map(show, value)) if self.multiple else show(value)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002 - click's signature
-        """As click: how the flag is written, and what it does with its default and environment variable."""
+        """As in click: the flag's syntax, and its description with default and environment variable."""
         if not self.flagged:
             return None
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
 
     def brief_help_record(self) -> tuple[str, str]:
-        """As `get_help_record`, without what can be told of all options at once."""
+        """Like `get_help_record`, but without the environment variable, which follows the same rule for all options."""
         default = "" if self.shown_default == "none" else f"  [default: {self.shown_default}]"
         return self.synopsis, f"{self.help}{default}"
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """As click, if it has a flag."""
+        """As in click, but only if it is a flag of this command."""
         if self.flagged:
             super().add_to_parser(parser, ctx)
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's signature
-        """As click, whose version 8.2 takes every text of a flag's variable for true."""
+        """Override click: version 8.2 takes any text in the variable of an on/off flag as true."""
         return os.environ.get(self.variable) or None
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """As click; a value that cannot be used is refused by its source.
+        """As in click, but an invalid value raises an error that names its source.
 
         Raises:
-            ConfigError: the flag, variable or key holds no such value.
+            ConfigError: the value of the flag, variable or key is invalid.
         """
         try:
             return super().handle_parse_result(ctx, opts, args)
@@ -146,10 +146,10 @@ class Option(click.Option):
             raise ConfigError(f"{source_of(ctx, self)}: {_shortened(error.message)}") from error
 
     def read(self, setting: Setting) -> Any:
-        """The value of what was written somewhere.
+        """Convert a setting to its value.
 
         Raises:
-            ConfigError: it holds no such value.
+            ConfigError: the value is invalid.
         """
         try:
             found = tuple(self.type.convert(text, self, None) for text in setting.texts)
@@ -170,13 +170,13 @@ def _shortened(message: str) -> str:
 
 
 def settings_of(ctx: click.Context) -> dict[str, Setting]:
-    """What the configuration file and the scenario of a command say, by the keys of options."""
+    """The settings from the configuration file and the scenario of a command, by option key."""
     found: dict[str, Setting] = ctx.meta.setdefault(_SETTINGS, {})
     return found
 
 
 def source_of(ctx: click.Context, option: Option) -> str:
-    """Where an option's value was written: its flag, ``environment variable NAME``, or ``config.yml: key``."""
+    """Where an option was set: its flag, ``environment variable NAME``, or ``config.yml: key``."""
     source = ctx.get_parameter_source(option.name)
     if source is click.core.ParameterSource.ENVIRONMENT:
         return f"environment variable {option.variable}"

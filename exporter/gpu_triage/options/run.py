@@ -1,4 +1,4 @@
-"""Runs the command line and turns what goes wrong into a line and an exit code."""
+"""Runs the command line, and converts errors to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ PROGRAM = "gpu-triage"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_BROKEN = 70
-"""As EX_SOFTWARE of sysexits.h: what goes wrong unforeseen must not read as a finding (1) or a mistake (2)."""
+"""EX_SOFTWARE in sysexits.h: an unexpected error must not look like a finding (1) or a usage error (2)."""
 EXIT_INTERRUPTED = 130
 
 _NO_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def run_cli(command: click.Command, argv: Sequence[str]) -> int:
-    """The process's exit code after running the command with the arguments (without the program's name).
+    """Run a command with these arguments (without the program name), and return the exit code.
 
-    The code is what the command returns if that is a number, else 0; 2 for arguments or a configuration that
-    cannot be used, 1 for another failure this program raises on purpose, 130 after an interrupt. Every such
-    failure is one line on stderr; a document has one for each of its mistakes. A reader that closes stdout early is
-    no failure worth a word. 70 is an output that cannot be written, or a fault of this program, whose traceback is
-    then on stderr.
+    The exit code is the command's return value if that is a number, else 0; 2 for invalid arguments or configuration,
+    1 for other errors that this program raises on purpose, 130 after an interrupt. Each such error is printed to stderr
+    as one line; a document gets one line per mistake. It isn't an error if the reader closes stdout early. Exit code
+    70 means that the output could not be written, or that this program has a bug; then stderr has the traceback.
     """
     try:
         result = command.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
@@ -39,9 +38,9 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except SystemExit as stop:
-        # click ends so on a closed stdout.
+        # click exits this way on a closed stdout.
         return stop.code if isinstance(stop.code, int) else EXIT_FAILED
-    except Exception as error:  # noqa: BLE001 - Python's own exit code for it, 1, is that of a finding
+    except Exception as error:  # noqa: BLE001 - Python would exit with 1, which means a finding
         return _explain(error)
     return result if isinstance(result, int) else 0
 
@@ -55,7 +54,7 @@ def _explain(error: Exception) -> int:
         could_not_look = isinstance(error, BaselineError | PrometheusUnavailable)
         return _report(str(error), EXIT_USAGE if could_not_look else EXIT_FAILED)
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_OUTPUT:
-        # What is still buffered would raise again when the interpreter flushes it at exit.
+        # Buffered output would raise the error again when the interpreter flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return EXIT_FAILED
@@ -76,7 +75,7 @@ def _report(message: str, code: int) -> int:
 
 def _report_click(error: click.ClickException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()  # a group called with nothing: an answer, not a message to be put on one line
+        error.show()  # a group called without arguments: show the help rather than an error line
         return EXIT_USAGE
     return _report(_explained(error), EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED)
 
@@ -88,7 +87,7 @@ def _explained(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         where = f"{help_command}-all" if "--help-all" in flags else help_command
         return f"no such option {error.option_name}; {_nearest(error.option_name, flags, where)}"
-    command = getattr(error, "command_name", None)  # since click 8.4; before, click's own words serve
+    command = getattr(error, "command_name", None)  # since click 8.4; in older versions, click's message is used
     if command is not None and context is not None and isinstance(context.command, click.Group):
         return f"no such command {command}; {_nearest(command, context.command.list_commands(context), help_command)}"
     if isinstance(error, click.BadParameter) and error.param is not None and "; " in error.message:

@@ -1,4 +1,4 @@
-"""From flags, environment variables, a file and a scenario, as click has them, to one checked Config."""
+"""Combines flags, environment variables, a file and a scenario, using click's mechanisms, into one validated Config."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from gpu_triage.options.judge import JUDGE
 from gpu_triage.options.option import VARIABLE_PREFIX, Option, settings_of, source_of
 from gpu_triage.options.table import CONFIG_FILE, SIMULATE
 
-# Kubernetes describes every Service of the namespace to every container, in variables named after it, and a
-# Service called gpu-triage or gpu-triage-exporter is likely.
+# Kubernetes sets environment variables for every Service of the namespace in every container, with the Service's name
+# as a prefix, and a Service called gpu-triage or gpu-triage-exporter is likely.
 _OTHERS_PREFIX = "GPU_TRIAGE_EXPORTER_"
 _SERVICE_VARIABLE = re.compile(
     r"GPU_TRIAGE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 _OVERRULED = (("baseline.file", "baseline.from-host"),)
-"""Two ways to say one thing: where an operator says the first, a scenario's second does not count."""
+"""Alternatives of each other: if the user sets the first, a scenario's setting of the second is ignored."""
 
 _SCENARIO = "gpu_triage.scenario"
 
 ScenarioOptions = Callable[[str], Mapping[str, Setting]]
-"""Tells the options that a scenario brings, by its name or path."""
+"""Returns the options set by a scenario, given its name or path."""
 
 
 def no_options(_scenario: str) -> Mapping[str, Setting]:
-    """No options, whatever the scenario."""
+    """Return no options for any scenario."""
     return {}
 
 
 def use_file(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
-    """Let a configuration file say what neither a flag nor a variable says: click's callback of its option."""
+    """Click callback for the configuration file: its settings apply where neither a flag nor a variable is given."""
     if path is not None and isinstance(option, Option):
         _add(ctx, {**settings_of(ctx), **_settings_in_file(path, _options_of(ctx.command))})
     return path
 
 
 def use_scenario(of_scenario: ScenarioOptions) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A callback of click's that lets the scenario it is called with say what nothing else says."""
+    """Create a click callback for the scenario: its settings apply where no other source sets an option."""
 
     def use(ctx: click.Context, _option: click.Parameter, scenario: str | None) -> str | None:
         if scenario is not None:
@@ -69,7 +69,7 @@ def _options_of(command: click.Command) -> tuple[Option, ...]:
 
 
 def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting]:
-    """What the file says as text, which each option's own type reads, by the keys of options; "" says nothing."""
+    """The settings in the file as text, by option key, to be parsed by each option's type."""
     tree: dict[str, Any] = {}
     for option in options:
         if option.field is not None:
@@ -98,7 +98,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple
 
 def _text(value: Any) -> tuple[str, ...]:
     if not isinstance(value, str):
-        raise ValueError("write one value")  # noqa: TRY004 - a mistake in the file, not a bug
+        raise ValueError("write one value")  # noqa: TRY004 - invalid user input, not a bug
     return (str(value),)
 
 
@@ -110,11 +110,11 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def config_in(ctx: click.Context, environment: Mapping[str, str]) -> Config:
-    """The checked configuration that a command was called with.
+    """The validated configuration of a command invocation.
 
     Raises:
-        ConfigError: a variable that is not an option, or a combination that makes no sense. The message names the
-            source and says what would be right.
+        ConfigError: an unknown environment variable, or an invalid combination. The message names the source and the
+            remedy.
     """
     options = _options_of(ctx.command)
     _refuse_unknown_variables(environment, options)
@@ -135,7 +135,7 @@ def config_in(ctx: click.Context, environment: Mapping[str, str]) -> Config:
 
 
 def _of_all_sources(ctx: click.Context, option: Option) -> Iterator[JudgeOption]:
-    """What all sources say of the judge together, those that count more later: each sets what it names."""
+    """Judge settings from all sources, in ascending order of precedence; each overrides only the settings it names."""
     scenario, setting = ctx.meta.get(_SCENARIO, {}).get(option.key), settings_of(ctx).get(option.key)
     if scenario is not None:
         yield from _judge_options(option, scenario, Origin.SCENARIO)
@@ -153,10 +153,10 @@ def _judge_options(option: Option, setting: Setting, origin: Origin) -> tuple[Ju
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
-    """The settings of the judge, with what the configuration file says of them now.
+    """The judge settings, with those from the configuration file reloaded.
 
     Raises:
-        ConfigError: the file cannot be read, or has an unknown key.
+        ConfigError: the file is unreadable, or has an unknown key.
     """
     if config.config_file is None:
         return config.judge
@@ -168,10 +168,10 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
 
 
 def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting], base: Config) -> Config:
-    """The checked configuration: `base` with what a scenario says.
+    """The validated configuration: `base` with the settings of a scenario.
 
     Raises:
-        ConfigError: as `config_in`, or a value cannot be used.
+        ConfigError: as in `config_in`, or a value is invalid.
     """
     _refuse_unknown_settings(settings, options)
     values = [

@@ -1,6 +1,6 @@
-"""Every option, declared once.
+"""Declares every option once.
 
-Its flag, environment variable, file key, line of help and line of documentation all follow from one row here.
+Flag, environment variable, file key, help and documentation all derive from one row here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIMULATE = "simulate"
 
 @dataclass(frozen=True, slots=True)
 class CollectorSwitch:
-    """A collector that can be switched on and off: its name, what it reads, and whether it runs unasked."""
+    """A collector that can be switched on and off: name, what it reads, and whether it runs by default."""
 
     name: str
     help: str
@@ -72,7 +72,7 @@ _LEADING = (
     Option(
         "sample.fast",
         values.duration("100ms", "60s"),
-        "How often utilisation, power, clocks and throttling are sampled.",
+        "How often utilization, power, clocks and throttling are sampled.",
         field="sample_fast_seconds",
     ),
     Option(
@@ -202,7 +202,7 @@ _TRAILING = (
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: states of findings, so that a restart begins no wait anew, its "
+        "Folder for what must outlive the exporter: states of findings, so that a restart does not restart waits, its "
         "ledger of incidents, and a baseline from the host. Only one exporter at a time writes there.",
     ),
     Option(
@@ -244,10 +244,10 @@ _TRAILING = (
 
 
 def all_options(switches: Iterable[CollectorSwitch]) -> tuple[Option, ...]:
-    """Every option in the order of the help: the fixed ones, one a collector, one for the host group.
+    """All options in the order of the help: fixed ones, one per collector, and one for the group of host collectors.
 
     Raises:
-        ValueError: two switches have one name, or one is named like the group.
+        ValueError: two switches have the same name, or one has the name of the group.
     """
     switches = tuple(switches)
     names = [switch.name for switch in switches]
@@ -271,7 +271,7 @@ def _of_collector(name: str, meaning: str, preset: str) -> Option:
 
 
 def options_markdown(switches: Iterable[CollectorSwitch]) -> str:
-    """Every option as Markdown tables, one below a heading for each section; ends with a newline."""
+    """All options as Markdown tables, one per section; ends with a newline."""
     sections: dict[str, list[str]] = {}
     for option in all_options(switches):
         sections.setdefault(option.section, []).append(_markdown_row(option))

@@ -1,6 +1,6 @@
-"""The types of value an option may have: how the text is read, what is refused, and how the value is shown.
+"""Types of option values: how text is parsed and validated, and how values are shown.
 
-Flags, environment variables and the file all bring text, so that one type and one message serve all three.
+Flags, environment variables and the file all provide text, so that one type and one error message serve all three.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _LONGEST_SHOWN = 60
 
 
 LATEST_SECONDS: Final = 253_402_300_799.0
-"""The end of the year 9999, in Unix seconds: the last moment that a date can name."""
+"""End of the year 9999 in Unix seconds: the latest time that datetime supports."""
 
 
 def parse_datetime(text: str) -> datetime:
-    """A time of ISO 8601, such as ``2026-11-22T10:00:00Z``; before Python 3.11 the library does not know the Z.
+    """Parse an ISO 8601 time such as ``2026-11-22T10:00:00Z``; before Python 3.11, fromisoformat rejects the Z.
 
     Raises:
-        ValueError: it is no such time.
+        ValueError: the text is not such a time.
     """
     return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
-    """A type whose values `parse` reads from text, or raises ValueError saying what would be right.
+    """A type whose values are parsed by `parse`, which raises ValueError with the expected syntax.
 
-    What `show` writes reads back to the same value; `name` is what the help calls a value.
+    `parse` accepts the output of `show`; `name` is the placeholder shown in the help.
     """
 
     def __init__(self, name: str, parse: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
@@ -58,11 +58,11 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         self.show = show
 
     def split_envvar_value(self, rv: str) -> list[str]:
-        """As click, at commas."""
+        """Split at commas, as click does for repeated options."""
         return [text.strip() for text in rv.split(",")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click: the value of a text."""
+        """As in click: parse a text."""
         if not isinstance(value, str):
             return value
         try:
@@ -72,12 +72,12 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 
 
 class Truth(click.types.BoolParamType):
-    """True or false, and no other word for them: ``yes`` and ``off`` mean different things to different readers."""
+    """True or false, and no synonyms: ``yes`` and ``off`` are easily misunderstood."""
 
     name = "true|false"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click; YAML files and Helm charts spell it True as well."""
+        """As in click; YAML files and Helm charts may spell it True as well."""
         if isinstance(value, str) and value.lower() not in ("true", "false"):
             self.fail(f"{quoted(value)} is invalid; write true or false", param, ctx)
         return super().convert(value, param, ctx)
@@ -87,41 +87,41 @@ TRUTH = Truth()
 
 
 class PathType(click.Path):
-    """A path as click checks it, that is not empty; no file name holds a zero byte.
+    """A nonempty path without NUL bytes, otherwise as in click.
 
-    Whether it may be read is not asked: what lacks a right is told in the metrics and stops nothing.
+    Permissions aren't checked here: missing ones show in the metrics, and don't stop the exporter.
     """
 
     def __init__(self, *, exists: bool = False, file_okay: bool = True, path_type: type[Path] | None = None) -> None:
         super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=path_type)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click."""
+        """As in click, with stricter checks."""
         if not value or "\0" in str(value):
             self.fail(f"{quoted(str(value))} is not a path", param, ctx)
         found = super().convert(value, param, ctx)
-        # Click takes a device for a folder.
+        # Click accepts a device as a directory.
         if not self.file_okay and not Path(str(value)).is_dir():
             self.fail(f"{quoted(str(value))} is not a folder", param, ctx)
         return found
 
     def fail(self, message: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> NoReturn:
-        """As click, with what to do next."""
+        """As in click, with the next step added."""
         super().fail(f"{message.rstrip('.')}; name another one", param, ctx)
 
 
 DIRECTORY = PathType(exists=True, file_okay=False, path_type=Path)
 EXISTING_PATH = PathType(exists=True, path_type=Path)
 NEW_PATH = PathType(path_type=Path)
-"""A file or folder that may come to be later."""
+"""A file or folder that need not exist yet."""
 FILE_NAME = PathType()
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration such as ``500ms``, ``5s``, ``1.5m`` or ``1h``.
+    """Parse a duration such as ``500ms``, ``5s``, ``1.5m`` or ``1h`` to seconds.
 
     Raises:
-        ValueError: no duration; a bare number is refused, for it does not say which unit was meant.
+        ValueError: the text is not a duration; a bare number is rejected, because its unit is ambiguous.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
@@ -129,12 +129,12 @@ def parse_duration(text: str) -> float:
             raise ValueError(f"{quoted(text)} has no unit; write {text[:_LONGEST_SHOWN]}s")
         raise ValueError(f"{quoted(text)} is no duration; write a number and a unit: 500ms, 5s, 1m or 1h")
     number, unit = float(match[1]), match[2]
-    # Division, because 300 * 0.001 style products differ from the nearest float of 0.3.
+    # Division, because 300 * 0.001 is not the float nearest to 0.3.
     return number / 1000 if unit == "ms" else number * _UNIT_SECONDS[unit]
 
 
 def show_duration(seconds: float) -> str:
-    """The shortest exact way to write a duration; `parse_duration` reads it back to the same float."""
+    """The shortest exact notation of a duration; `parse_duration` converts it back to the same float."""
     for unit in ("h", "m", "s"):
         count = seconds / _UNIT_SECONDS[unit]
         if count >= 1 and count.is_integer():
@@ -146,7 +146,7 @@ def show_duration(seconds: float) -> str:
 
 
 def duration(minimum: str, maximum: str) -> TextType:
-    """A duration between two others, both written as text and both included."""
+    """A duration within an inclusive range."""
     lowest, highest = parse_duration(minimum), parse_duration(maximum)
 
     def parse(text: str) -> float:
@@ -159,7 +159,7 @@ def duration(minimum: str, maximum: str) -> TextType:
 
 
 def whole_number(minimum: int, maximum: int) -> TextType:
-    """A whole number between two others, both included; click's own would take ``1_0`` and other scripts' digits."""
+    """An integer within an inclusive range; click's own type would accept ``1_0`` and non-ASCII digits."""
 
     def parse(text: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(text) or not minimum <= int(text) <= maximum:
@@ -170,7 +170,7 @@ def whole_number(minimum: int, maximum: int) -> TextType:
 
 
 def number_among(*choices: int) -> TextType:
-    """One of a few whole numbers."""
+    """One of a few integers."""
     by_text = {str(choice): choice for choice in choices}
 
     def parse(text: str) -> int:
@@ -198,12 +198,12 @@ URL_PATH = TextType("PATH", _parse_url_path)
 
 
 def split_listen_address(text: str) -> tuple[str, int]:
-    """Host and port of ``host:port``, ``:port`` (host is then empty: all interfaces) or ``[v6]:port``.
+    """Split ``host:port``, ``:port`` (empty host: all interfaces) or ``[v6]:port``.
 
-    The host comes without brackets; port 0 leaves the choice to the kernel.
+    The host is returned without brackets; with port 0, the kernel chooses one.
 
     Raises:
-        ValueError: no such address; the message says what would be right.
+        ValueError: the text is not a listen address; the message has the expected syntax.
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MAX_PORT or not _is_host(match["v6"], match["host"]):
@@ -223,10 +223,10 @@ def _is_host(v6: str | None, host: str | None) -> bool:
 
 
 def unix_socket_path(text: str) -> str | None:
-    """The path of a listen address ``unix:/path``; None where the address is none of that kind.
+    """The path in a listen address ``unix:/path``; None for other addresses.
 
     Raises:
-        ValueError: the path is not absolute, not printable, or longer than the 107 bytes a kernel takes.
+        ValueError: the path is not absolute, not printable, or longer than the kernel's limit of 107 bytes.
     """
     if not text.startswith(_UNIX):
         return None
@@ -259,7 +259,7 @@ def _parse_host_name(text: str) -> str:
 
 
 HOST_NAME = TextType("NAME", _parse_host_name)
-"""In lower case; a domain with all names below it starts with a dot."""
+"""In lower case; a leading dot matches a domain and all its subdomains."""
 
 
 def _parse_scenario(text: str) -> str:
@@ -281,7 +281,7 @@ def _parse_socket(text: str) -> Path:
 
 
 SOCKET = TextType("PATH", _parse_socket)
-"""A Unix socket whose server may come to be later."""
+"""A Unix socket that need not exist yet."""
 
 
 def _parse_metric_pattern(text: str) -> str:
@@ -291,4 +291,4 @@ def _parse_metric_pattern(text: str) -> str:
 
 
 METRIC_PATTERN = TextType("PATTERN", _parse_metric_pattern)
-"""Which metrics there are is checked where all are known."""
+"""Whether such a metric exists is checked later, when all metrics are known."""

@@ -1,1 +1,1 @@
-"""Processes on GPUs: who they are, whose job they belong to, where their memory is."""
+"""Processes on GPUs: identity, owner (pod, container, Slurm job) and NUMA locality."""

@@ -1,4 +1,4 @@
-"""Whom a scheduler gave the GPU to, whether or not a process of theirs is on it."""
+"""Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge
 from gpu_triage.subjects.rounds import GpuRound
 
 MOST_HOLDERS: Final = 64
-"""Of one GPU; time slicing shares a GPU among some ten pods."""
+"""Per GPU. Time slicing typically shares a GPU among about ten pods."""
 
 GPU_ALLOCATED = gpu_gauge(
     "gpu_allocated",
-    "1 for each container or Slurm job that the GPU, or a MIG device of it, is given to, whether or not it runs a "
-    "process there; a single 0 with empty labels while it is given to nobody. Labels that do not apply are empty. "
+    "1 for each container or Slurm job that the GPU, or a MIG device of it, is allocated to, whether or not it runs a "
+    "process there; a single 0 with empty labels while it is not allocated. Labels that do not apply are empty. "
     "Absent without --kubernetes.pod-resources-socket and --slurm.jobs-directory, and while none of them answers.",
     labels=(
         "mig_uuid",
@@ -39,13 +39,13 @@ GPU_ALLOCATED = gpu_gauge(
 
 
 class Holder(NamedTuple):
-    """Somebody who was given a GPU or a MIG device, in the order of gpu_allocated's labels; "" for what does not apply.
+    """A container or job that holds a GPU or MIG device, in gpu_allocated's label order; "" if not applicable.
 
     Attributes:
         mig_uuid: ``MIG-…``; "" for the whole GPU.
-        workload_pod, workload_namespace, workload_container: as the kubelet names them.
-        slurm_job_id: the job's number.
-        user, account: whose job it is, as Slurm has them.
+        workload_pod, workload_namespace, workload_container: names reported by the kubelet.
+        slurm_job_id: job number.
+        user, account: the job's user and account in Slurm.
     """
 
     mig_uuid: str = ""
@@ -62,35 +62,35 @@ NOBODY: Final = Holder()
 
 @dataclass(frozen=True, slots=True)
 class AllocationReading:
-    """Who has one GPU.
+    """Allocations of one GPU.
 
     Attributes:
-        holders: at most MOST_HOLDERS; empty where it is free, None where nobody says.
+        holders: at most MOST_HOLDERS; empty if the GPU is free, None if unknown.
     """
 
     holders: tuple[Holder, ...] | None
 
 
 class AllocationReader:
-    """Asks those who give GPUs away; remembers the number of the GPU's device file, which they may know it by."""
+    """Asks the kubelet and Slurm for a GPU's allocations; caches the GPU's minor number, a name they may use."""
 
     def __init__(self) -> None:
         self._minor_number: tuple[Device, int | None] | None = None
         self._bound = Bound(MOST_HOLDERS, "too_many_holders")
 
     def read(self, gpu: GpuRound) -> AllocationReading:
-        """Holders as the kubelet and Slurm's prolog last told (nvmlDeviceGetMinorNumber, …MigDeviceHandleByIndex)."""
+        """Allocations from the latest kubelet and Slurm data (nvmlDeviceGetMinorNumber, …MigDeviceHandleByIndex)."""
         pods, slurm = gpu.machine.pods, gpu.machine.slurm
         asked = [source.known(gpu.at) for source in (pods, slurm) if source is not None]
         if not any(asked):
             return AllocationReading(None)
         found = sorted({holder for names, mig in self._devices(gpu.inquiry) for holder in _holders(gpu, names, mig)})
         if not found and not all(asked):
-            return AllocationReading(None)  # it may be given away by the one who does not answer
+            return AllocationReading(None)  # the scheduler that did not answer may have allocated it
         return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
 
     def _devices(self, inquiry: Inquiry) -> Iterator[tuple[frozenset[str], str]]:
-        """What schedulers may call the GPU and each of its MIG devices, with the UUID of the latter."""
+        """Yield the names a scheduler may use for the GPU (with "") and for each MIG device (with its UUID)."""
         device = inquiry.device
         names = {device.uuid, index_name(device.index)}
         minor = self._minor(inquiry)
@@ -119,7 +119,7 @@ def _holders(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Iterator[
 
 
 def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """A sample for each holder, or one of 0 where nobody holds the GPU."""
+    """Yield one sample per holder, or a single 0 if the GPU is free."""
     if reading.holders is None:
         return
     for holder in reading.holders:

@@ -1,4 +1,4 @@
-"""What the names of cgroups tell: the container, pod or Slurm job that a process runs in."""
+"""Parse cgroup paths to find the container, pod or Slurm job a process runs in."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from gpu_triage.processes.pids import Owner
 
 # /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
-# and kubepods' bare ID. conmon is the runtime's monitor outside the container it is named after.
+# and kubepods' bare ID. conmon is the runtime's monitor, which runs outside the container its cgroup is named after.
 _CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-# systemd's cgroup names cannot hold dashes, so kubelet writes the UID with underscores there.
+# systemd unit names cannot contain dashes here, so the kubelet writes the UID with underscores.
 _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=[/:]|$)")
 # v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
 # v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
@@ -18,9 +18,9 @@ _UNIT = re.compile(r"/[^/]+\.(?:service|scope)(?=/|$)")
 
 
 def parse_cgroup(text: str) -> Owner:
-    """Container, pod and job named in /proc/PID/cgroup, v1 or v2; its lines: ``hierarchy:names:path``.
+    """Parse /proc/PID/cgroup (v1 or v2; lines ``hierarchy:names:path``) into container, pod and job.
 
-    Of nested containers or pods, the innermost.
+    For nested containers or pods, returns the innermost.
     """
     paths = [line.split(":", 2)[2] for line in text.split("\n") if line.count(":") >= 2]  # noqa: PLR2004 - two separators
     return Owner(
@@ -31,9 +31,9 @@ def parse_cgroup(text: str) -> Owner:
 
 
 def job_level(path: str) -> str:
-    """Of the path of a process's cgroup, the part that is the job's: Slurm's job, the container, or systemd's unit.
+    """Truncate a cgroup path to the level of the job: the Slurm job, the container, or the systemd unit.
 
-    Workers that the process starts are in it or below, whatever cgroups the job makes there.
+    Worker processes stay at or below this level, whatever sub-cgroups the job creates.
 
     >>> job_level("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0")
     '/system.slice/slurmstepd.scope/job_42'

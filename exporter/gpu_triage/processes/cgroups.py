@@ -1,6 +1,6 @@
-"""The limits of the jobs on a GPU: how often their cgroups reached them, and what their tasks waited for.
+"""Cgroup limits of the jobs on a GPU: how often they were hit, and pressure stall times.
 
-Data loader workers are in their job's cgroup, so what holds them back is seen although they are not on the GPU.
+Data loader workers share their job's cgroup, so throttling them shows up even though they do not use the GPU.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from gpu_triage.subjects.monotone import MonotoneCounters
 T = TypeVar("T")
 
 _MOST_CGROUPS: Final = 32
-"""Of one GPU, those above the jobs' own included."""
+"""Per GPU, including parent cgroups."""
 _MOST_BYTES: Final = 4096
 _LIMITS_KEPT_SECONDS: Final = 30.0
 _MICROSECONDS: Final = 1e6
 _NANOSECONDS: Final = 1e9
 _NO_LIMIT: Final = "max"
 _NO_MEMORY_LIMIT_BYTES: Final = 1 << 62
-"""Version 1 writes "no limit" as the highest number of pages, in bytes."""
+"""In cgroup v1, "no limit" reads as the largest page-aligned byte count."""
 
 MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
 
@@ -50,7 +50,7 @@ GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_periods_total",
-    "Those of these periods in which the CPU limit stopped it.",
+    "Periods in which the CPU limit throttled it.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
 )
@@ -63,7 +63,7 @@ GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "gpu_cgroup_memory_events_total",
-    "How often a cgroup with a memory limit, or one below it, came to its limits ({event}): high and max are the two "
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): high and max are the two "
     "limits, at which its tasks must free memory first; oom_kill counts killed processes. Version 1 has max and "
     "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
@@ -82,10 +82,10 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """One cgroup that holds processes of the GPU; None for a limit that it does not have.
+    """One cgroup that contains processes of the GPU, or a parent of one; None where no limit is set.
 
     Attributes:
-        path: below the root of its hierarchy.
+        path: relative to the root of its hierarchy.
     """
 
     path: str
@@ -101,7 +101,7 @@ class CgroupReading:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """What limits a cgroup: CPUs, and whether its memory is limited."""
+    """Cached limits of a cgroup: CPU limit in CPUs (None if unlimited), and whether memory is limited."""
 
     cpus: float | None
     memory: bool
@@ -109,7 +109,7 @@ class _Limits:
 
 
 class CgroupsReader:
-    """Reads the cgroups of a GPU's processes; remembers where they are, their limits, and their counters."""
+    """Reads the cgroups of a GPU's processes; caches their locations, limits and counters."""
 
     def __init__(self) -> None:
         self._folders: CgroupFolders | None = None
@@ -119,13 +119,13 @@ class CgroupsReader:
     def read(
         self, machine: Machine, facts: Mapping[int, ProcessFacts | None], now: float, failures: list[str]
     ) -> tuple[CgroupReading, ...]:
-        """The cgroups that hold these processes, and those above them that have a limit.
+        """Read the cgroups that contain these processes, plus parent cgroups that have a limit.
 
         Args:
-            machine: whose processes they are.
-            facts: of the processes, by PID.
+            machine: the host the processes run on.
+            facts: process facts by PID.
             now: monotonic seconds.
-            failures: what could not be read is added, each reason once; it costs only what that file tells.
+            failures: receives each distinct read failure once; a failed file only omits its own values.
         """
         if self._folders is None:
             self._folders = CgroupFolders(machine.procfs, machine.sysfs)
@@ -139,7 +139,7 @@ class CgroupsReader:
         return readings
 
     def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts | None]) -> dict[str, dict[str, Path]]:
-        """The folders of each cgroup, by path and by what is read there: ``unified``, ``cpu``, ``memory``, ``job``."""
+        """Folders of each cgroup by path; inner keys: ``unified``, ``cpu``, ``memory``, ``job``."""
         found: dict[str, dict[str, Path]] = {}
         for pid, each in sorted(facts.items()):
             if each is None:
@@ -179,7 +179,7 @@ class CgroupsReader:
 
 
 def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:
-    """Path and folder of a process's cgroup and of those above it, and whether it is the job's own in version 2."""
+    """Yield path and folder of a process's cgroup and its parents, and whether it is the job's own cgroup (v2 only)."""
     root = None if place is None else folders.root(place.hierarchy)
     path = None if place is None else folders.path(place, pid)
     if place is None or root is None or path is None:
@@ -190,13 +190,13 @@ def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[t
 
 
 class _Asking:
-    """Reads files of cgroups. One that is not there has nothing to tell: its controller is not enabled."""
+    """Reads cgroup files. A missing file is not an error: its controller is not enabled."""
 
     def __init__(self) -> None:
         self.failures: set[str] = set()
 
     def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
-        """What is in a file; None where there is none, or it cannot be read, which is noted."""
+        """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
         try:
             text = read_text(path, _MOST_BYTES)
             return None if text is None else parse(text)
@@ -208,7 +208,7 @@ class _Asking:
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
-    """In CPUs; None without a limit."""
+    """CPU limit in CPUs; None if unlimited."""
     if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
         return limit
     if "cpu" not in places:
@@ -219,10 +219,10 @@ def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
 
 
 def parse_cpu_max(text: str) -> float:
-    """CPUs by a ``cpu.max`` (``400000 100000``: microseconds in each period of so many); 0 for ``max``, no limit.
+    """Parse ``cpu.max`` (``400000 100000``: quota and period in µs) into CPUs; 0 for ``max`` (no limit).
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: the text has another format.
     """
     quota, period = text.split()
     return 0.0 if quota == _NO_LIMIT else parse_count(quota) / max(1, parse_count(period))
@@ -240,7 +240,7 @@ def _has_memory_limit(places: Mapping[str, Path], ask: _Asking) -> bool:
 
 
 def _cpu_counts(places: Mapping[str, Path], ask: _Asking) -> dict[str, int]:
-    """``nr_periods``, ``nr_throttled``, and ``throttled`` in nanoseconds."""
+    """Return ``nr_periods``, ``nr_throttled``, and ``throttled`` in nanoseconds."""
     for name, to_nanoseconds in (("unified", 1000), ("cpu", 1)):
         folder = places.get(name)
         counts = None if folder is None else ask(folder / "cpu.stat", parse_flat)
@@ -263,13 +263,13 @@ def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int
 
 
 def parse_flat(text: str) -> dict[str, int]:
-    r"""Counts by name, of a flat keyed file; its lines: ``nr_throttled 12``.
+    r"""Parse a flat keyed file (lines like ``nr_throttled 12``).
 
     >>> parse_flat("nr_periods 40\nnr_throttled 12\n")
     {'nr_periods': 40, 'nr_throttled': 12}
 
     Raises:
-        ValueError: a line looks different.
+            ValueError: a line has another format.
     """
     pairs = (line.split() for line in text.split("\n") if line)
     return {name: parse_count(count) for name, count in pairs}
@@ -285,14 +285,14 @@ def _kept(
 
 
 def hides_cgroups(procfs: Path, sysfs: Path) -> str | None:
-    """Why cgroups of other processes than this one cannot be found; None where they can.
+    """Return why cgroups of other processes cannot be found, or None if they can.
 
-    ``missing``: no hierarchy is mounted there. ``other_cgroup_namespace``: it shows those of this container alone.
+    ``missing``: no cgroup hierarchy is mounted. ``other_cgroup_namespace``: only this container's cgroups are visible.
     """
     folders = CgroupFolders(procfs, sysfs)
     if folders.root("") is None and folders.root("cpu,cpuacct") is None:
         return "missing"
     outside = "/.." in text_of(procfs / "1" / "cgroup")
     shown = text_of((folders.root("") or sysfs) / "cgroup.type")
-    # The root of all cgroups has no type; that of a container is a cgroup like any other.
+    # The root cgroup has no cgroup.type file; a container's namespace root does.
     return "other_cgroup_namespace" if outside and shown else None

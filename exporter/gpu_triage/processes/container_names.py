@@ -1,8 +1,8 @@
-"""Which Kubernetes container has which id, from the names of the links to containers' logs.
+"""Map container IDs to Kubernetes names, using the names of the log symlinks in /var/log/containers.
 
-The kubelet keeps a link ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in /var/log/containers. Everybody may
-list that folder; where the links lead, and what the logs say, is not looked at. With the container's id from a
-process's cgroup it tells whose a process is even where several pods share its GPU, and without the kubelet's socket.
+The kubelet keeps a symlink ``POD_NAMESPACE_CONTAINER-ID.log`` for each container in /var/log/containers, and any user
+may list that folder. Link targets and log contents are not read. Combined with the container ID in a process's cgroup,
+this identifies the pod even if several pods share the GPU, and without the kubelet's socket.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from gpu_triage.subjects.metric import Tier
 from gpu_triage.subjects.rounds import HostRound
 
 MAX_CONTAINERS: Final = 8192
-"""A node runs some hundred pods, and keeps a few dead containers of each."""
+"""A node runs a few hundred pods at most, and keeps a few dead containers of each."""
 
-# Names of pods and namespaces have no underscores, those of containers neither; a name that was too long for the file
-# system is cut at its end and has no whole id.
+# Pod, namespace and container names contain no underscores. A name too long for the file system is truncated at the
+# end, so it lacks a complete ID and does not match.
 _LINK: Final = re.compile(
     r"(?P<pod>[a-z0-9.-]{1,253})_(?P<namespace>[a-z0-9-]{1,63})_(?P<container>[a-z0-9-]{1,63})-(?P<id>[0-9a-f]{64})\.log"
 )
 
 
 class ContainerLinks:
-    """Containers by id, kept from one reading to the next; may be asked from any thread.
+    """Containers by ID, cached between refreshes; thread-safe.
 
-    An id is never given to another container, so what was once read stays true.
+    Container IDs are never reused, so a stale entry is never wrong.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Nothing is known until refreshed."""
+        """Create an empty mapping; call `refresh` to fill it."""
         self._directory = directory
         self._names: tuple[str, ...] = ()
         self._containers: Mapping[str, Workload] = {}
 
     def refresh(self) -> tuple[str, ...]:
-        """As ContainerNames."""
+        """See `ContainerNames`."""
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; is this a node of a cluster?")
         kept = tuple(names[:MAX_CONTAINERS])
         if kept != self._names:
-            # Swapped in whole: readers are on other threads.
+            # Replaced atomically: other threads read it.
             self._names, self._containers = kept, parse_links(kept)
         return ("too_many_containers",) if len(names) > MAX_CONTAINERS else ()
 
     def workload(self, container_id: str) -> Workload | None:
-        """As ContainerNames."""
+        """See `ContainerNames`."""
         return self._containers.get(container_id)
 
 
 def parse_links(names: tuple[str, ...]) -> Mapping[str, Workload]:
-    """Containers by id, of names in /var/log/containers; other names are ignored."""
+    """Parse names in /var/log/containers into containers by ID; other names are ignored."""
     matches = (_LINK.fullmatch(name) for name in names)
     return {m["id"]: Workload(m["pod"], m["namespace"], m["container"]) for m in matches if m is not None}
 
 
 def read_container_names(round_: HostRound) -> None:
-    """Nothing; the machine's ContainerNames are refreshed.
+    """Refresh the machine's ContainerNames; produces no samples.
 
     Raises:
         HostReadFailed: the folder is missing or cannot be listed.

@@ -1,11 +1,12 @@
-"""Whose PIDs the driver reports, by its version and by the PID namespace of the exporter.
+"""Which PID namespace the driver's PIDs refer to, depending on driver version and the exporter's PID namespace.
 
-The kernel driver's source (open-gpu-kernel-modules, by tag) has, for a caller outside the host's PID namespace:
+According to the kernel driver's source (open-gpu-kernel-modules, by tag), a caller outside the host's PID namespace
+gets:
 
-- process lists: the host's PIDs, from 535.113.01 on the caller's, without processes that it cannot see
+- process lists: host PIDs; from 535.113.01, PIDs in the caller's namespace, without processes it cannot see
   (``gpuGetProcWithObject``);
-- the memory of a listed process: looked up by the host's PID until 565.57.01 (``gpuFindClientInfoWithPidIterator``);
-- utilization samples: the host's PIDs before 570.86.15 (``kern_perf_ctrl.c``).
+- the memory of a listed process: looked up by host PID until 565.57.01 (``gpuFindClientInfoWithPidIterator``);
+- utilization samples: host PIDs before 570.86.15 (``kern_perf_ctrl.c``).
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _SAMPLES_OF_THE_CALLER: Final = (570, 86)
 
 
 class DriverPids(NamedTuple):
-    """What the PIDs in the driver's process lists can be used for. A no means: another process has that PID.
+    """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process.
 
     Attributes:
-        procfs: whether this procfs has the listed processes under their PIDs.
-        memory: whether the memory that is listed with a PID is that process's.
-        utilization: whether utilization samples count by the same PIDs.
+        procfs: whether this procfs uses the same PIDs.
+        memory: whether the memory reported with a PID belongs to that process.
+        utilization: whether utilization samples use the same PIDs.
     """
 
     procfs: bool
@@ -36,11 +37,11 @@ class DriverPids(NamedTuple):
 
 
 def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
-    """What may be done with the PIDs that this driver lists to this process.
+    """Determine what the PIDs this driver reports to this process are valid for.
 
     Args:
         procfs: root of the procfs in which processes are looked up.
-        driver_version: as the driver gives it; None where it does not.
+        driver_version: as reported by the driver; None if unknown.
     """
     if sees_every_process(procfs):
         return DriverPids(procfs=True, memory=True, utilization=True)

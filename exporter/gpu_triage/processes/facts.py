@@ -1,11 +1,11 @@
-"""Whose process a PID is: its user, its CPUs, and the container, pod or Slurm job it runs in.
+"""Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in.
 
-psutil tells processes apart and knows their users and CPUs. It is not asked for
+psutil identifies processes and provides their users and CPUs. It is not used for:
 
-- their names: one of 15 bytes it completes from the command line, which must not be published, and which cannot be read
-  while the process holds its memory lock;
-- the names of their users: it asks the name service, which over a network may take as long as it likes;
-- their cgroups, which it does not read.
+- names: it extends a 15-byte name from the command line, which must not be published and cannot be read while the
+  process holds its memory lock;
+- user names: it uses the name service, which may block on the network;
+- cgroups: it does not read them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEPT_SECONDS = 30.0
 
 
 class _Kept(NamedTuple):
-    """Facts, what told the process apart, and the monotonic second at which they were read."""
+    """Cached facts, the identity they belong to, and the monotonic second at which they were read."""
 
     identity: _Identity
     facts: ProcessFacts
@@ -42,18 +42,18 @@ class _Kept(NamedTuple):
 
 
 class _Identity(NamedTuple):
-    """What tells a process apart from a later one under its PID, and from the program that it ran before."""
+    """Distinguishes a process from a later one with the same PID, and from the program it ran before exec."""
 
     name: str
     started_ticks: int
 
 
 class ProcessFactsReader:
-    """Reads facts of processes; keeps those of one that lives on, for half a minute.
+    """Reads facts about processes; caches those of a running process for half a minute.
 
-    Start time and name tell whether a PID is still the process it was: a later one under that PID started later, and
-    one that executed another program has its name. Its user, cgroup and CPUs may change all the same, hence the limit.
-    ``/proc/PID/stat`` tells them, so that processes which stay cost little.
+    Start time and name show whether a PID still refers to the same process and program: a later process with that PID
+    has a later start time, and exec changes the name. User, cgroup and CPUs may change without either, hence the
+    time limit. Both come from ``/proc/PID/stat``, so long-running processes cost little.
     """
 
     def __init__(self) -> None:
@@ -62,16 +62,17 @@ class ProcessFactsReader:
     def read(
         self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float
     ) -> Mapping[int, ProcessFacts | None]:
-        """Facts by PID; None where there is no such process, or it ended or gave way to another meanwhile.
+        """Read facts by PID; None if the process does not exist, or ended or was replaced during the read.
 
-        Whoever is not asked for is forgotten. Source: ``/proc/PID/{comm,status,cgroup}``, sched_getaffinity(2).
+        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup}``,
+        sched_getaffinity(2).
 
         Args:
             procfs: root of procfs.
-            stats: of each process by PID, as that procfs counts them (see `names_are_host_pids`).
+            stats: process stats by PID as numbered by that procfs (see `names_are_host_pids`).
             now: monotonic seconds.
         """
-        # A global of psutil's; but a process has one machine, so all its lanes set the same.
+        # A psutil global; the process only ever uses one machine, so all lanes set the same value.
         psutil.PROCFS_PATH = str(procfs)
         kept, self._kept = self._kept, {}
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
@@ -88,7 +89,7 @@ class ProcessFactsReader:
                     continue
                 facts[pid] = read
                 if identity is None or not (read.name and read.user and read.allowed_cpus):
-                    # Something is missing that every process has: it is read again.
+                    # A value that every process has is missing: do not cache.
                     continue
                 known = _Kept(identity, read, now)
             facts[pid], self._kept[pid] = known.facts, known
@@ -96,9 +97,9 @@ class ProcessFactsReader:
 
 
 def read_user_names(procfs: Path) -> Mapping[int, str]:
-    """Names by user id, of the users in ``/etc/passwd``; empty where that file is not the host's.
+    """User names by UID from ``/etc/passwd``; empty if that file is not the host's.
 
-    It is this process's own file, and knows the host's users only beside the host's ``/proc``.
+    The exporter's own ``/etc/passwd`` is only used with the host's own ``/proc``, where it lists the host's users.
     """
     if procfs != Path("/proc"):
         return {}
@@ -127,12 +128,12 @@ def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, 
 def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
     if counts_as_this_process(procfs):
         return process.cpu_affinity()
-    # psutil asks the kernel by PID, not procfs: in this process's namespace that PID is another process, or nobody.
+    # psutil asks the kernel by PID rather than procfs; in this PID namespace the PID may be another process or unused.
     return parse_cpu_list(parse_status(text_of(f"{procfs}/{process.pid}/status")).get("Cpus_allowed_list", ""))
 
 
 def _known(read: Callable[[], T]) -> T | None:
-    """What `read` returns; None where psutil cannot read it, or does not understand it."""
+    """Call `read`; return None if psutil cannot read or parse the value."""
     try:
         return read()
     except (psutil.Error, OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Who was given which GPU, kept from one answer of a scheduler to the next."""
+"""Cache of GPU allocations between two answers of a scheduler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Holder = TypeVar("Holder")
 
 
 class Holdings(Generic[Holder]):
-    """Holders by device, for as long as the last answer counts; may be asked from any thread.
+    """Holders by device; expires when the last answer gets too old. Thread-safe.
 
     >>> holdings = Holdings[str](fresh_for_seconds=15.0)
     >>> holdings.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
@@ -24,17 +24,17 @@ class Holdings(Generic[Holder]):
         self._latest: tuple[float, Mapping[str, frozenset[Holder]]] | None = None
 
     def keep(self, holders: Mapping[str, frozenset[Holder]], at: Moment) -> None:
-        """Take a new answer; what it does not name is free."""
-        self._latest = (at.monotonic, holders)  # swapped in whole: readers are on other threads
+        """Store a new answer; devices not in it are free."""
+        self._latest = (at.monotonic, holders)  # replaced atomically: other threads read it
 
     def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
-        """As machine.Holders."""
+        """See `machine.Holders`."""
         latest = self._latest
         if latest is None or not self.known(at):
             return frozenset()
         return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
 
     def known(self, at: Moment) -> bool:
-        """As machine.Holders."""
+        """See `machine.Holders`."""
         latest = self._latest
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds

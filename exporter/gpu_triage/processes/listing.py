@@ -1,4 +1,4 @@
-"""Which processes the driver lists on a GPU."""
+"""The driver's process lists of a GPU."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ KINDS: Final = MappingProxyType(
         "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
     }
 )
-"""Label to the calls that list such processes, newest first."""
+"""NVML functions per process type, newest first."""
 
 BOTH: Final = "compute_graphics"
-"""Kind of a process in the first two lists, as a desktop's compositor is; nvidia-smi calls it C+G."""
+"""Type of a process in both the compute and graphics list, such as a desktop compositor; nvidia-smi calls it C+G."""
 
 _MOST_BYTES: Final = 1 << 50
 _NOT_TOLD: Final = (1 << 64) - 1
-"""NVML_VALUE_NOT_AVAILABLE: under a driver for Windows only."""
+"""NVML_VALUE_NOT_AVAILABLE: only the Windows driver returns it."""
 
 _NO_INSTANCE: Final = 0xFFFFFFFF
 _NO_INSTANCES: Final[frozenset[tuple[int, int]]] = frozenset()
 _MOST_PID: Final = 1 << 22
-"""PID_MAX_LIMIT of the kernel."""
+"""The kernel's PID_MAX_LIMIT."""
 
 
 class ListedProcess(NamedTuple):
-    """One process, as the driver lists it. There may be thousands: a tuple is made in a third of the time.
+    """A process as listed by the driver.
+
+    A tuple because there may be thousands, and creating one takes a third of the time of a dataclass.
 
     Attributes:
-        pid: of the host, or of the exporter's PID namespace: see `driver_pids`.
-        is_compute: whether it has a compute context, its own or through MPS.
-        memory_bytes: device memory it holds; None where the driver cannot tell.
-        instances: ids of the MIG instances it uses, each of GPU and compute instance; empty without MIG.
+        pid: on the host or in the exporter's PID namespace: see `driver_pids`.
+        is_compute: whether it has a compute context, directly or through MPS.
+        memory_bytes: device memory in use; None if the driver does not report it.
+        instances: (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
     """
 
     pid: int
@@ -54,10 +56,10 @@ class ProcessList:
     """The processes of one GPU.
 
     Attributes:
-        counts: by kind (compute, graphics, compute_graphics, mps), each process in one; a kind not reported is not in
-            it.
-        processes: each once, largest first.
-        ended_early: whether the driver ended a list where there may be more.
+        counts: number by type (compute, graphics, compute_graphics, mps), each process counted once; types the driver
+            does not report are missing.
+        processes: each once, largest memory first.
+        ended_early: whether the driver truncated a list.
     """
 
     counts: Mapping[str, int]
@@ -66,32 +68,32 @@ class ProcessList:
 
 
 class ProcessLister:
-    """Lists the processes on one GPU. A list that has not changed since the last round is not parsed again."""
+    """Lists the processes on one GPU. Reuses the previous result if the driver's lists have not changed."""
 
     def __init__(self) -> None:
         self._before: tuple[Mapping[str, object], ProcessList] | None = None
 
     def read(self, inquiry: Inquiry) -> ProcessList:
-        """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
+        """Read processes with a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
         lists = _lists(inquiry)
         written = {kind: _as_written(entries) for kind, entries in lists.items()}
         if self._before is not None and self._before[0] == written:
             return self._before[1]
         failures = len(inquiry.failures)
         listed = _merged(inquiry, lists)
-        # Junk is reported in every round.
+        # Do not cache a list with invalid entries, so that they are reported every round.
         self._before = (written, listed) if len(inquiry.failures) == failures else None
         return listed
 
 
 def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    """The driver's lists by kind; one that it does not have is not in it."""
+    """The driver's lists by type; types it does not support are missing."""
     answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
     return {kind: entries for kind, entries in answers if entries is not None}
 
 
 def _as_written(entries: Sequence[Any]) -> object:
-    """Equal for identical lists. Entries that are no ctypes array equal nothing else."""
+    """A value that is equal for identical lists. Lists other than ctypes arrays never compare equal."""
     return bytes(entries) if isinstance(entries, Array) or not entries else object()
 
 
@@ -101,7 +103,7 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
     for kind, entries in lists.items():
         by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
         if entries and not by_pid:
-            continue  # nothing but junk: how many there are is not known
+            continue  # only invalid entries: the count is unknown
         pids[kind] = frozenset(by_pid)
         for pid, process in by_pid.items():
             merged[pid] = _twice(merged[pid], process) if pid in merged else process
@@ -111,7 +113,7 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
 
 
 def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
-    """How many processes there are of each kind, given who is in which list."""
+    """Count processes by type, given the PIDs in each list."""
     counts = {kind: len(listed) for kind, listed in pids.items()}
     if {"compute", "graphics"} <= pids.keys():
         both = len(pids["compute"] & pids["graphics"])
@@ -137,13 +139,13 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
         if inquiry.within(pid, 0, _MOST_PID) is None:
             continue
         used = inquiry.within(memory, 0, _MOST_BYTES) if memory != _NOT_TOLD else None
-        # Not in the entries of the first version of these lists.
+        # The first version of these lists has no instance IDs.
         instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
         instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(pid)
         if known is not None:
-            # Outside the host's PID namespace, drivers may list a process once for each of its clients, each time with
-            # the memory of all of them (gpuGetProcWithObject looks for the host's PID among those of the namespace).
+            # Outside the host's PID namespace, drivers may list a process once per client, each with the memory of all
+            # clients (gpuGetProcWithObject searches for the host PID among the namespace's PIDs).
             again = instances <= known.instances
             used = _most(known.memory_bytes, used) if again else _sum(known.memory_bytes, used)
             instances |= known.instances
@@ -152,7 +154,7 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
 
 
 def _twice(one: ListedProcess, other: ListedProcess) -> ListedProcess:
-    """A process that is in two lists, each of which has the same memory."""
+    """Merge the entries of a process that is in two lists, both of which report its full memory."""
     return ListedProcess(
         pid=one.pid,
         is_compute=one.is_compute or other.is_compute,

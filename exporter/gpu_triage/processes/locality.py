@@ -1,4 +1,4 @@
-"""How much of a GPU process's memory is on the GPU's side of the host."""
+"""Share of a GPU process's memory that is on the GPU's NUMA node or one nearby."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
 
 _MOST_BYTES: Final = 4 << 20
-"""Of one numa_maps: some 30,000 mappings."""
+"""Per numa_maps file: about 30,000 mappings."""
 
 _BYTES_PER_KIBIBYTE: Final = 1024
 _DEFAULT_PAGE_KIB: Final = "4"
@@ -41,12 +41,12 @@ GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """Where one process's memory is.
+    """NUMA placement of one process's memory.
 
     Attributes:
-        pid: as the driver gives it.
-        name: as `process_name` gives it.
-        local_ratio: share of its resident memory on the GPU's NUMA node or one about as near, 0-1.
+        pid: as reported by the driver.
+        name: from `process_name`.
+        local_ratio: share of resident memory on the GPU's NUMA node or one at a similar distance, 0-1.
     """
 
     pid: int
@@ -56,7 +56,7 @@ class ProcessMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemoryLocalityReading:
-    """The processes of one GPU whose memory could be looked at; none on a host with one NUMA node."""
+    """Processes of one GPU with a readable numa_maps; empty on single-node hosts."""
 
     processes: tuple[ProcessMemory, ...]
 
@@ -64,28 +64,28 @@ class ProcessMemoryLocalityReading:
 class ProcessMemoryLocalityReader:
     """Reads numa_maps of a GPU's processes.
 
-    The kernel walks a process's page tables for it, some 40 ms for each GiB of 4 KiB pages, and holds the process's
-    mmap lock meanwhile: page faults go on, but mmap and munmap of that process wait. This runs in the GPU's lane, and
-    only for so long in a round.
+    To produce it, the kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the
+    process's mmap lock: page faults proceed, but the process's mmap and munmap calls block. It runs in the GPU's lane,
+    with a time limit per round.
     """
 
     def __init__(self, most: int, within_seconds: float) -> None:
-        """Read so many processes at most, and begin with no other once this time has passed."""
+        """Read at most `most` processes, and start no new one after `within_seconds` in a round."""
         self._most = most
         self._lister = ProcessLister()
         self._within_seconds = within_seconds
 
     def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
-        """Where the memory of the GPU's processes is (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
+        """Read the memory placement of the GPU's processes (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
 
-        Each reason for which a process could not be looked at is noted once a round, ``out_of_time`` among them.
+        Each distinct failure reason, including ``out_of_time``, is recorded once per round.
 
         Raises:
             HostReadFailed: the NUMA nodes cannot be read.
         """
         machine, bus_id = gpu.machine, gpu.inquiry.device.pci_bus_id
         node = numa_node_of(machine.sysfs, bus_id) if bus_id else None
-        # A node without CPUs is no processor's side of the host.
+        # Nodes without CPUs (memory only) are not a side of the host.
         nodes = read_numa_nodes(machine.sysfs)
         if len(nodes) <= 1 or node is None or node < 0 or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
             return ProcessMemoryLocalityReading(())
@@ -116,13 +116,13 @@ class ProcessMemoryLocalityReader:
 
 
 def parse_numa_maps(text: str) -> Mapping[int, int]:
-    """Resident bytes by NUMA node, of /proc/PID/numa_maps.
+    """Parse /proc/PID/numa_maps into resident bytes by NUMA node.
 
-    A line is a mapping: ``7f0c2c000000 default anon=512 dirty=512 N0=500 N1=12 kernelpagesize_kB=4``. Pages are
-    counted in its page size, which is 2048 or 1048576 KiB for hugetlbfs; transparent huge pages count as 4 KiB ones.
+    One mapping per line: ``7f0c2c000000 default anon=512 dirty=512 N0=500 N1=12 kernelpagesize_kB=4``. Page counts are
+    in units of that page size, 2048 or 1048576 KiB for hugetlbfs; transparent huge pages count as 4 KiB pages.
 
     Raises:
-        ValueError: a mapping has pages of a size that is no number.
+        ValueError: a page size is not a number.
     """
     nodes: Counter[int] = Counter()
     for line in text.split("\n"):
@@ -136,7 +136,7 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
 
 
 def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
-    """Share on these nodes; None for a process that is gone or has no memory."""
+    """Share of memory on these nodes; None if the process ended or has no resident memory."""
     text = read_text(numa_maps, _MOST_BYTES)
     try:
         resident = parse_numa_maps(text or "")
@@ -147,7 +147,7 @@ def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
 
 
 def render(reading: ProcessMemoryLocalityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's processes."""
+    """Render the samples of one GPU's processes."""
     for process in reading.processes:
         yield from samples(process, (*gpu, str(process.pid), process.name))
 
@@ -156,7 +156,7 @@ PROCESS_MEMORY_LOCALITY = GpuCollector(
     name="process_memory_locality",
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
-    # Half of the deadline: a process begun in time may still be read when it has passed.
+    # Half of the deadline: reading the last process may take past the time limit.
     reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
     render=render,
     default=False,

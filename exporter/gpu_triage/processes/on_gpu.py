@@ -1,4 +1,4 @@
-"""Who uses the GPU, how much of it, and whether from the right side of the host."""
+"""Processes on each GPU: type, GPU memory, utilization, owner and NUMA locality."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from gpu_triage.processes.facts import ProcessFactsReader
 
 _AHEAD_SECONDS: Final = 1.0
-"""Samples carry the time of day; one of a later time is from before the clock was set back."""
+"""Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
 _MOST_PERCENT: Final = 100
 
 
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
     "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the "
-    "driver's lists, as a desktop's compositor is), mps. Absent where nobody knows, as in a PID namespace other than "
+    "driver's lists, as a desktop's compositor is), mps. Absent if unknown, as in a PID namespace other than "
     "the host's with an empty list: gpu_exporter_degraded_info names that.",
     labels={"type": (*KINDS, BOTH)},
     source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
@@ -126,13 +126,13 @@ class ProcessReading:
     """One process on one GPU.
 
     Attributes:
-        pid: as the driver gives it: see `driver_pids`.
-        is_compute: whether it has a compute context, its own or through MPS.
-        facts: from procfs; None when it vanished or this procfs is of another PID namespace.
+        pid: as reported by the driver: see `driver_pids`.
+        is_compute: whether it has a compute context, directly or through MPS.
+        facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
         locality: of its CPU affinity.
-        workload: the pod and container it runs in; empty names for what is not known for certain.
-        vitals: how it fares on the host; None where facts are, or that cannot be read.
-        numa_distance: from the GPU's node to the nearest CPU that it may use; None unless it is remote.
+        workload: its pod and container; empty names if not known for certain.
+        vitals: CPU time, memory and threads on the host; None if `facts` is, or if unreadable.
+        numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
     """
 
     pid: int
@@ -148,16 +148,16 @@ class ProcessReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesReading:
-    """The processes of one GPU. A kind that is not reported is not in `counts`.
-
-    None is where the driver may leave processes out and lists nobody.
+    """The processes of one GPU.
 
     Attributes:
-        processes: the largest by memory, at most as many as asked for.
-        truncated: how many more there are, at least.
-        locality_known: whether localities could be judged: on this host, and of at least one process if there are any.
-        cgroups: those that hold the processes, with their limits.
-        threads: what threads of the processes and of their children do; None where that is not known.
+        counts: number by type; types that are not reported are missing. Empty if the driver's list is empty but may
+            have left out processes.
+        processes: the largest by memory, up to the configured maximum.
+        truncated: minimum number of processes left out.
+        locality_known: whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
+        cgroups: cgroups that contain the processes, with their limits.
+        threads: thread activity of the processes and their children; None if unknown.
     """
 
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
@@ -169,7 +169,7 @@ class ProcessesReading:
 
 
 class ProcessesReader:
-    """Reads processes; remembers up to when the driver's utilisation samples were seen."""
+    """Reads processes; remembers the timestamp of the newest utilization sample it has seen."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -183,19 +183,19 @@ class ProcessesReader:
         self._pids: tuple[str | None, DriverPids] | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
-        """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
+        """Read the GPU's processes (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
         listed = self._lister.read(gpu.inquiry)
         if not listed.processes and not self._sees_every_process(gpu):
-            # An empty list would say that the GPU is free, which nobody knows.
+            # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
             return ProcessesReading({}, (), 0, locality_known=False)
-        # In MIG mode no samples are kept, and no sample would say that the process did nothing.
+        # In MIG mode the driver keeps no samples, and a missing sample would be read as an idle process.
         pids = self._driver_pids(gpu)
         sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
         judge = LocalityJudge(gpu)
         workloads = WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
-        # Elsewhere, procfs has other processes under these PIDs.
+        # Otherwise these PIDs belong to other processes in this procfs.
         looked_up = [process.pid for process in shown] if pids.procfs else []
         stats = read_process_stats(gpu.machine.procfs, looked_up)
         facts = self._facts_of(gpu, stats)
@@ -218,7 +218,7 @@ class ProcessesReader:
             counts=listed.counts,
             processes=processes,
             truncated=len(listed.processes) - len(processes) + listed.ended_early,
-            # Where there are processes and none could be looked at, nobody knows that none is misplaced.
+            # If there are processes but none could be read, none of them can be called well placed.
             locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
             cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
@@ -226,7 +226,7 @@ class ProcessesReader:
 
     def _sees_every_process(self, gpu: GpuRound) -> bool:
         if self._sees_all is None:
-            # A process stays in its PID namespace.
+            # A process never changes its PID namespace, so cache this.
             self._sees_all = sees_every_process(gpu.machine.procfs)
         return self._sees_all
 
@@ -240,14 +240,14 @@ class ProcessesReader:
         if not stats:
             return {}
         if self._facts is None:
-            # Not before there is a process: psutil takes 10 ms and half a megabyte.
+            # Imported on first use: psutil takes 10 ms and half a megabyte.
             from gpu_triage.processes.facts import ProcessFactsReader  # noqa: PLC0415
 
             self._facts = ProcessFactsReader()
         return self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
-        """Latest share of time by PID, None for junk; a process without a new sample ran nothing and is not in it."""
+        """Latest utilization (0-1) by PID, None if invalid; idle processes have no new sample and are missing."""
         latest_us = (wall + _AHEAD_SECONDS) * 1e6
         if self._newest_us > latest_us:
             self._newest_us = 0
@@ -268,7 +268,7 @@ _LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
 
 
 def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Samples of one GPU's processes."""
+    """Render the samples of one GPU's processes."""
     yield from samples(reading, gpu)
     if reading.counts:
         yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
@@ -299,7 +299,7 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    """User, UID, name and namespace of the pod, Slurm job."""
+    """Labels of the owner: user, pod UID, pod name, pod namespace, Slurm job."""
     pod, namespace, _ = process.workload
     if process.facts is None:
         return "", "", pod, namespace, ""

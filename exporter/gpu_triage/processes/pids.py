@@ -1,4 +1,4 @@
-"""PIDs as a procfs counts them: whose they are, and what the processes are called."""
+"""PID namespaces of a procfs, and names of its processes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gpu_triage.kernel.cgroups import NO_CGROUPS, Membership
 from gpu_triage.kernel.files import read_link, read_text, text_of
 
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""PROC_PID_INIT_INO: the inode of the first PID namespace is a constant of the kernel."""
+"""PROC_PID_INIT_INO: the inode of the initial PID namespace, a kernel constant."""
 
 
 class Owner(NamedTuple):
-    """What a process's cgroups say; empty where they say nothing.
+    """Owner of a process according to its cgroup paths; empty where not found.
 
     Attributes:
         container_id: 64 hexadecimal digits.
-        pod_uid: with dashes, as the Kubernetes API writes it.
-        slurm_job_id: the job's number.
+        pod_uid: with dashes, as in the Kubernetes API.
+        slurm_job_id: job number.
     """
 
     container_id: str = ""
@@ -32,14 +32,14 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """One process; empty or None for what cannot be read.
+    """Facts about one process; empty or None for what cannot be read.
 
     Attributes:
-        name: as `process_name` gives it.
-        user: real user's name, or number as text where the host's names are not known.
+        name: from `process_name`.
+        user: real user's name, or the UID as text if the host's user names are unknown.
         allowed_cpus: CPUs it may run on.
-        owner: the container, pod and job it runs in.
-        cgroups: where its limits are.
+        owner: its container, pod and job.
+        cgroups: its cgroups, where its limits apply.
     """
 
     name: str
@@ -50,18 +50,18 @@ class ProcessFacts:
 
 
 def names_are_host_pids(procfs: Path) -> bool | None:
-    """Whether PIDs of this procfs are the host's, which is what NVML reports; None when it cannot be told.
+    """Whether this procfs shows the host's PIDs, which NVML reports; None if unknown.
 
-    False in a container that has a PID namespace and a procfs of its own: there a host PID would name another
-    process, or none. Source: ``/proc/self/status`` NSpid, ``/proc/self/ns/pid``.
+    False in a container with its own PID namespace and procfs: there a host PID refers to another process or none.
+    Source: ``/proc/self/status`` NSpid, ``/proc/self/ns/pid``.
     """
     own = procfs / "self"
     try:
         status = read_text(own / "status")
         if status is None:
-            return True  # no procfs of this process: a recorded host, or one mounted from outside its namespace
+            return True  # no /proc/self: a recorded host, or a procfs mounted from outside our PID namespace
         if len(parse_status(status).get("NSpid", "").split()) > 1:
-            return True  # this process has a PID of its own further in: the procfs belongs to an outer namespace
+            return True  # we also have a PID in a nested namespace: this procfs belongs to an outer one
         namespace = read_link(own / "ns" / "pid")
     except HostReadFailed:
         return None
@@ -69,10 +69,10 @@ def names_are_host_pids(procfs: Path) -> bool | None:
 
 
 def sees_every_process(procfs: Path) -> bool:
-    """Whether the driver lists all processes to this one: it leaves out those of other PID namespaces than its own.
+    """Whether the driver lists all processes to us; it hides those outside the caller's PID namespace.
 
-    False in a container without the host's PID namespace, even beside the host's procfs. True where that cannot be
-    told, as of a recorded host.
+    False in a container without the host's PID namespace, even with the host's procfs. True if unknown, such as for a
+    recorded host.
     """
     try:
         status = read_text(procfs / "self" / "status")
@@ -83,13 +83,13 @@ def sees_every_process(procfs: Path) -> bool:
 
 
 def parse_status(text: str) -> Mapping[str, str]:
-    """Values by name of /proc/PID/status; its lines: ``Cpus_allowed_list: 0-31``, with a tab."""
+    """Parse /proc/PID/status (lines like ``Cpus_allowed_list: 0-31``, with a tab)."""
     pairs = (line.partition(":") for line in text.split("\n"))
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
 def counts_as_this_process(procfs: Path) -> bool:
-    """Whether a PID in this procfs is the same process to the kernel's calls of this process."""
+    """Whether PIDs in this procfs mean the same processes in this process's system calls."""
     try:
         return read_link(procfs / "self") == str(os.getpid())
     except HostReadFailed:
@@ -97,13 +97,13 @@ def counts_as_this_process(procfs: Path) -> bool:
 
 
 def process_name(procfs: Path, pid: int) -> str:
-    """The comm of a process: 15 bytes at most, without control characters; "" where it cannot be read.
+    """The process's comm: at most 15 bytes, without control characters; "" if it cannot be read.
 
-    Never the command line, which may hold secrets.
+    Never the command line, which may contain secrets.
     """
     return printable(text_of(f"{procfs}/{pid}/comm"))
 
 
 def printable(text: str) -> str:
-    """A text without control characters."""
+    """Remove control characters and surrounding whitespace."""
     return "".join(character for character in text if character.isprintable()).strip()

@@ -1,4 +1,4 @@
-"""Whether a process runs on the right side of the host: its CPUs, against the NUMA node of the GPU."""
+"""NUMA locality of a process: its allowed CPUs compared with the NUMA node of the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_triage.subjects.rounds import GpuRound
 
 
 class Locality(Enum):
-    """Where a process may run, seen from its GPU."""
+    """Where a process may run, relative to its GPU."""
 
     LOCAL = "every allowed CPU is on the GPU's NUMA node, or on one about as near"
     REMOTE = "every allowed CPU is on a node that is clearly farther"
@@ -23,10 +23,10 @@ class Locality(Enum):
 
 
 class LocalityJudge:
-    """Judges CPU affinities against one GPU's NUMA node.
+    """Classifies CPU affinities relative to one GPU's NUMA node.
 
     Attributes:
-        can_tell: whether the host has CPUs that are farther from the GPU than others.
+        can_tell: whether some of the host's CPUs are farther from the GPU than others.
     """
 
     def __init__(self, gpu: GpuRound) -> None:
@@ -47,7 +47,7 @@ class LocalityJudge:
         self.can_tell = bool(self._local_cpus) and self._local_cpus != self._all_cpus
 
     def distance(self, facts: ProcessFacts | None) -> int | None:
-        """How far a remote process is; None of any other, and where that is not known."""
+        """NUMA distance to a remote process; None for other processes or if unknown."""
         if self.locality(facts) is not Locality.REMOTE:
             return None
         allowed = self._allowed(facts)
@@ -55,7 +55,7 @@ class LocalityJudge:
         return min((self._distances[node] for node in reached if node in self._distances), default=None)
 
     def locality(self, facts: ProcessFacts | None) -> Locality:
-        """Where a process may run; None stands for one of which nothing is known."""
+        """Classify where a process may run; `facts` is None if nothing is known about it."""
         allowed = self._allowed(facts)
         if not self.can_tell or not allowed:
             return Locality.UNKNOWN

@@ -1,7 +1,7 @@
-"""Which Kubernetes container holds which GPU, from the kubelet's pod-resources service.
+"""Which Kubernetes container holds which GPU, according to the kubelet's pod-resources service.
 
-Its one answer that is needed here (``v1.PodResourcesLister/List``) is read with the few lines of the protobuf wire
-format below: generated code would tie this package to one range of protobuf releases and stand outside every check.
+Only one response is needed (``v1.PodResourcesLister/List``), so a minimal decoder of the protobuf wire format is
+included: generated code would tie this package to a range of protobuf releases, and escape linting and type checks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ SERVICE: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
 
 DEADLINE_SECONDS: Final = 2.0
-"""Below the medium interval: a kubelet that hangs delays the host's next round and nothing else."""
+"""Shorter than the medium interval: a hung kubelet only delays the host's next round."""
 
 _MOST_BYTES: Final = 16 << 20
-"""As the kubelet itself limits its messages."""
+"""The kubelet's own message size limit."""
 
-# Field numbers of the answer's messages; what else they have is skipped.
+# Field numbers of the response messages; other fields are skipped.
 _POD_RESOURCES: Final = 1
 _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
 _CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC_RESOURCES = 1, 2, 5
@@ -42,28 +42,28 @@ _LONGEST_VARINT: Final = 10
 _NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(?:::[0-9]{1,6})?")
 _DRA_DRIVER: Final = "gpu.nvidia.com"
 _DRA_DEVICE: Final = re.compile(r"gpu-(?P<minor>[0-9]{1,3})(?:-mig-[0-9A-Za-z.+-]{1,60})?")
-"""NVIDIA's driver names a GPU after its minor number, and a MIG device after that of its GPU, profile and place."""
+"""NVIDIA's DRA driver names a GPU by minor number, a MIG device by its GPU's minor number, profile and placement."""
 _CDI_DEVICE: Final = re.compile(
     r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(?P<device>gpu-[0-9A-Za-z.+-]{1,70})"
 )
-"""What older kubelets say instead of driver and device."""
+"""Reported by older kubelets instead of driver and device."""
 
 
 class PodDirectory(Holdings[Workload]):
-    """Who holds what, by the kubelet."""
+    """GPU allocations according to the kubelet."""
 
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
-        """A directory that is empty until refreshed.
+        """Create an empty directory; call `refresh` to fill it.
 
         Args:
-            ask: gets a ListPodResourcesResponse on the wire; raises HostReadFailed.
-            fresh_for_seconds: how long an answer counts.
+            ask: returns a serialized ListPodResourcesResponse; raises HostReadFailed.
+            fresh_for_seconds: how long an answer stays valid.
         """
         super().__init__(fresh_for_seconds)
         self._ask = ask
 
     def refresh(self, at: Moment) -> None:
-        """As PodNames."""
+        """See `PodNames`."""
         try:
             self.keep(parse_holders(self._ask()), at)
         except ValueError as error:
@@ -71,15 +71,15 @@ class PodDirectory(Holdings[Workload]):
 
 
 def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
-    """What asks the kubelet behind a socket, and waits no longer than the deadline.
+    """Return a function that queries the kubelet behind a socket with a deadline.
 
-    It raises HostReadFailed with gRPC's status (``unavailable``, ``deadline_exceeded``, …).
+    The function raises HostReadFailed with the gRPC status as reason (``unavailable``, ``deadline_exceeded``, …).
 
     Raises:
-        ConfigError: the extra that this needs is not installed.
+        ConfigError: the optional gRPC dependency is not installed.
     """
     try:
-        import grpc  # noqa: PLC0415 - an extra: it is imported where it is asked for, and costs others no memory
+        import grpc  # noqa: PLC0415 - an optional extra: imported only if used, to save memory otherwise
     except ImportError as error:
         raise ConfigError(
             f"--kubernetes.pod-resources-socket needs gRPC ({error}); "
@@ -87,10 +87,10 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
         ) from error
     options = (
         ("grpc.max_receive_message_length", _MOST_BYTES),
-        # Otherwise the authority is the socket's path, which the kubelet's server refuses.
+        # The default authority is the socket's path, which the kubelet's server rejects.
         ("grpc.default_authority", "localhost"),
         ("grpc.enable_http_proxy", 0),
-        # No memory of failed attempts: a kubelet that is back is found in the next round.
+        # Do not share connection backoff between rounds: a kubelet that is back is found in the next round.
         ("grpc.use_local_subchannel_pool", 1),
     )
 
@@ -106,13 +106,13 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
 
 
 def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
-    """Containers by each NVIDIA device they hold, of a ListPodResourcesResponse on the wire.
+    """Parse a serialized ListPodResourcesResponse into containers by NVIDIA device.
 
-    A device is its UUID, or what `dra_name` makes of it where DRA gave it away. A share of a time-sliced GPU
-    (``GPU-…::3``) counts as the GPU.
+    A device is a UUID, or a `dra_name` if DRA allocated it. A replica of a time-sliced GPU (``GPU-…::3``) counts as
+    the GPU.
 
     Raises:
-        ValueError: it is no such message.
+        ValueError: not a valid message.
     """
     holders: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
@@ -125,7 +125,7 @@ def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
 
 
 def _plugin_devices(container: bytes) -> Iterator[str]:
-    """UUIDs of what the device plugin gave a container."""
+    """UUIDs of the devices that the device plugin allocated to a container."""
     for devices in _messages(container, _CONTAINER_DEVICES):
         for device in _messages(devices, _DEVICE_IDS):
             match = _NVIDIA_DEVICE.fullmatch(device.decode())
@@ -134,7 +134,7 @@ def _plugin_devices(container: bytes) -> Iterator[str]:
 
 
 def _claimed_devices(container: bytes) -> Iterator[str]:
-    """What a container has through its resource claims (DRA), as `dra_name` has it."""
+    """Devices a container holds through resource claims (DRA), as `dra_name` formats them."""
     for resource in _messages(container, _CONTAINER_DYNAMIC_RESOURCES):
         for claim in _messages(resource, _CLAIM_RESOURCES):
             driver = _text(claim, _CLAIM_DRIVER)
@@ -149,12 +149,12 @@ def _claimed_devices(container: bytes) -> Iterator[str]:
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """Number of each field of a protobuf message, and the content of those that have a length (None for others).
+    """Yield the number of each field of a protobuf message, and its content if length-delimited (None otherwise).
 
     Source: https://protobuf.dev/programming-guides/encoding/
 
     Raises:
-        ValueError: the message is cut short or no protobuf message.
+        ValueError: the message is truncated or invalid.
     """
     position = 0
     while position < len(message):
@@ -179,7 +179,7 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     value = 0
     for count, byte in enumerate(message[position : position + _LONGEST_VARINT]):
         value |= (byte & 0x7F) << (7 * count)
-        if byte < 0x80:  # noqa: PLR2004 - the bit that says whether another byte follows
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
             return value, position + count + 1
     raise ValueError(f"no end of the number at byte {position}")
 
@@ -189,16 +189,16 @@ def _messages(message: bytes, number: int) -> list[bytes]:
 
 
 def _text(message: bytes, number: int) -> str:
-    # Of a field that is there twice, the later counts. UnicodeDecodeError is a ValueError.
+    # If a field occurs twice, the last one wins. UnicodeDecodeError is a ValueError.
     texts = _messages(message, number)
     return texts[-1].decode() if texts else ""
 
 
 def read_pod_names(round_: HostRound) -> None:
-    """Nothing; the machine's PodNames are refreshed.
+    """Refresh the machine's PodNames; produces no samples.
 
     Raises:
-        HostReadFailed: the kubelet does not answer, or not as it should.
+        HostReadFailed: the kubelet does not answer, or sends an invalid response.
     """
     if round_.machine.pods is not None:
         round_.machine.pods.refresh(round_.at)

@@ -1,8 +1,8 @@
-"""Which job of Slurm has which GPU, from files that its prolog writes and its epilog removes.
+"""Which Slurm job has which GPU, from files that Slurm's prolog writes and its epilog removes.
 
-Nothing that an unprivileged process may read on a node says which GPUs a job without processes was given: with cgroup
-v2 the list of devices is a program in the kernel, and slurmd's spool folder and the environments of processes are for
-root. The prolog knows, and runs as root on every node of the job.
+An unprivileged process on a node cannot find out which GPUs a job without processes was allocated: with cgroup v2 the
+device list is an eBPF program, and slurmd's spool folder and process environments are only readable by root. The
+prolog has this information and runs as root on every node of the job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpu_triage.subjects.rounds import HostRound
 SUFFIX: Final = ".job"
 MAX_FILES: Final = 1024
 MAX_BYTES: Final = 16 << 10
-"""Bounds on what the prolog may leave: files in the folder, and bytes of one."""
+"""Limits on the prolog's output: files in the folder, and bytes per file."""
 
 _LONGEST_NAME: Final = 64
 _JOB_ID: Final = re.compile(r"[0-9]{1,10}")
@@ -37,29 +37,29 @@ _UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 
 class JobFile(NamedTuple):
-    """What one file says: a job, and its devices as `SlurmJobs` names them."""
+    """Content of one file: a job, and its devices named as in `SlurmJobs`."""
 
     job: SlurmJob
     devices: frozenset[str]
 
 
 class JobDirectory(Holdings[SlurmJob]):
-    """Who has what, by the files of Slurm's prolog."""
+    """GPU allocations according to the files of Slurm's prolog."""
 
     def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
-        """A directory that is empty until refreshed.
+        """Create an empty directory; call `refresh` to fill it.
 
         Args:
             directory: where the prolog writes.
-            numbers: INDEX where Slurm numbers GPUs as NVML does, MINOR where by their device files.
-            fresh_for_seconds: how long a reading counts.
+            numbers: INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number.
+            fresh_for_seconds: how long a reading stays valid.
         """
         super().__init__(fresh_for_seconds)
         self._directory = directory
         self._named = index_name if numbers == INDEX else minor_name
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
-        """As SlurmJobs."""
+        """See `SlurmJobs`."""
         names = read_names(self._directory)
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such folder; the prolog should make it")
@@ -95,15 +95,15 @@ class JobDirectory(Holdings[SlurmJob]):
 
 
 def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
-    """Content of a file; None for one that is gone, or from before the boot.
+    """Read a file; None if it no longer exists or is older than the boot.
 
     Raises:
-        HostReadFailed: it is no file, too large, or cannot be read.
+        HostReadFailed: it is not a regular file, is too large, or cannot be read.
     """
     try:
         descriptor = folder.open(name)
     except FileNotFoundError:
-        return None  # the epilog removed it meanwhile
+        return None  # removed by the epilog since we listed the folder
     except PermissionError as error:
         raise HostReadFailed("no_permission", name, error.strerror or "") from error
     except OSError as error:
@@ -124,17 +124,17 @@ def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
 
 
 def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
-    """The job of a ``*.job`` file: lines ``NAME=value``, as variables stand in the prolog's environment.
+    """Parse a ``*.job`` file: lines ``NAME=value``, as in the prolog's environment.
 
-    ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` must be there, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` may be. Where
-    ``CUDA_VISIBLE_DEVICES`` has UUIDs, as Slurm writes for MIG devices, it is believed instead of the numbers.
+    ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
+    ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
 
     Args:
         text: content of the file.
-        named: makes the name of a device from Slurm's number of it.
+        named: converts Slurm's device number to a device name.
 
     Raises:
-        ValueError: it names no job or no GPU.
+        ValueError: the job or the GPUs are missing.
     """
     pairs = (line.strip().partition("=") for line in text.split("\n"))
     said = {name: value.strip("\"' ") for name, equals, value in pairs if equals}
@@ -149,10 +149,10 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
 
 
 def parse_list(name: str, text: str) -> Iterator[JobFile]:
-    """The jobs of a file as dcgm-exporter reads them: its name is a GPU's index, each line the number of a job.
+    """Parse a file in dcgm-exporter's format: the file name is a GPU index, each line a job number.
 
     Raises:
-        ValueError: a line or the name is no such number.
+        ValueError: the name or a line is not a valid number.
     """
     device = frozenset({index_name(parse_count(name))})
     for line in text.split("\n"):
@@ -162,7 +162,7 @@ def parse_list(name: str, text: str) -> Iterator[JobFile]:
 
 def _job(number: str, user: str, account: str) -> SlurmJob:
     if not _JOB_ID.fullmatch(number):
-        raise ValueError(f"{number[:40]!r} is no number of a job")
+        raise ValueError(f"{number[:40]!r} is not a job number")
     return SlurmJob(number, *(printable(each)[:_LONGEST_NAME] for each in (user, account)))
 
 
@@ -175,7 +175,7 @@ def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
 
 
 def read_slurm_jobs(round_: HostRound) -> None:
-    """Nothing; the machine's SlurmJobs are refreshed.
+    """Refresh the machine's SlurmJobs; produces no samples.
 
     Raises:
         HostReadFailed: the folder is missing or cannot be read.

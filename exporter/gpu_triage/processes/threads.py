@@ -1,6 +1,6 @@
-"""What the threads of the jobs on a GPU do: which of them fills a CPU, and where they wait in the kernel.
+"""Thread activity of the jobs on a GPU: the busiest thread, and where threads block in the kernel.
 
-Data loader workers are processes of their own, which the driver does not list: children of those that it does.
+Data loader workers are separate processes that the driver does not list: children of those it does.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from gpu_triage.subjects.metric import Sample, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.subjects.rendering import samples
 
 _MOST_LOOKS: Final = 128
-"""Threads that are looked at in a round, at some 15 µs each. Of more, each is looked at in one of several rounds."""
+"""Threads sampled per round, at about 15 µs each. If there are more, they take turns over several rounds."""
 _MOST_PROCESSES: Final = 256
 _MOST_THREADS: Final = 4096
 _MOST_CHANNELS: Final = 16
 _GENERATIONS: Final = 3
-"""Workers may be children of a fork server, which is a child of the process on the GPU."""
+"""Depth of descendants: workers may be children of a fork server, which is a child of the process on the GPU."""
 _LIST_SECONDS: Final = 30.0
 _LONGEST_ROUND_SECONDS: Final = 15.0
-"""A look stands for the time since the one before it, up to this."""
+"""A sample is weighted with the time since the previous one, capped at this."""
 _FRESH_SECONDS: Final = 60.0
 _BUSY_RATIO: Final = 0.5
 _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 _POLLS: Final = re.compile(r"(?:NCCL|RCCL) .*|uc[xsp]_.*|.*progress.*", re.IGNORECASE)
-"""Threads that poll the network, whether or not there is anything: "NCCL Progress 3", those of UCX and of MPI. A CPU
-that one of them fills is not scarce."""
+"""Threads that busy-poll the network, such as "NCCL Progress 3" and those of UCX and MPI. A CPU they fill is not a
+bottleneck."""
 OTHER: Final = "other"
 
 GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
@@ -64,12 +64,12 @@ GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class BusiestThread:
-    """The thread that uses most CPU time.
+    """The thread with the highest CPU usage.
 
     Attributes:
-        pid: of its process.
-        name: its own.
-        ratio: of one CPU, 0-1.
+        pid: its process.
+        name: thread name.
+        ratio: share of one CPU, 0-1.
     """
 
     pid: int
@@ -79,7 +79,7 @@ class BusiestThread:
 
 @dataclass(frozen=True, slots=True)
 class ThreadsReading:
-    """What threads do; None before two looks at them."""
+    """Thread activity; `busiest` is None until a thread has been sampled twice."""
 
     running_seconds: Annotated[float, GPU_RUNNING_THREAD_SECONDS_TOTAL]
     blocked_seconds: Annotated[Mapping[str, float], GPU_BLOCKED_THREAD_SECONDS_TOTAL]
@@ -88,7 +88,7 @@ class ThreadsReading:
 
 @dataclass(slots=True)
 class _Thread:
-    """A thread that was looked at: its CPU time, when, and what came out."""
+    """State of a sampled thread: its CPU ticks, when they were read, and the CPU share since the sample before."""
 
     ticks: int
     at: float
@@ -98,11 +98,11 @@ class _Thread:
 
 
 class ThreadsReader:
-    """Looks at threads; remembers what they were doing."""
+    """Samples threads; remembers their previous state."""
 
     def __init__(self) -> None:
         self._threads: dict[tuple[int, int], _Thread] = {}
-        self._known: list[tuple[int, int]] = []  # a process and a thread of it
+        self._known: list[tuple[int, int]] = []  # (PID, TID)
         self._listed: tuple[float, frozenset[int]] | None = None
         self._next = 0
         self._at: float | None = None
@@ -110,13 +110,13 @@ class ThreadsReader:
         self._blocked_seconds: dict[str, float] = {}
 
     def read(self, procfs: Path, pids: Collection[int], now: float) -> ThreadsReading | None:
-        """What the threads of these processes, and of their children, do now; None without processes.
+        """Sample the threads of these processes and their children; None if there are no processes.
 
         Source: ``/proc/PID/task/TID/{stat,wchan,children}``
 
         Args:
-            procfs: root of procfs, which counts PIDs as `pids` does.
-            pids: of the processes on the GPU.
+            procfs: root of procfs, with the same PID numbering as `pids`.
+            pids: processes on the GPU.
             now: monotonic seconds.
         """
         if not pids:
@@ -151,9 +151,9 @@ class ThreadsReader:
         self._threads = {key: self._threads[key] for key in self._known if key in self._threads}
 
     def _chosen(self) -> Iterator[tuple[tuple[int, int], float]]:
-        """The threads to look at now, and how many each of them stands for.
+        """Select the threads to sample in this round, each with the number of threads it represents.
 
-        Those that were busy or blocked are looked at each time, the others by turns if they are too many.
+        Threads that were busy or blocked are sampled every round; if there are too many, the others take turns.
         """
         if len(self._known) <= _MOST_LOOKS:
             yield from ((key, 1.0) for key in self._known)
@@ -198,7 +198,7 @@ class ThreadsReader:
 
 
 def _family(procfs: Path, pids: list[int]) -> Iterator[int]:
-    """Processes and their descendants, each once."""
+    """Yield the processes and their descendants, each once."""
     known, generation = set(pids), pids
     yield from pids
     for _ in range(_GENERATIONS):
@@ -224,7 +224,7 @@ def _wait_channel(folder: str) -> str:
 
 
 def render(reading: ThreadsReading, gpu: tuple[str, str]) -> Iterator[Sample]:
-    """Samples of the jobs of one GPU."""
+    """Render the samples of one GPU's jobs."""
     yield from samples(reading, gpu)
     if reading.busiest is not None:
         busiest = reading.busiest

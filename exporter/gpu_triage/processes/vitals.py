@@ -1,7 +1,7 @@
-"""How a process on a GPU fares on the host: its CPU time, memory and threads, and whether it hangs in the kernel.
+"""CPU time, memory and threads of a process on a GPU, and whether it hangs in the kernel.
 
-Read from ``/proc/PID/stat`` in one go: psutil would read it once for each of these, and does not count the context
-switches of a thread, by which one that hangs is told from one that waits for a disk again and again.
+``/proc/PID/stat`` is read once for all of these. psutil would read it once per value, and does not report a thread's
+context switches, which distinguish a thread that hangs from one that repeatedly waits for a disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from gpu_triage.subjects.metric import Sample, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.subjects.rendering import samples
 
 _LOOK_SECONDS: Final = 60.0
-"""Between two looks at all threads of a process; its first, and those that hang, are looked at each time."""
+"""Interval for checking all threads of a process; its main thread and hung threads are checked every round."""
 _MOST_THREADS: Final = 512
 _MOST_HANGING: Final = 16
 _BLOCKED_SECONDS: Final = 30.0
-"""For how long a thread must not have run: a slow disk or a file server keeps one for seconds."""
+"""How long a thread must not have run to count as hung: slow disks and file servers block threads for seconds."""
 _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 
 GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     "gpu_process_cpu_seconds_total",
-    "CPU time of the process, user and system, all its threads. Starts anew for another process under the same PID.",
+    "CPU time of the process, user and system, all its threads. Starts over for another process under the same PID.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
     brief=no_sample,
@@ -73,8 +73,8 @@ class Blocked:
     """A thread that hangs in the kernel.
 
     Attributes:
-        since: Unix seconds at which it was first seen so.
-        wait_channel: the function it waits in; "" where that is not told.
+        since: Unix seconds at which it was first seen blocked.
+        wait_channel: the kernel function it waits in; "" if unknown.
     """
 
     since: float
@@ -83,11 +83,11 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """How one process fares.
+    """Vital signs of one process.
 
     Attributes:
-        started_at: None where the boot's time is not known.
-        blocked: its thread that hangs the longest; None while none does.
+        started_at: Unix seconds; None if the boot time is unknown.
+        blocked: the thread that has been hanging longest; None if there is none.
     """
 
     cpu_seconds: Annotated[float, GPU_PROCESS_CPU_SECONDS_TOTAL]
@@ -98,7 +98,7 @@ class ProcessVitals:
 
 
 class _Wait(NamedTuple):
-    """A thread as it was first seen to wait: how often it had been switched, and since when (monotonic seconds)."""
+    """A waiting thread: its context switches, and since when they have not changed (monotonic seconds)."""
 
     switches: int
     since: float
@@ -106,7 +106,7 @@ class _Wait(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A process that was seen before: its start tells it from a later one under its PID."""
+    """A process seen before; the start time distinguishes it from a later one with the same PID."""
 
     started: int
     looked_at: float
@@ -115,7 +115,7 @@ class _Known:
 
 
 class ProcessVitalsReader:
-    """Reads how processes fare; remembers which of their threads wait, and since when."""
+    """Reads the vital signs of processes; remembers which threads are blocked, and since when."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
@@ -123,9 +123,9 @@ class ProcessVitalsReader:
         self._walls = WallTimes()
 
     def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], at: Moment) -> Mapping[int, ProcessVitals]:
-        """How processes fare, whose stats these are; one that is gone or whose stat was not understood is not in it.
+        """Read the vital signs of the processes in `stats`; those that ended or have an invalid stat are missing.
 
-        Whoever is not asked for is forgotten. Source: ``/proc/PID/{stat,task,wchan}``.
+        State of PIDs not in `stats` is dropped. Source: ``/proc/PID/{stat,task,wchan}``.
         """
         known, self._known = self._known, {}
         found: dict[int, ProcessVitals] = {}
@@ -143,7 +143,7 @@ class ProcessVitalsReader:
 
     def _vitals(self, procfs: Path, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> ProcessVitals:
         if self._boot_at is None:
-            # Once: the kernel reckons it anew from a clock that is being set.
+            # Read once: the kernel recomputes it whenever the wall clock is adjusted.
             self._boot_at = read_boot(procfs).began_at
         hertz = os.sysconf("SC_CLK_TCK")
         known.cpu_ticks = max(known.cpu_ticks, stat.user_ticks + stat.system_ticks)
@@ -190,7 +190,7 @@ def _threads(folder: str) -> Iterator[int]:
 
 
 def _switches(folder: str, thread: int) -> int | None:
-    """How often a thread was given, or gave up, a CPU; None where that is not told."""
+    """Context switches of a thread, voluntary or not; None if unknown."""
     status = parse_status(text_of(f"{folder}/task/{thread}/status"))
     try:
         return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
@@ -199,7 +199,7 @@ def _switches(folder: str, thread: int) -> int | None:
 
 
 def render(vitals: ProcessVitals, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Samples of one process, whose labels are its GPU's, its PID and its name."""
+    """Render the samples of one process; `labels` are those of its GPU, its PID and its name."""
     yield from samples(vitals, labels)
     if vitals.blocked is not None:
         since, channel = vitals.blocked.since, vitals.blocked.wait_channel

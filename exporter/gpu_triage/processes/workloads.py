@@ -1,4 +1,4 @@
-"""Whose pod and container a process on a GPU belongs to."""
+"""The pod and container of a process on a GPU."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gpu_triage.processes.pids import ProcessFacts
 from gpu_triage.subjects.rounds import GpuRound
 
 NO_WORKLOAD: Final = Workload("", "", "")
-"""Of a process in no pod, or in one whose name is not known."""
+"""For a process outside any pod, or in a pod with unknown name."""
 
 
 class WorkloadFinder:
-    """Finds the pods and containers of one GPU's processes, as far as the kubelet says who holds what."""
+    """Finds the pods and containers of one GPU's processes."""
 
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
-        # By MIG instances: all processes on the same ones have the same holders.
+        # By MIG instances: processes on the same instances share the result.
         self._of_instances: dict[frozenset[tuple[int, int]], Workload] = {}
 
     def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
-        """Whose process it is; empty names where that is not certain.
+        """Find a process's pod and container; names that are not certain are empty.
 
-        The process's cgroup has the id of its container, and the links to containers' logs have names for ids. Without
-        those the kubelet knows pods by name, the cgroup by UID, and nothing here translates: what is certain then is
-        what everybody who holds the device has in common.
+        The process's cgroup contains its container ID, which the log symlinks map to names. Without these links, the
+        kubelet only provides pod names and the cgroup only UIDs, with no mapping between them; then the result is what
+        all holders of the device have in common.
         """
         machine = self._gpu.machine
         if facts is None or not facts.owner.pod_uid:
@@ -44,18 +44,18 @@ class WorkloadFinder:
         return held
 
     def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
-        """What all who hold the GPU, or these instances of it, have in common."""
+        """What all holders of the GPU, or of these MIG instances, have in common."""
         at = self._gpu.at
         return in_common(pods.holders(self._devices(instances), at) or pods.holders(self._claimed, at))
 
     @cached_property
     def _claimed(self) -> frozenset[str]:
-        """The GPU as DRA names it, after its device file."""
+        """The GPU's DRA name, based on its device minor number."""
         minor = read_minor_number(self._gpu.inquiry)
         return frozenset() if minor is None else frozenset({dra_name(minor)})
 
     def _devices(self, instances: frozenset[tuple[int, int]]) -> frozenset[str]:
-        """UUIDs of the MIG instances; without any, of the GPU."""
+        """UUIDs of the MIG instances, or of the GPU if there are none."""
         if not instances:
             return frozenset({self._gpu.inquiry.device.uuid})
         return frozenset(self._mig_uuids[each] for each in instances if each in self._mig_uuids)
@@ -66,7 +66,7 @@ class WorkloadFinder:
 
 
 def in_common(workloads: Collection[Workload]) -> Workload:
-    """What all of them have in common: the container, else the pod, else nothing."""
+    """What all workloads have in common: the container, else the pod, else nothing."""
     if len(workloads) == 1:
         return next(iter(workloads))
     pods = {(workload.pod, workload.namespace) for workload in workloads}

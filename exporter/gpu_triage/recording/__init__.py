@@ -1,1 +1,1 @@
-"""A host as a recording: what NVML answered and what the kernel's files said, to be read again elsewhere."""
+"""Recordings of a host: NVML responses and kernel files, to be replayed elsewhere."""

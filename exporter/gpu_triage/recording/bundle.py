@@ -1,9 +1,9 @@
-"""A recording on disk: a folder, or the same as one ``.tar.gz``.
+"""Reads and writes recordings on disk: a folder, or the same files in one ``.tar.gz``.
 
-``recording.json``: what it is, when and for how long. ``nvml.jsonl``: one answer a line. ``files.jsonl``: one file,
-link or folder of sysfs or procfs a line, again whenever it changed. ``kmsg``: the driver's records of the kernel log.
-``verdict.json``, only where the flight recorder wrote it: the judgement that was the reason.
-Everything is read into memory and checked: nothing is ever unpacked to where its names say.
+``recording.json``: format, start time and duration. ``nvml.jsonl``: one NVML response per line. ``files.jsonl``: one
+file, link or folder of sysfs or procfs per line, repeated whenever it changes. ``kmsg``: the driver's kernel log
+records. ``verdict.json``, only in flight recordings: the judgment that triggered the recording.
+Everything is read into memory and validated: nothing is ever extracted to paths named in the recording.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from gpu_triage.recording.recording import MOST_BYTES, FileState, Kind, NvmlAnsw
 _FORMAT: Final = "gpu-triage-recording"
 _VERSION: Final = 1
 _MOST_LINES: Final = 1_000_000
-_MOST_BLOB_BYTES: Final = 1 << 20  # of what one call wrote to one place; the largest there is lists processes
+_MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
 _LEAST_TEXT: Final = 4
-_MOST_SECONDS: Final = 1e11  # beyond any clock
+_MOST_SECONDS: Final = 1e11  # beyond any real clock
 _ARCHIVE: Final = ".tar.gz"
 _ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
 _VERDICT: Final = "verdict.json"
@@ -41,7 +41,7 @@ _Seconds = Annotated[float, Between(0, _MOST_SECONDS)]
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What ``recording.json`` says."""
+    """Content of ``recording.json``."""
 
     format: str
     version: int
@@ -54,14 +54,14 @@ class _About:
 
 
 def prepare_target(path: Path, *, replace: bool = False) -> None:
-    """Make sure, before there is a recording, that it can be written to this path; makes the folder.
+    """Check, before recording, that this path can be written to; creates the folder.
 
     Args:
         path: of the recording.
-        replace: whether it may take the place of another recording; of anything else that is in a folder it may not.
+        replace: whether to replace an existing recording or file; a folder with other content is never overwritten.
 
     Raises:
-        RecordingError: it cannot be written there, or something is there already.
+        RecordingError: the path can't be written to, or already exists.
     """
     try:
         if path.name.endswith(_ARCHIVE):
@@ -83,13 +83,13 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
 
 
 def write_recording(recording: Recording, path: Path) -> None:
-    """Write a recording: one file if its name ends in ``.tar.gz``, else a folder; replaces the recording there is.
+    """Write a recording: one file if the path ends in ``.tar.gz``, else a folder; replaces an existing recording.
 
     Raises:
-        RecordingError: it cannot be written there.
+        RecordingError: the recording can't be written.
     """
     prepare_target(path, replace=True)
-    # A name that is no UTF-8 becomes an escape of JSON.
+    # Names that aren't valid UTF-8 are escaped.
     parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
         if path.name.endswith(_ARCHIVE):
@@ -132,7 +132,7 @@ def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
-    """Memory as JSON: text as text, so that a person can see what is in a recording."""
+    """A buffer as JSON; text is stored as text, so that recordings can be inspected."""
     if raw is None:
         return None
     text = raw.rstrip(b"\0")
@@ -157,10 +157,10 @@ def _unpacked(packed: object) -> bytes | None:
 
 
 def read_recording(path: Path) -> Recording:
-    """The recording in a folder or a ``.tar.gz``.
+    """Read the recording in a folder or ``.tar.gz``.
 
     Raises:
-        RecordingError: it cannot be read, is too large, or is no recording; names the part and the line.
+        RecordingError: it is unreadable, too large or invalid; the message has the part and line.
     """
     parts: dict[str, str] = {}
     left = MOST_BYTES
@@ -178,11 +178,11 @@ def read_recording(path: Path) -> Recording:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
     except UnicodeDecodeError as error:
-        raise RecordingError(f"{path}: is not UTF-8; record it anew") from error
+        raise RecordingError(f"{path}: is not UTF-8; record it again") from error
     try:
         return _recording(parts)
     except DocumentError as error:
-        raise RecordingError(f"{path}: {error}; record it anew") from error
+        raise RecordingError(f"{path}: {error}; record it again") from error
 
 
 def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -198,7 +198,7 @@ def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 def _archive_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if not stat.S_ISREG(path.stat().st_mode):
-        # Opening a pipe would wait for somebody who writes into it.
+        # Opening a pipe would block until a writer opens it.
         raise OSError(errno.EINVAL, "is no file")
     unseen = {*_PARTS, _VERDICT}
     with tarfile.open(path, "r|gz") as archive:
@@ -226,7 +226,7 @@ def _recording(parts: Mapping[str, str]) -> Recording:
 
 
 def _rows(parts: Mapping[str, str], name: str, what: str, read: Callable[..., T]) -> Iterator[tuple[str, T]]:
-    """Each line's place and what is on it; `what` says what a line should be."""
+    """Parse each line; yields its position and value. `what` describes a valid line for error messages."""
     lines = parts[name].split("\n")
     if len(lines) > _MOST_LINES:
         raise RecordingError(f"{name}: has more than {_MOST_LINES} lines")
@@ -272,6 +272,6 @@ def _file(seconds: Any, path: object, kind: Any, text: object) -> FileState:
 
 def _time(value: Any) -> float:
     seconds = float(value)
-    if not 0 <= seconds <= _MOST_SECONDS:  # NaN is not either
+    if not 0 <= seconds <= _MOST_SECONDS:  # also true for NaN
         raise ValueError(f"{value!r} is no time")
     return seconds

@@ -1,6 +1,6 @@
-"""One call of an NVML function as pynvml makes it: what identifies it, and where its answers go.
+"""Describes NVML calls made through pynvml: what identifies a call, and which buffers it writes to.
 
-The level is that of ctypes: names, numbers, handles, and memory that the library writes to.
+Works at the level of ctypes: names, numbers, handles, and output buffers.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import json
 import re
 from typing import Any, Final
 
-EVENTS: Final = frozenset({"nvmlEventSetWait_v2", "nvmlEventSetWait"})  # functions that tell a thing once
+EVENTS: Final = frozenset({"nvmlEventSetWait_v2", "nvmlEventSetWait"})  # these return each event only once
 GPM_ALLOC: Final = "nvmlGpmSampleAlloc"
 GPM_FREE: Final = "nvmlGpmSampleFree"
 _GPM_GET: Final = "nvmlGpmMetricsGet"
 _GPM_SAMPLES: Final = {"nvmlGpmSampleGet": 1, "nvmlGpmMigSampleGet": 2}
-"""Functions that fill a sample, their last argument; and how many arguments before it say whose."""
+"""Functions that fill a GPM sample, their last argument; and how many leading arguments identify its GPU."""
 
 _DIGEST: Final = re.compile("#[0-9a-f]{16}")
-_LEAST_TIMESTAMP: Final = 10**12  # NVML tells times in microseconds since 1970; no count or size is as large
+_LEAST_TIMESTAMP: Final = 10**12  # NVML timestamps are microseconds since 1970; no count or size is that large
 
 
 class CallKeys:
-    """Describes calls. Remembers of which GPU a GPM sample is: its address is another one in every process."""
+    """Describes calls. Tracks which GPU a GPM sample belongs to, because its address differs between processes."""
 
     def __init__(self) -> None:
         self._samples: dict[int | None, str] = {}
 
     def describe(self, function: str, arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-        """What identifies a call, before it is made, and the memory that it writes to.
+        """The key of a call, computed before making it, and its output buffers.
 
-        The key is JSON: the function, its numbers and handles, and a digest of what was in that memory.
+        The key is JSON: the function, its numbers and handles, and a digest of the buffers' content.
         """
         memory = [_memory_of(argument) for argument in arguments]
         outs = tuple(out for out in memory if out is not None)
@@ -57,12 +57,12 @@ class CallKeys:
 
 
 def function_of(key: str) -> str:
-    """The function of a call's key."""
+    """The function in a call key."""
     return str(json.loads(key)[0])
 
 
 def loose(key: str) -> str:
-    """A key without timestamps and without what was in memory: enough where nothing fits exactly."""
+    """A key without timestamps and buffer digest, as a fallback if there is no exact match."""
     parts = json.loads(key)
     if isinstance(parts[-1], str) and _DIGEST.fullmatch(parts[-1]):
         parts.pop()
@@ -70,12 +70,12 @@ def loose(key: str) -> str:
 
 
 def content(out: Any) -> bytes:
-    """What is in a ctypes object."""
+    """The bytes of a ctypes object."""
     return ctypes.string_at(ctypes.addressof(out), ctypes.sizeof(out))
 
 
 def fill(out: Any, raw: bytes) -> bool:
-    """Write into a ctypes object; False where there is not enough room for it."""
+    """Copy bytes into a ctypes object; False if it is too small."""
     if len(raw) > ctypes.sizeof(out):
         return False
     ctypes.memmove(ctypes.addressof(out), raw, len(raw))
@@ -83,8 +83,8 @@ def fill(out: Any, raw: bytes) -> bool:
 
 
 def _memory_of(argument: Any) -> Any | None:
-    """The object behind an argument that the library can write to; None for a number or handle."""
-    referred = getattr(argument, "_obj", None)  # what byref() makes
+    """The output buffer behind an argument; None for a number or handle."""
+    referred = getattr(argument, "_obj", None)  # set by byref()
     if referred is not None:
         return referred
     return argument if isinstance(argument, (ctypes.Array, ctypes.Structure)) else None
@@ -100,9 +100,9 @@ def _plain(argument: Any) -> object:
 
 
 def _address(argument: Any) -> int | None:
-    """Where a handle points; None for what is no pointer."""
+    """The address in a handle; None if it isn't a pointer."""
     if isinstance(argument, ctypes.c_void_p):
         return argument.value
-    if isinstance(argument, ctypes._Pointer):  # noqa: SLF001 - the base of all pointer types has no other name
+    if isinstance(argument, ctypes._Pointer):  # noqa: SLF001 - the base class of pointer types has no public name
         return ctypes.cast(argument, ctypes.c_void_p).value
     return None

@@ -1,4 +1,4 @@
-"""``gpu-triage record``: its arguments, its output and its exit codes."""
+"""The command ``gpu-triage record``: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
     def record(*, config: Config, target: Path, force: bool, seconds: float) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
-        In it are: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
+        Contains: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
         the exporter reads, processes' names among them; the NVIDIA driver's lines of the kernel log.
 
-        Not in it, but replaced by other names, the same one each time: serial numbers, UUIDs, names of the host, of
-        file servers and of the host's people, IP addresses. Never in it: command lines, environments, memory maps.
+        Pseudonymized, consistently: serial numbers, UUIDs, host names, names of file servers, user names, IP
+        addresses. Never included: command lines, environments, memory maps.
 
-        Look through it before you give it away: it is text.
+        Review it before sharing it: it is text.
 
         Exit code 0: recorded. 2: not recorded, since there is something in its place, it cannot be written there, or
         the options cannot be used.
@@ -62,7 +62,7 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
 
 
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
-    """A recording of a machine, the exporter's collectors running on it for so long, real time."""
+    """Record a machine while the exporter's collectors run on it, for this long in real time."""
     recorder = HostRecorder(machine, local_masker())
     runner = Runner(machine.clock, config)
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)

@@ -1,7 +1,7 @@
-"""Which files below sysfs and procfs were read, and what was in them, as time went by.
+"""Traces which files below sysfs and procfs are read, and their content over time.
 
-Python itself says what is opened and listed (``sys.addaudithook``): a reader that is written tomorrow is recorded as
-well. Command lines and environments are never recorded, whoever read them.
+Python's audit hook (``sys.addaudithook``) reports every open and listing, so future readers are recorded without
+changes here. Command lines and environments are never recorded, whichever code reads them.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from gpu_triage.kernel.files import read_text
 from gpu_triage.recording.recording import MOST_BYTES, FileState, Kind
 
 _EVENTS: Final = frozenset({"open", "os.listdir", "os.scandir"})
-_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT  # who opens a file so does not read what it says
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT  # files opened for writing aren't recorded
 _NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "mem"})
-_LINKS: Final = ("proc/self/ns/pid",)  # links that are read without their folder being listed
+_LINKS: Final = ("proc/self/ns/pid",)  # links that readers resolve without listing their folder
 _OF_A_PROCESS: Final = re.compile("proc/[0-9]+/")
 _MOST_PATHS: Final = 50_000
 _MOST_ENTRIES: Final = 4096
 _EMPTY_FILE: Final[tuple[Kind, str]] = ("file", "")
-"""A file whose content nobody has asked for."""
+"""A file whose content was never read."""
 _MOST_STUCK: Final = 8
 
 
 class FileTrace:
-    """Notes what is opened and listed, until it is closed.
+    """Records what is opened and listed, until closed.
 
     Args:
-        roots: the roots by the name they have in a recording, ``sys`` and ``proc``.
-        mask: for what is in the files.
-        patience_seconds: how long reading one file may take; one that takes longer is left out from then on.
-        sink: takes each state as it comes, in place of `states`. What is handed on needs no room here, so that it may
-            go on for weeks: only what was read since the last snapshot is read again.
+        roots: root folders by name in the recording, ``sys`` and ``proc``.
+        mask: anonymizes file content.
+        patience_seconds: timeout for reading a file; a file that exceeds it is skipped from then on.
+        sink: receives each state as it comes, instead of storing it in `states`. This bounds memory for continuous
+            recording: only files read since the last snapshot are reread.
     """
 
     def __init__(
@@ -51,30 +51,30 @@ class FileTrace:
         self._roots = dict(roots)
         self._mask = mask
         self._sink = sink
-        # Readers follow links, and so may leave a root by the name it was given.
+        # Readers resolve links, so they may use a root's real path instead of the given one.
         self._prefixes = tuple(
             (f"{os.fspath(place)}/", name)
             for name, root in roots.items()
             for place in {root.absolute(), root.resolve()}
         )
-        self._touched: dict[str, bool] = {}  # by path, whether it was listed
+        self._touched: dict[str, bool] = {}  # whether it was listed, by path
         self._states: list[FileState] = []
         self._last: dict[str, tuple[Kind, str]] = {}
-        self._unread: set[str] = set()  # files seen in their folder, which nobody has read so far
-        self._known: dict[str, str] = {}  # paths with every link followed
+        self._unread: set[str] = set()  # files seen in a listing but not read so far
+        self._known: dict[str, str] = {}  # paths with all links resolved
         self._searched: set[str] = set()
-        self._absent: set[str] = set()  # what led nowhere and is not looked for again for a while
+        self._absent: set[str] = set()  # paths that don't exist, not to be retried for a while
         self._bytes = 0
         self._open = True
         self._patience_seconds = patience_seconds
         self._stuck: set[str] = set()
         self._readers: set[int] = set()
         self._lock = threading.Lock()
-        # It cannot be taken away again, and does nothing once this is closed.
+        # An audit hook can't be removed; it does nothing after close().
         sys.addaudithook(self._hear)
 
     def snapshot(self, seconds: float) -> None:
-        """Read what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
+        """Reread what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
         with self._lock:
             touched = self._touched
             if self._sink is not None:
@@ -86,13 +86,13 @@ class FileTrace:
                 self._keep(seconds, path, self._look(path))
 
     def states(self) -> tuple[FileState, ...]:
-        """What was kept, in the order of time."""
+        """The recorded states, in chronological order."""
         return tuple(sorted(self._states, key=lambda state: state.seconds))
 
     def forget_processes(self) -> tuple[str, ...]:
-        """Forget the files of processes until somebody reads them again, and return their paths.
+        """Drop process files until they are read again, and return their paths.
 
-        Files that were not there are looked for again.
+        Also retry paths that didn't exist before.
         """
         with self._lock:
             self._absent.clear()
@@ -104,11 +104,11 @@ class FileTrace:
             return gone
 
     def close(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         self._open = False
 
     def _read(self, paths: list[tuple[str, bool]], seconds: float) -> list[tuple[str, bool]]:
-        """Read these; returns those behind one that does not answer, as a file of a device that hangs."""
+        """Read these paths; return those after one that hangs, such as a file of a hung device."""
         done: list[str] = []
         abandoned = threading.Event()
 
@@ -136,7 +136,7 @@ class FileTrace:
         return paths[before + 1 :]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        # What this reads itself is no news; other threads go on reading meanwhile.
+        # Ignore our own reads; other threads continue to read meanwhile.
         if not self._open or event not in _EVENTS or threading.get_ident() in self._readers:
             return
         path = arguments[0]
@@ -147,7 +147,7 @@ class FileTrace:
         try:
             name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text all along
         except OSError:
-            # A relative path below a folder that is gone. What is raised here would be raised where it is opened.
+            # The working directory is gone. An exception here would surface in the code that opens the file.
             return
         for prefix, root in self._prefixes:
             if name.startswith(prefix) and len(self._touched) < _MOST_PATHS:
@@ -158,7 +158,7 @@ class FileTrace:
         real = self._known.get(path)
         before = self._last.get(real) if real is not None and self._sink is not None and not listed else None
         if real is not None and before is not None and before[0] == "file" and real.rpartition("/")[2] not in _NEVER:
-            # It is read every few seconds, for weeks: what it is was found out before.
+            # Fast path: the file is reread every few seconds for weeks, and its kind is known already.
             self._keep(seconds, real, self._content(self._path(real)) or ("gone", ""))
             return
         if path in self._absent:
@@ -171,7 +171,7 @@ class FileTrace:
             self._keep(seconds, real, ("gone", "") if found is None and real in self._last else found)
 
     def _walk(self, path: str, seconds: float, *, listed: bool) -> str | None:
-        """Keep the links on the way to a path, and those beside it; returns where it really is, None if nowhere."""
+        """Record links along a path and next to it; return its real path, None if it doesn't exist."""
         for place in _on_the_way(path, self._real):
             self._keep_link(seconds, place)
         real = self._real(path)
@@ -179,9 +179,9 @@ class FileTrace:
             return None
         self._known[path] = real
         folder = real if listed else os.path.dirname(real)  # noqa: PTH120 - text all along
-        # The folder above as well: the link to an adapter's device stands beside the folder of its ports.
+        # The parent folder as well: a NIC's device link is next to the folder of its ports.
         for beside in (folder, os.path.dirname(folder)):  # noqa: PTH120 - as above
-            # Its links: drivers, subsystems, physical functions.
+            # Their links, such as drivers, subsystems and physical functions.
             if "/" in beside and beside not in self._searched:
                 self._searched.add(beside)
                 for name in self._names(beside):
@@ -207,7 +207,7 @@ class FileTrace:
             return []
 
     def _look(self, path: str, *, content: bool = False) -> tuple[Kind, str] | None:
-        """What is at a place now; without `content`, a file is empty."""
+        """The present state of a path; without `content`, files are recorded as empty."""
         place = self._path(path)
         try:
             if place.is_symlink():
@@ -240,14 +240,14 @@ class FileTrace:
             return
         self._bytes += len(found[1])
         if path not in self._last or path in self._unread:
-            # As far as anybody knows it was so from the beginning.
+            # Assume that the first known state applied from the beginning.
             seconds = 0.0
             self._unread.discard(path)
         self._last[path] = found
         self._states.append(FileState(seconds, path, *found))
 
     def _real(self, path: str) -> str | None:
-        """The path with every link followed, as named in a recording; None where it leads nowhere, or elsewhere."""
+        """The path with all links resolved, as named in a recording; None if it doesn't exist, or leaves the root."""
         root, _, rest = path.partition("/")
         base = self._roots[root].resolve()
         try:
@@ -262,7 +262,7 @@ class FileTrace:
 
 
 def _on_the_way(path: str, real: Callable[[str], str | None]) -> Iterator[str]:
-    """Each place on the way to a path at which there may be a link, links before it followed."""
+    """Each component of a path that may be a link, with the links before it resolved."""
     root, *names = path.split("/")
     folder: str | None = root
     above = root

@@ -1,4 +1,4 @@
-"""The NVML library of a host that is recorded: it does what the host's own does, and notes it."""
+"""NVML library wrapper that forwards all calls to the host's library and records them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", 
 
 
 class RecordingNvml:
-    """The NvmlLibrary seam of a machine that is recorded, and the library that it loads.
+    """NvmlLibrary for a machine being recorded, and the library object it loads.
 
     Args:
-        base: the machine's own.
-        note: takes each call: its function, key and code, the memory it writes to, and what was in that before.
+        base: the machine's own library.
+        note: called for each call with function, key, return code, output buffers, and their previous content.
 
     Attributes:
-        missing: names of functions that the library does not have.
+        missing: names of functions that the library lacks.
     """
 
     def __init__(self, base: NvmlLibrary, note: Callable[[str, str, int, tuple[Any, ...], list[bytes]], None]) -> None:
@@ -32,7 +32,7 @@ class RecordingNvml:
         self._library: object | None = None
 
     def load(self) -> object | None:
-        """As NvmlLibrary; None, and so nothing recorded, where there is no library."""
+        """See NvmlLibrary; None if there is no library, and then nothing is recorded."""
         if self._library is None:
             self._library = self._base.load()
         if self._library is None:
@@ -44,10 +44,10 @@ class RecordingNvml:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """The function of this name.
+        """Look up a function.
 
         Raises:
-            AttributeError: the library has none.
+            AttributeError: the library lacks it.
         """
         if name.startswith("_"):
             raise AttributeError(name)
@@ -59,7 +59,7 @@ class RecordingNvml:
         return function if name == "nvmlErrorString" else self._noting(name, function)
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:
-        """A function that does what this one does, and notes it."""
+        """Wrap a function so that its calls are recorded."""
 
         def call(*arguments: Any) -> int:
             key, outs = self._keys.describe(name, arguments)
@@ -73,7 +73,7 @@ class RecordingNvml:
 
 
 def private_spans(out: Any) -> tuple[tuple[int, int], ...]:
-    """Where a ctypes object holds what names a board or a host without being text: offset and end of each member."""
+    """Offset and end of the binary members of a ctypes object that identify a board or host."""
     if not isinstance(out, ctypes.Structure):
         return ()
     members = [getattr(type(out), name) for name, *_ in out._fields_ if name in _PRIVATE_MEMBERS]

@@ -1,4 +1,4 @@
-"""Takes out of a recording what names boards, hosts, people and addresses: the same name always for the same thing."""
+"""Anonymizes recordings: replaces identifiers of boards, hosts, users and networks consistently."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 from uuid import UUID
 
 _UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
-# Longer rows of numbers are versions; every host has the addresses that are left.
+# Longer dotted numbers are versions; loopback and unspecified addresses are the same on every host.
 _IPV4: Final = re.compile(r"(?<![\w.])(?!127\.|0\.0\.0\.0(?!\d))(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\.\d|\w)")
 _IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F:]*::|(?:[0-9a-fA-F]+:){7})[0-9a-fA-F:]{3,39}(?![\w:.])")
 _NFS_SERVER: Final = re.compile(r"(?<=device )([\w.-]+)(?=:/)")
 _NFS_SERVER_IN_LOG: Final = re.compile(r"(?<=nfs: server )\S+")
 _HOME: Final = re.compile(r"(?<=/home/)[^/\s]+")
-_LEAST_NAME: Final = 3  # shorter names of people are words of the kernel as well
+_LEAST_NAME: Final = 3  # shorter user names also occur as words in kernel messages
 _NO_NAMES: Final = {"localhost", "root"}
 
 
 class Masker:
-    """Replaces names by others of the same length or kind, which nobody without the key can turn back.
+    """Replaces names with others of the same length or kind, irreversibly without the key.
 
-    The key is a secret, a new one for every recording; `hosts` and `users` are names of this host and of its people.
+    The key is a secret, generated for each recording; `hosts` and `users` are the names of this host and its users.
     """
 
     def __init__(self, key: bytes, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
@@ -36,22 +36,22 @@ class Masker:
         ]
 
     def data(self, raw: bytes) -> bytes:
-        """Bytes in which every UUID is another one of the same length."""
+        """Replace every UUID with another one of the same length."""
         return _UUID.sub(lambda match: match[1] + str(UUID(bytes=self._hash(b"uuid", match[2])[:16])).encode(), raw)
 
     def digits(self, raw: bytes) -> bytes:
-        """As many decimal digits, for a serial number."""
+        """Replace a serial number with as many other digits."""
         number = int.from_bytes(self._hash(b"serial", raw), "big")
         return str(number).zfill(len(raw))[-len(raw) :].encode() if raw else b""
 
     def noise(self, raw: bytes) -> bytes:
-        """As many bytes, for an identity that is no text; all zeros stay."""
+        """Replace a binary identifier with as many other bytes; all zeros are kept."""
         if not any(raw):
             return raw
         return (self._hash(b"noise", raw) * (len(raw) // 32 + 1))[: len(raw)]
 
     def text(self, text: str) -> str:
-        """Text without UUIDs, addresses, and names of hosts and people."""
+        """Replace UUIDs, IP addresses, host names and user names in text."""
         text = self.data(text.encode("utf-8", "surrogateescape")).decode("utf-8", "replace")
         for pattern, kind in self._names:
             text = pattern.sub(lambda match, kind=kind: f"{kind}-{self._word(match[0])}", text)  # type: ignore[misc]

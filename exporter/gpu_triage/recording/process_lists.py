@@ -1,7 +1,7 @@
-"""Recorded lists of processes, for buffers of other lengths than those of the recording.
+"""Replays process lists into buffers of other sizes than those in the recording.
 
-A list is asked for with a buffer as long as the last one. Which lengths were recorded depends on what the exporter
-knew, and on its version: earlier ones had a list counted first.
+A list is requested with a buffer as large as the last one. The sizes in a recording depend on the exporter's state and
+version: earlier versions requested the count first.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _COUNT_AND_BUFFER: Final = 2
 
 
 class ProcessLists:
-    """Answers of the functions that list processes, by function and GPU, in the order of time."""
+    """Recorded process lists, by function and GPU, in chronological order."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start with no lists."""
         self._answers: dict[str, list[NvmlAnswer]] = {}
 
     def note(self, function: str, answer: NvmlAnswer) -> None:
-        """Take in an answer of the recording, if it is one of a list; those that tell only its length are not."""
+        """Add a recorded response if it is a process list; responses with only the required size are ignored."""
         if "RunningProcesses" in function and answer.code != _INSUFFICIENT_SIZE:
             self._answers.setdefault(_whose(answer.key), []).append(answer)
 
     def give(self, key: str, outs: tuple[Any, ...], elapsed: float) -> int | None:
-        """Write what was listed at this time; NVML's code, or None where there is nothing about it.
+        """Write the list as of this time; returns the NVML code, or None if none was recorded.
 
         Args:
-            key: of the call, as `CallKeys` describes it.
+            key: of the call, from `CallKeys`.
             outs: the count, and the buffer if there is one.
             elapsed: seconds since the recording began.
         """
@@ -55,14 +55,14 @@ class ProcessLists:
 
 
 def _whose(key: str) -> str:
-    """Function and handle of a call's key."""
+    """Function and handle in a call key."""
     return json.dumps(json.loads(key)[:2])
 
 
 def _listed(answer: NvmlAnswer, entry_bytes: int) -> bytes:
-    """The entries that an answer lists."""
+    """The entries in a recorded list."""
     if len(answer.outs) < _COUNT_AND_BUFFER:
-        return b""  # counted without a buffer, and with success: there were none
+        return b""  # a call without a buffer succeeded, so there were no processes
     count, raw = answer.outs
-    # What a call left as it was is recorded as None: then the buffer was full.
+    # None means that the call left the count unchanged, so the buffer was full.
     return (raw or b"") if count is None else (raw or b"")[: int.from_bytes(count, "little") * entry_bytes]

@@ -1,4 +1,4 @@
-"""Records a host while the exporter runs on it: what was asked and read is what gets recorded, nothing else."""
+"""Records a host while the exporter runs on it: only what the exporter queries and reads is recorded."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _FIRST_UID_OF_PEOPLE: Final = 1000
 
 
 class HostRecorder:
-    """Wraps a machine; run the exporter on `machine`, call `snapshot` now and then, and `finish` at the end.
+    """Wraps a machine; run the exporter on `machine`, call `snapshot` periodically, and `finish` at the end.
 
     Args:
         machine: the host.
-        masker: what makes the recording anonymous.
-        patience_seconds: how long reading one file may take; one that takes longer is left out.
+        masker: anonymizes the recording.
+        patience_seconds: timeout for reading a file; a file that exceeds it is skipped.
     """
 
     def __init__(self, machine: Machine, masker: Masker, patience_seconds: float = 2.0) -> None:
@@ -54,11 +54,11 @@ class HostRecorder:
         self.machine = replace(machine, nvml=self._nvml, hotplug=False)
 
     def snapshot(self) -> None:
-        """Read again every file that was read so far, and keep what changed."""
+        """Reread all files read so far, and keep what changed."""
         self._files.snapshot(self._seconds())
 
     def finish(self) -> Recording:
-        """The recording; nothing is recorded any more."""
+        """Stop recording and return the recording."""
         self.snapshot()
         self._files.close()
         with self._lock:
@@ -91,7 +91,7 @@ class HostRecorder:
 
 
 def masked(masker: Masker, function: str, raw: bytes, private: tuple[tuple[int, int], ...]) -> bytes:
-    """What a function wrote to one place, less what names a board or a host; `private` as `private_spans` has it."""
+    """Anonymize an output buffer; `private` comes from `private_spans`."""
     if function == SERIAL:
         text, _, rest = raw.partition(b"\0")
         return masker.digits(text) + raw[len(text) :] if rest or text else raw
@@ -101,8 +101,8 @@ def masked(masker: Masker, function: str, raw: bytes, private: tuple[tuple[int, 
 
 
 def versions_here() -> dict[str, str]:
-    """What records, by its versions."""
-    from importlib import metadata  # noqa: PLC0415 - larger than all of this module, and asked once
+    """Versions of the recording software."""
+    from importlib import metadata  # noqa: PLC0415 - larger than this whole module, and used once
 
     return {
         "gpu_triage": __version__,
@@ -113,9 +113,9 @@ def versions_here() -> dict[str, str]:
 
 
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:
-    """What the kernel log says of GPUs, NVSwitches and of trouble on the host, masked; no other record is kept.
+    """Kernel log records about GPUs, NVSwitches and host problems, masked; all others are dropped.
 
-    None where the log cannot be read.
+    None if the log is unreadable.
     """
     log = KernelLog(kmsg)
     lines = []
@@ -132,7 +132,7 @@ def kernel_records(kmsg: Path, masker: Masker) -> str | None:
 
 
 def _is_judged(text: str) -> bool:
-    """Whether a message is one that metrics and findings come from."""
+    """Whether a message is used for metrics or findings."""
     if text.startswith("NVRM:"):
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (
@@ -148,7 +148,7 @@ def _is_judged(text: str) -> bool:
 
 
 def local_masker() -> Masker:
-    """A masker with a new key that knows the names of this host and its people."""
+    """Create a masker with a new key for this host's name and users."""
     name = socket.gethostname()
     people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_UID_OF_PEOPLE]
     return Masker(os.urandom(32), hosts=(name, name.split(".")[0]), users=people)

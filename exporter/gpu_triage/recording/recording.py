@@ -1,4 +1,4 @@
-"""What a recording holds."""
+"""Data model of a recording."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-MOST_BYTES: Final = 256 << 20  # of one recording, unpacked
+MOST_BYTES: Final = 256 << 20  # per recording, uncompressed
 
 Kind = Literal["file", "link", "folder", "gone"]
 
 
 class NvmlAnswer(NamedTuple):
-    """What a call answered, from so many seconds after the recording's beginning on."""
+    """The response of a call, in effect from `seconds` after the recording's beginning."""
 
     seconds: float
     key: str
     code: int
-    outs: tuple[bytes | None, ...]  # what was in the memory it writes to afterwards; None where that had not changed
+    outs: tuple[bytes | None, ...]  # output buffers after the call; None if unchanged
 
 
 class FileState(NamedTuple):
-    """A file, link or folder, from so many seconds after the recording's beginning on."""
+    """State of a file, link or folder, in effect from `seconds` after the recording's beginning."""
 
     seconds: float
-    path: str  # below the root: ``sys/…`` or ``proc/…``
+    path: str  # starts with ``sys/`` or ``proc/``
     kind: Kind
-    text: str  # of a file, or the target of a link
+    text: str  # content of a file, or target of a link
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A recorded host."""
 
-    versions: Mapping[str, str]  # of what recorded it (gpu_triage, python, nvidia_ml_py, kernel), for people
-    monotonic: float  # the instant at which it began
+    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, nvidia_ml_py, kernel), informational
+    monotonic: float  # start, in monotonic and wall clock seconds
     wall: float
-    seconds: float  # how long it lasted
-    missing: tuple[str, ...]  # NVML functions that the library did not have
-    answers: tuple[NvmlAnswer, ...]  # in the order of time
+    seconds: float  # duration
+    missing: tuple[str, ...]  # NVML functions that the library lacks
+    answers: tuple[NvmlAnswer, ...]  # in chronological order
     files: tuple[FileState, ...]
-    kmsg: str | None  # records of the kernel log, in its own format; None where it could not be read
-    verdict: str | None = None  # the judgement that was the reason to record, as JSON; None where a person was
+    kmsg: str | None  # kernel log records in /dev/kmsg format; None if it was unreadable
+    verdict: str | None = None  # the judgment that triggered the recording, as JSON; None if started by a user

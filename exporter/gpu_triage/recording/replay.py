@@ -1,4 +1,4 @@
-"""A Machine that answers as a recorded one did; after the recording's end it stays as it was then."""
+"""A Machine that replays a recording; after the end, it stays in its final state."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _TIMEOUT: Final = 10
 _LIBRARY_NOT_FOUND: Final = 12
 
 _SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
-"""What is asked when the exporter ends, which may have been after the recording did."""
+"""Called at the exporter's shutdown, which may be after the end of the recording."""
 
 _INIT: Final = "nvmlInitWithFlags"
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
 
 class _ReplayClock:
-    """Time as on the recorded host, from `start` on. Whoever asks for it calls `arrive` with the seconds since then.
+    """Time as on the recorded host, starting at `start`. Each reading calls `arrive` with the elapsed seconds.
 
-    `skipped` seconds have passed when it begins.
+    Replay starts `skipped` seconds into the recording.
     """
 
     def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
@@ -50,26 +50,26 @@ class _ReplayClock:
         return self._skipped + max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
-        """As Clock."""
+        """See Clock."""
         elapsed = self.elapsed
         self._arrive(elapsed)
         return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
 
 
 class _SteppedReplayClock(_ReplayClock):
-    """The same on a clock that stands still until it is advanced."""
+    """A replay clock that moves only when advanced."""
 
     def __init__(self, base: SteppedClock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
         super().__init__(base, start, arrive, skipped)
         self._stepped = base
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self._stepped.advance(seconds)
 
 
 class ReplayedNvml:
-    """The NvmlLibrary seam of a replayed machine, and the library that it loads: it answers what was recorded."""
+    """NvmlLibrary of a replayed machine, and the library object it loads: returns recorded responses."""
 
     def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
@@ -92,14 +92,14 @@ class ReplayedNvml:
         self._next_sample = _FIRST_SAMPLE
 
     def load(self) -> object:
-        """As NvmlLibrary."""
+        """See NvmlLibrary."""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """The function of this name.
+        """Look up a function.
 
         Raises:
-            AttributeError: nobody asked it when this was recorded.
+            AttributeError: the recording has no calls of it.
         """
         if name == "nvmlErrorString":
             return lambda code: f"recorded error {getattr(code, 'value', code)}".encode()
@@ -132,7 +132,7 @@ class ReplayedNvml:
         if known is not None:
             return _give(known[max(0, bisect_right(known, self._elapsed(), key=lambda each: each.seconds) - 1)], outs)
         if name == _INIT:
-            # Nothing was recorded of a library that was not there.
+            # There was no library to record.
             return _LIBRARY_NOT_FOUND
         return _SUCCESS if name in _SUCCEED else _NOT_SUPPORTED
 
@@ -145,7 +145,7 @@ def _give(answer: NvmlAnswer, outs: tuple[Any, ...]) -> int:
 
 
 class ReplayedTree:
-    """The recorded files as of a time, below one folder."""
+    """The recorded files as of a point in time, below one folder."""
 
     def __init__(self, states: tuple[FileState, ...], root: Path) -> None:
         self._root = root.resolve()
@@ -155,10 +155,10 @@ class ReplayedTree:
         self.arrive(0.0)
 
     def arrive(self, seconds: float) -> None:
-        """Bring every file to a time, seconds since the recording began; never back.
+        """Update all files to a time in seconds since the recording began; never moves back.
 
         Raises:
-            RecordingError: a file or link leads out of the recording.
+            RecordingError: a file or link is outside the recording.
         """
         while self._states and self._states[0].seconds <= seconds:
             state = self._states.popleft()
@@ -168,7 +168,7 @@ class ReplayedTree:
                 raise RecordingError(f"files.jsonl: {state.path[:120]!r} cannot be made: {error!r:.120}") from error
 
     def _apply(self, state: FileState) -> None:
-        # Links that were made before may lead anywhere: each place is looked at with all of them followed.
+        # Earlier links may point anywhere, so check the path with all of them resolved.
         folder = (self._root / state.path).parent.resolve()
         place = folder / state.path.rpartition("/")[2]
         self._check(place, state.path)
@@ -195,7 +195,7 @@ class ReplayedTree:
 
 
 class _ReplayedLog:
-    """The recorded kernel log as of a time: a record appears when it was written, the last ones at the end."""
+    """The recorded kernel log as of a point in time: records appear when they were logged, the rest at the end."""
 
     def __init__(self, recording: Recording, path: Path) -> None:
         self._path = path
@@ -205,7 +205,7 @@ class _ReplayedLog:
         self.arrive(0.0)
 
     def arrive(self, seconds: float) -> None:
-        """Write on to a time, seconds since the recording began."""
+        """Append the records up to a time in seconds since the recording began."""
         due = []
         while self._lines and (seconds >= self._recording.seconds or self._written(self._lines[0]) <= seconds):
             due.append(self._lines.popleft())
@@ -214,7 +214,7 @@ class _ReplayedLog:
                 log.writelines(due)
 
     def _written(self, line: str) -> float:
-        """When a record was written, seconds since the recording began; what is no record is due at once."""
+        """When a record was logged, in seconds since the recording began; an invalid line is due at once."""
         fields = line.split(",", 3)
         micros = fields[2] if len(fields) > 3 and fields[2].isdecimal() else "0"  # noqa: PLR2004 - see xid/kernel_log
         return int(micros[:20]) / 1e6 - self._recording.monotonic
@@ -222,15 +222,15 @@ class _ReplayedLog:
 
 @contextmanager
 def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: float | None = None) -> Iterator[Machine]:
-    """The machine of a recording for the length of a ``with`` block.
+    """The machine of a recording, inside a ``with`` block.
 
     Args:
-        path: a folder or ``.tar.gz`` of ``gpu-triage record``.
-        clock: what moves its time; the real clock if None.
-        last_seconds: begin so long before the recording's end; None for its beginning.
+        path: a folder or ``.tar.gz`` written by ``gpu-triage record``.
+        clock: drives the replay; the real clock if None.
+        last_seconds: how long before the recording's end to start; None for its beginning.
 
     Raises:
-        RecordingError: it cannot be read, or is no recording.
+        RecordingError: it is unreadable, or not a recording.
     """
     recording = read_recording(path)
     root = Path(tempfile.mkdtemp(prefix="gpu-triage-replayed-"))

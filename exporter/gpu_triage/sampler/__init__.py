@@ -1,1 +1,1 @@
-"""Schedules, isolates, times and publishes: the way from collectors to outcomes."""
+"""Scheduling, fault isolation, timing and publication: the path from collectors to their outcomes."""

@@ -1,6 +1,6 @@
-"""The baseline in a running exporter: read when its file changes, learned when asked, compared with what is read.
+"""The baseline at run time: reload it when its file changes, record it on request, compare it with current readings.
 
-The file is read and written in a lane of its own: it may lie on a server that hangs.
+The file has its own lane, because it may be on a network file system that hangs.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _HOST_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class BaselineNews:
-    """How an attempt at the file ended.
+    """Result of one attempt to read or write the baseline file.
 
     Attributes:
-        recorded: the baseline; None where there is none to use.
-        identity: of the file that it came from.
-        error: what went wrong; None when nothing did.
-        missing: whether it is still to be learned.
+        recorded: the baseline; None if there is no usable one.
+        identity: of the file it was read from.
+        error: what went wrong; None on success.
+        missing: whether the baseline still has to be recorded.
         duration_seconds: of the attempt.
     """
 
@@ -62,11 +62,11 @@ class BaselineNews:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a baseline says of the host that the exporter publishes as expected; None where it says nothing.
+    """Baseline values that the exporter publishes as expected; None where the baseline has no value.
 
     Attributes:
-        gpu_count: GPUs that the host had.
-        p2p: whether they reached each other.
+        gpu_count: number of GPUs in the baseline.
+        p2p: whether the GPUs had peer-to-peer access to each other.
     """
 
     gpu_count: int | None = None
@@ -74,15 +74,15 @@ class Expected:
 
 
 class BaselineWatch:
-    """Keeps the baseline and the last comparison. Only the sampler's thread calls it; files are touched in its lane.
+    """Holds the baseline and the latest comparison. Only the sampler's thread calls it; file I/O runs in its lane.
 
     Attributes:
-        enabled: whether it runs at all; if not, every call does nothing.
+        enabled: whether a baseline is configured; if not, every call is a no-op.
         lane: where files are read and written.
-        recorded: the baseline in use; None where there is none.
-        expected: what it says that there should be.
-        changed: whether another baseline came into use since the last comparison.
-        wants_facts: whether one is to be learned.
+        recorded: the baseline in use; None if there is none.
+        expected: the values that the baseline expects.
+        changed: whether a different baseline has been loaded since the last comparison.
+        wants_facts: whether a baseline still has to be recorded.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class BaselineWatch:
         self.wants_facts = False
         self._candidate: HostFacts | None = None
         self._candidate_since = 0.0
-        # Only a learned baseline is written. Without a state directory, it stays in memory.
+        # Only a recorded baseline is written. Without a state directory, it stays in memory.
         self._state = state
         self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
         self._report = report
@@ -120,11 +120,11 @@ class BaselineWatch:
         self._differs: dict[tuple[str, str], bool] = {}
 
     def reload(self) -> None:
-        """Ask for the file to be read at the next step, changed or not; from any thread or signal handler."""
+        """Request that the next step reread the file even if it has not changed; from any thread or signal handler."""
         self._reload = True
 
     def submit(self, now: float) -> None:
-        """Start looking at the file if that is due."""
+        """Start checking the file if a check is due."""
         if not self.enabled or (now < self._look_at and not self._reload) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
@@ -137,11 +137,11 @@ class BaselineWatch:
             self.lane.submit(lambda: self._read(path, identity, known))
 
     def learn(self, facts: HostFacts | None, now: float) -> None:
-        """Record the host once it has been the same for a while: services set limits and links up after a boot.
+        """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
 
         Args:
-            facts: of the whole host; None while it is not whole or not well.
-            now: monotonic second.
+            facts: of the whole host; None while readings are incomplete or the host is unhealthy.
+            now: monotonic seconds.
         """
         same = facts is not None and self._candidate is not None and facts == replace(self._candidate, at=facts.at)
         if not same:
@@ -156,12 +156,12 @@ class BaselineWatch:
             self.lane.submit(lambda: self._write(path, facts))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
-        """Take in how an attempt ended; returns the names of what failed."""
+        """Apply the result of an attempt; returns the names of the errors to count."""
         self._duration_seconds = news.duration_seconds
         self.wants_facts = news.missing
         self._log_turn(news)
         if not (news.missing and news.error is None):
-            # That there is still none to read is no news of why it could not be written.
+            # A file that is still missing must not clear the error of the failed write.
             self._error = news.error
         if self._error is None:
             self._last_success_at = self._clock.now()
@@ -175,16 +175,16 @@ class BaselineWatch:
         return () if news.error is None else (news.error.reason,)
 
     def due(self, now: float) -> bool:
-        """Whether it is time for a comparison."""
+        """Whether a comparison is due."""
         return self.recorded is not None and (self.changed or now >= self._compare_at)
 
     def observe(self, facts: HostFacts, known: Iterable[str], now: float) -> None:
-        """Compare the host as it is.
+        """Compare the baseline with the host's current state.
 
         Args:
-            facts: of the GPUs that answer.
-            known: keys of all GPUs ever seen; what was found out about those that do not answer stays.
-            now: monotonic second.
+            facts: of the GPUs that respond.
+            known: keys of all GPUs ever seen; results for those that do not respond are kept.
+            now: monotonic seconds.
         """
         if self.recorded is None:
             return
@@ -199,7 +199,7 @@ class BaselineWatch:
         self._differs = verdicts
 
     def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
-        """Learn the host, or compare it, if either is due; `known` are the keys of all GPUs ever seen."""
+        """Record the baseline or compare against it, if either is due; `known` are the keys of all GPUs ever seen."""
         if self.wants_facts:
             whole = view.lacks(well=True) is None
             self.learn(view.facts(now.wall) if whole else None, now.monotonic)
@@ -207,7 +207,7 @@ class BaselineWatch:
             self.observe(view.facts(now.wall), known, now.monotonic)
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
-        """The baseline and what differs from it, with the labels that GPUs have now; None where there is none."""
+        """The baseline and its mismatches, under the GPUs' current labels; None without a baseline."""
         if self.recorded is None:
             return None
         mismatches = {}
@@ -218,7 +218,7 @@ class BaselineWatch:
         return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
-        """How it fares."""
+        """Health of the baseline collector."""
         stuck = overdue(self.lane.busy_since, now, deadline_seconds)
         return CollectorHealth(
             name=baseline.NAME,
@@ -229,14 +229,14 @@ class BaselineWatch:
         )
 
     def link_of(self, device: Device) -> ExpectedLink | None:
-        """What the baseline says that a GPU's link can do: the GPU's own entry, else its slot's."""
+        """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
         return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
 
     def _read(self, path: Path, identity: FileIdentity | None, known: Baseline | None) -> None:
         began = self._clock.now().monotonic
         found: Baseline | None = None
         error: BaselineError | None = None
-        # Before reading: what changes meanwhile is read again.
+        # Taken before reading, so that a change during the read is detected at the next check.
         present = identity_of(path)
         try:
             found = known if known is not None and present is not None and present == identity else read_baseline(path)
@@ -274,7 +274,7 @@ class BaselineWatch:
 
 
 def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:
-    """What each link can do, by the GPU's UUID and by its slot."""
+    """What each PCIe link supports, by the GPU's UUID and by its slot."""
     links = {}
     for gpu in baseline_.facts.gpus if baseline_ is not None else ():
         if gpu.link is not None:

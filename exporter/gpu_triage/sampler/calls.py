@@ -1,4 +1,4 @@
-"""Names calls that do not return, while they do not."""
+"""Reports NVML and host calls that are taking too long."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from gpu_triage.subjects.exporter import CallInFlight
 log = logging.getLogger(__name__)
 
 _NAMED_AFTER_SECONDS: Final = 1.0
-"""A call takes milliseconds."""
+"""Calls normally take milliseconds."""
 
 
 class CallWatch:
-    """Looks at all lanes with each publication. Only the sampler's thread calls it."""
+    """Checks all lanes at each publication. Only the sampler's thread calls it."""
 
     def __init__(self, deadline_seconds: float) -> None:
         self._deadline_seconds = deadline_seconds
         self._logged: dict[tuple[Step, float], str] = {}
 
     def look(self, lanes: Iterable[Lane], now: float) -> tuple[CallInFlight, ...]:
-        """The calls that take long, the longest first. Logs those that exceed the deadline, and their end."""
+        """Slow calls, slowest first. Logs when a call exceeds the deadline and when it finally returns."""
         calls: dict[tuple[Step, float], CallInFlight] = {}
         for lane in lanes:
             since, step = lane.busy_since, lane.step
@@ -39,7 +39,7 @@ class CallWatch:
         return tuple(sorted(calls.values(), key=lambda call: -call.seconds))
 
     def hanging(self, calls: Iterable[CallInFlight]) -> frozenset[str]:
-        """Collectors that have a call out for longer than the deadline."""
+        """Collectors with a call that has exceeded the deadline."""
         return frozenset(call.collector for call in calls if call.seconds > self._deadline_seconds)
 
 

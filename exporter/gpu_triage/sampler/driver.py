@@ -1,4 +1,4 @@
-"""The driver as a whole: tried until it answers, asked how many GPUs it counts, opened again for GPUs that are back."""
+"""The driver as a whole: initializes NVML with retries, polls the GPU count, reopens NVML when GPUs come back."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gpu_triage.subjects.exporter import DRIVER
 log = logging.getLogger(__name__)
 
 RELEASED: Final = "released"
-"""Why the driver and its GPUs do not answer after they were given back on request."""
+"""Error of the driver and its GPUs while NVML is shut down on request."""
 
 STALLED: Final = "stalled"
-"""Why a GPU, or the driver as a whole, does not answer that was asked and said nothing in time."""
+"""Error of a GPU, or of the driver as a whole, that did not respond within the deadline."""
 
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
@@ -31,13 +31,13 @@ _LAST_RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DriverLook:
-    """What one look at the bus and the driver found.
+    """Result of one poll of the PCI bus and the driver.
 
     Attributes:
-        bus: NVIDIA GPUs on the PCI bus; None where sysfs has none.
-        count: how many GPUs NVML counts; None while it is unavailable.
-        error: why it is; None when it is not.
-        opened: whether this look initialised NVML, so that all earlier handles are dead.
+        bus: NVIDIA GPUs on the PCI bus; None if sysfs has none.
+        count: number of GPUs according to NVML; None while NVML is unavailable.
+        error: why NVML is unavailable; None if it works.
+        opened: whether this poll initialized NVML, which invalidates all earlier handles.
     """
 
     bus: tuple[PciGpu, ...] | None
@@ -47,16 +47,16 @@ class DriverLook:
 
 
 class DriverWatch:
-    """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane.
+    """The NVML session and its polling schedule. Only the sampler's thread calls it; the polls run in its lane.
 
     Attributes:
-        lane: where the looks run.
+        lane: where the polls run.
         session: of NVML.
-        error: why NVML cannot be used; None while it can, and before the first look.
-        count: how many GPUs NVML counts; None while it is unavailable.
-        bus: NVIDIA GPUs on the PCI bus; None where sysfs has none.
-        looked: whether a look has ended.
-        replaced: that the driver was replaced underneath this process; None while it was not.
+        error: why NVML cannot be used; None if it can, and before the first poll.
+        count: number of GPUs according to NVML; None while NVML is unavailable.
+        bus: NVIDIA GPUs on the PCI bus; None if sysfs has none.
+        looked: whether the first poll has ended.
+        replaced: the error if the driver was replaced while this process was using it; else None.
     """
 
     def __init__(self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]) -> None:
@@ -86,21 +86,21 @@ class DriverWatch:
 
     @property
     def due_on_bus(self) -> int | None:
-        """GPUs on the PCI bus that the driver should show to this process; None where sysfs has no bus."""
+        """Number of GPUs that the driver should show to this process, from the PCI bus; None if sysfs has no bus."""
         if self.bus is None:
             return None
         own, given = sum(not gpu.lent for gpu in self.bus), self._machine.gpus_given
-        # A container sees the whole bus, and with the driver only what it was given.
+        # A container sees the whole PCI bus, but through the driver only its assigned GPUs.
         return own if given is None else min(own, given)
 
     @property
     def lent(self) -> frozenset[str]:
-        """Where on the bus the GPUs are that are set aside for virtual machines."""
+        """PCI bus IDs of the GPUs that are set aside for virtual machines."""
         return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.lent)
 
     @property
     def ending_session(self) -> bool:
-        """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
+        """Whether NVML is being shut down right now (perhaps to be reopened), so that its handles are invalid."""
         return self._ending and self.lane.busy_since is not None
 
     @property
@@ -109,52 +109,52 @@ class DriverWatch:
         return self._let_go and not self._open
 
     def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
-        """Whether a call about the driver as a whole has not returned in time, even if GPUs answer past it.
+        """Whether a driver-wide call has exceeded its deadline, even if individual GPUs still respond.
 
         Args:
-            now: monotonic second.
+            now: monotonic seconds.
             deadline_seconds: for a call.
-            session_seconds: for the end of a session and the beginning of the next.
+            session_seconds: for shutting a session down and opening the next one.
         """
         limit_seconds = session_seconds if self.ending_session else deadline_seconds
         return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
     def wants_closing(self) -> bool:
-        """Whether NVML should be shut down on request, which needs all GPU lanes to be idle first."""
+        """Whether NVML should be shut down on request, which requires all GPU lanes to be idle first."""
         return self._let_go and self._open
 
     def release(self) -> None:
-        """Ask for NVML to be shut down until `acquire`; from any thread or signal handler."""
+        """Request that NVML be shut down until `acquire`; from any thread or signal handler."""
         self._let_go = True
 
     def acquire(self) -> None:
-        """Ask for NVML to be used again; from any thread or signal handler."""
+        """Request that NVML be used again; from any thread or signal handler."""
         self._let_go = False
         self._look_at = 0.0
 
     def submit_closing(self) -> None:
-        """Shut NVML down in its lane, if that is idle."""
+        """Shut NVML down in its lane, if the lane is idle."""
         if self.lane.ready():
             self._ending = True
             self.lane.submit(self._give_back)
 
     @property
     def wants_reopening(self) -> bool:
-        """Whether NVML should be initialised again, which needs all GPU lanes to be idle first."""
+        """Whether NVML should be reinitialized, which requires all GPU lanes to be idle first."""
         return self._open and self._reopen
 
     def reopen(self) -> None:
-        """Ask for NVML to be initialised again: a new session is known to see more."""
+        """Request that NVML be reinitialized, because a new session is known to show more GPUs."""
         self._reopen = True
 
     def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
-        """Start a look if one is due and the lane is idle.
+        """Start a poll if one is due and the lane is idle.
 
         Args:
-            now: monotonic second.
-            reopen: whether NVML is to be initialised again.
-            quiet: whether nobody has a call in flight, so that NVML may be shut down.
+            now: monotonic seconds.
+            reopen: whether to reinitialize NVML.
+            quiet: whether no other lane has a call in flight, so that NVML may be shut down.
         """
         if self._bus_event():
             self._look_at = now
@@ -168,14 +168,14 @@ class DriverWatch:
         self.lane.submit(lambda: self._look(opens=opens, quiet=quiet))
 
     def take_bus_change(self) -> bool:
-        """Whether cards came or went since the last call, and since NVML was last initialised."""
+        """Whether cards were added or removed since the last call and since NVML was last initialized."""
         changed, self._bus_changed = self._bus_changed, False
         return changed
 
     def take(self, look: DriverLook, now: float) -> None:
-        """Take in what a look found."""
+        """Apply the result of a poll."""
         self._bus_changed |= self.looked and look.bus != self.bus
-        # The lane may be busy for longer, with what no GPU waits for.
+        # The lane may stay busy a little longer, with calls that no GPU has to wait for.
         self.looked, self._ending = True, False
         self.bus, self.count, self.error = look.bus, look.count, look.error
         if look.error is not None:
@@ -185,7 +185,7 @@ class DriverWatch:
         self._retry_seconds = _FIRST_RETRY_SECONDS
 
     def fail(self, error: DriverUnavailable, now: float) -> None:
-        """Take in that NVML does not answer; it is tried again after a while."""
+        """Note that NVML failed, and schedule the next attempt with exponential backoff."""
         if self._open and isinstance(error, DriverReplaced):
             self.replaced = error
         self._open = False
@@ -194,7 +194,7 @@ class DriverWatch:
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Shut NVML down if it is up."""
+        """Shut NVML down if it is initialized."""
         if self._open:
             self.session.close()
             self._open = False
@@ -207,7 +207,7 @@ class DriverWatch:
         try:
             self._mark(call)
             if opens and quiet:
-                # Also what a session that failed has left: while NVML has a user, opening it again changes nothing.
+                # Also closes a failed session: NVML is reference-counted, so a second initialization has no effect.
                 self.session.close(call)
             if opens:
                 self.session.open(call)
@@ -218,12 +218,12 @@ class DriverWatch:
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = DriverUnavailable("exception", traceback.format_exc())
         if error is not None and opens and quiet:
-            # Only then: in a session that was in use, GPU lanes may have calls in flight.
+            # Only if quiet: GPU lanes may have calls in flight in a session that was in use.
             self._mark(call)
             self.session.close(call)
         self._report(DriverLook(bus, count, error, opens))
         if error is None:
-            # Last, and again until each is known: no GPU waits for what the driver is called.
+            # Last, and retried until each version is known: no GPU has to wait for the version strings.
             self.session.read_versions(call, lambda: self._mark(call))
 
     def _mark(self, call: CurrentCall) -> None:

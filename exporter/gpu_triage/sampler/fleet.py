@@ -1,4 +1,4 @@
-"""The GPUs of this host: every one ever seen, which answer, and what became of those that do not."""
+"""The GPUs of this host: every GPU ever seen, which ones respond, and why the others do not."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ log = logging.getLogger(__name__)
 
 MISSING: Final = "missing"
 BLOCKED_BEHIND: Final = "blocked"
-"""Of a GPU whose call waits for another GPU's that hung before it: the driver has locks for the whole process."""
+"""Error of a GPU blocked behind another GPU's hung call: the driver has process-wide locks."""
 DRIVER_UNAVAILABLE: Final = "driver_unavailable"
 
 GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "unknown"})
-"""Errors that only a new NVML session can mend."""
+"""Errors that only a new NVML session can clear."""
 
 _CONFIRMED_SECONDS: Final = 15.0
-"""From its first look to its last a GPU that is real is seen for longer; one that is not may be a misread UUID."""
+"""A real GPU stays visible for longer than this; a shorter-lived one may be a misread UUID."""
 _FORGOTTEN_SECONDS: Final = 60.0
-"""How long a GPU that was not is still shown as missing."""
+"""How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORMER: Final = 64
-"""GPUs that are forgotten, and whose counters go on all the same when they come back."""
+"""Maximum number of forgotten GPUs whose counters are kept, so that they continue if the GPU comes back."""
 
 
 class Fleet:
-    """Records of GPUs by identity. Identity is the UUID: indices move when a GPU comes or goes.
+    """GPU records by UUID: indices shift when a GPU is added or removed.
 
-    Lanes go by index, so that there are as many as GPUs: one that is gone holds none.
+    Lanes are assigned by index, so there are only as many as GPUs: a missing GPU has none.
     """
 
     def __init__(self, config: Config, make_lane: LaneMaker) -> None:
@@ -57,11 +57,11 @@ class Fleet:
         return self._records.get(key)
 
     def peers_of(self, record: GpuRecord) -> tuple[Device, ...]:
-        """The other GPUs that answer now: asking about a pair asks both."""
+        """The other GPUs that respond: a query about a pair calls into both."""
         return tuple(r.device for r in self if r is not record and r.device is not None and r.error is None)
 
     def count(self, count: int) -> None:
-        """Take in how many GPUs NVML counts: nobody needs more lanes."""
+        """Apply the number of GPUs in NVML: lanes beyond it are closed."""
         for index in [index for index in self._lanes if index >= count]:
             self._lanes.pop(index).close()
 
@@ -71,47 +71,47 @@ class Fleet:
         return tuple(self._lanes.values())
 
     def lane_of(self, index: int) -> Lane:
-        """The lane of the GPU with this NVML index, whoever that is."""
+        """The lane for an NVML index, whichever GPU has that index."""
         if index not in self._lanes:
             self._lanes[index] = self._make_lane(f"gpu-{index}")
         return self._lanes[index]
 
     def labels_by_index(self) -> Mapping[int, GpuLabels]:
-        """Labels of the GPUs that are there, by NVML index."""
+        """Labels of the GPUs that are present, by NVML index."""
         return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
 
     def end_session(self) -> None:
-        """Take in that all handles are dead: nobody is asked until NVML has said anew who is there."""
+        """Drop all handles, which are now invalid: no GPU is queried until NVML has enumerated them again."""
         for record in self:
             record.device = None
 
     def admit(self, answers: Mapping[int, Identity], now: float) -> set[str]:
-        """Take in the GPUs that have said who they are; returns their keys.
+        """Apply the GPUs identified so far; returns their keys.
 
         Args:
-            answers: what was said of each NVML index in this session.
-            now: monotonic second.
+            answers: result of each NVML index in this session.
+            now: monotonic seconds.
         """
         before = self._seats()
         present: set[str] = set()
         for index in sorted(answers):
             device = answers[index]
-            # A second GPU under one UUID is not this GPU; nothing can be published for it.
+            # A second GPU with the same UUID is a different GPU; nothing can be published for it.
             if isinstance(device, Device) and device.uuid not in present:
                 present.add(device.uuid)
                 self._see(device, now)
         if before != self._seats():
-            # Labels name indices and peers: what was read under other ones is read again.
+            # Labels contain indices and peers, so whatever was read under the old ones must be reread.
             self._read_all_again()
         return present
 
     def conclude(self, present: set[str], denied: Iterable[DeniedDevice], now: float) -> tuple[str, ...]:
-        """Take in that everybody was asked; returns the keys of the GPUs that are remembered no longer.
+        """Apply a completed enumeration; returns the keys of the GPUs dropped from memory.
 
         Args:
-            present: keys of those who have said who they are.
-            denied: those of them that have not, and why.
-            now: monotonic second.
+            present: keys of the GPUs that were identified.
+            denied: GPUs that could not be identified, with the reason.
+            now: monotonic seconds.
         """
         before = self._seats()
         for one in denied:
@@ -131,10 +131,10 @@ class Fleet:
         return self._forget_phantoms(now) + self._forget_surplus()
 
     def forget_lent(self, lent: frozenset[str]) -> tuple[str, ...]:
-        """Forget those that are gone from the driver because a virtual machine has them; returns their keys.
+        """Forget GPUs missing from the driver because a virtual machine has them; returns their keys.
 
         Args:
-            lent: where on the bus such GPUs are.
+            lent: PCI bus IDs of the GPUs set aside for virtual machines.
         """
         given_away = [record for record in self if record.device is None and record.pci_bus_id in lent]
         for record in given_away:
@@ -143,21 +143,21 @@ class Fleet:
 
     @property
     def idle(self) -> bool:
-        """Whether no GPU is being asked."""
+        """Whether no GPU has a call in flight."""
         return all(lane.busy_since is None for lane in self._lanes.values())
 
     def hangs(self, index: int, now: float, deadline_seconds: float) -> bool:
-        """Whether the GPU with this NVML index cannot be asked: a call does not return, or no thread can be had."""
+        """Whether the GPU at this NVML index cannot be queried: a call hangs, or no thread can be started."""
         lane = self._lanes.get(index)
         return lane is not None and overdue(lane.busy_since or lane.refused_since, now, deadline_seconds)
 
     def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
-        """Note who has not answered in time.
+        """Mark the GPUs that have exceeded the deadline.
 
         Args:
-            now: monotonic second.
-            deadline_seconds: how long an answer may take.
-            no_session: whether there is no session in which anybody could answer.
+            now: monotonic seconds.
+            deadline_seconds: maximum duration of a call.
+            no_session: whether there is no NVML session that could respond.
         """
         hanging = {}
         for record in self:
@@ -167,8 +167,8 @@ class Fleet:
                 hanging[record.key] = since
             elif no_session and record.error is None:
                 self.fail(record, STALLED)
-        # Whoever holds a lock of the driver stops all others with their next call. Who was still asked after that, and
-        # answered, hangs for a reason of its own.
+        # A GPU that hangs while holding a driver lock blocks each of the others at its next call. A GPU that still
+        # responded after that must be hanging for a reason of its own.
         soon = self._config.sample_fast_seconds + deadline_seconds
         first = -math.inf
         for key, since in sorted(hanging.items(), key=lambda each: each[1]):
@@ -177,19 +177,19 @@ class Fleet:
             self.fail(self._records[key], BLOCKED_BEHIND if behind else STALLED)
 
     def fail(self, record: GpuRecord, error: str) -> None:
-        """Note why a GPU does not answer, and log it if that is news."""
+        """Set why a GPU does not respond, and log it if that is a change."""
         if record.error != error:
-            # That the driver as a whole is gone is logged once, not once a GPU.
+            # A driver-wide failure is logged once, not once per GPU.
             level = logging.DEBUG if error in {DRIVER_UNAVAILABLE, RELEASED} else logging.ERROR
             log.log(level, "GPU does not answer", extra={"fields": _fields(record, error)})
             record.error = error
 
     def recover(self, record: GpuRecord) -> None:
-        """Note that a GPU answers, and log it if that is news."""
+        """Mark a GPU as responding, and log it if that is a change."""
         if record.error is not None:
             log.info("GPU answers again", extra={"fields": _fields(record, record.error)})
             record.error = None
-            # Readings of pairs were made without it.
+            # Pairwise readings were made without this GPU.
             self._read_all_again()
 
     def _see(self, device: Device, now: float) -> None:
@@ -208,13 +208,13 @@ class Fleet:
             )
             record.labels = labels
         if record.device is None:
-            # Within a session a handle stays good, and with it the memory of what is not supported.
+            # Handles stay valid within a session; keeping this one also keeps its list of unsupported queries.
             record.device = device
         record.lane, record.absent_since, record.pci_bus_id = self.lane_of(device.index), None, device.pci_bus_id
         record.last_seen_at = now
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
-        """The record of a GPU that was denied so far, now that its UUID is known."""
+        """The record of a GPU that was denied so far, rekeyed now that its UUID is known."""
         nameless = self._records.pop(_nameless_key(int(labels.gpu)), None)
         if nameless is not None:
             nameless.key, nameless.labels = labels.uuid, labels
@@ -228,14 +228,14 @@ class Fleet:
         return record
 
     def _key_of_index(self, index: int, present: set[str]) -> str:
-        """Whose handle was denied: the GPU last seen at that index, unless it is accounted for."""
+        """Key for a denied handle: that of the GPU last seen at this index, unless that GPU was found elsewhere."""
         for record in self:
             if record.labels.gpu == str(index) and record.key not in present:
                 return record.key
         return _nameless_key(index)
 
     def _seats(self) -> dict[str, tuple[GpuLabels, bool]]:
-        """Who is there, and under which index."""
+        """The GPUs that are present, with their labels."""
         return {record.key: (record.labels, record.device is None) for record in self}
 
     def _read_all_again(self) -> None:
@@ -243,7 +243,7 @@ class Fleet:
             record.schedule.all_due()
 
     def _forget_phantoms(self, now: float) -> tuple[str, ...]:
-        """Forget GPUs that were never confirmed: seen in a few looks only, in a place where another GPU is now."""
+        """Forget GPUs that were never confirmed: seen only briefly, and another GPU is in the same place now."""
         taken = {place for record in self if record.absent_since is None for place in _places(record)}
         phantoms = [
             record
@@ -254,11 +254,11 @@ class Fleet:
             and _places(record)[0] in taken
         ]
         for record in phantoms:
-            log.info("GPU is forgotten, nobody confirmed it", extra={"fields": _fields(record, record.error or "")})
+            log.info("GPU is forgotten, it was never confirmed", extra={"fields": _fields(record, record.error or "")})
         return self._forget(phantoms)
 
     def _forget_surplus(self) -> tuple[str, ...]:
-        """Bound what is remembered: a driver that invents UUIDs must not grow this process."""
+        """Bound the number of records: a driver that makes up UUIDs must not grow this process."""
         gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
         return self._forget(gone[: max(0, len(self._records) - MAX_GPUS)])
 
@@ -272,7 +272,7 @@ class Fleet:
 
 
 def _places(record: GpuRecord) -> tuple[str, ...]:
-    """Where a GPU was last: its address on the bus, where the driver tells it, and its index."""
+    """Where a GPU was last seen: its PCI address, if the driver reports one, and its index."""
     index = f"index {record.labels.gpu}"
     return (index,) if record.pci_bus_id is None else (record.pci_bus_id, index)
 

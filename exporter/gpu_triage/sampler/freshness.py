@@ -1,4 +1,4 @@
-"""Withdraws from the store what is stale, and what a GPU said that is gone."""
+"""Withdraws stale outcomes, and the readings of GPUs that no longer respond."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, HostColl
 
 
 class Freshness:
-    """Which outcomes may still be published. Only the sampler's thread calls it, but for `expires_at`.
+    """Which outcomes are still fresh enough to publish. Only the sampler's thread calls it, except `expires_at`.
 
     Args:
         store: the outcomes.
-        clock: what their ages are told by.
-        config: how long they are fresh.
-        collectors: those that run on a schedule; all others' outcomes are made with each publication.
-        gpu_collectors: those of them that read GPUs.
+        clock: used to compute ages.
+        config: how long outcomes are fresh.
+        collectors: those that run on a schedule; the outcomes of all others are made at each publication.
+        gpu_collectors: the subset that reads GPUs.
 
     Attributes:
-        clock: what ages are told by.
+        clock: used to compute ages.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class Freshness:
         self._fresh_for = {
             c.name: config.stale_after * interval_seconds(config, c.tier) for c in scheduled if c.name not in self._kept
         }
-        # The sampler is given as much time as a GPU before it counts as stalled.
+        # The sampler gets at least as much time as a GPU before it counts as stalled.
         least = config.sample_deadline_seconds
         self._published_for = max(config.stale_after * config.sample_fast_seconds, least)
         self._judged_for = max(config.stale_after * config.sample_medium_seconds, least)
 
     def expires_at(self, outcome: Outcome) -> float:
-        """Monotonic second after which an outcome is stale; infinity for one that never is. From any thread.
+        """Monotonic second at which an outcome goes stale; infinity if it never does. From any thread.
 
-        What a GPU is stays, and so does what the exporter said of itself last: it tells by timestamps how old it is.
+        GPU identity never goes stale, nor do the exporter's own metrics, which carry timestamps to show their age.
         """
         name = outcome.collector
         if name in self._kept or name == exporter.NAME:
@@ -64,24 +64,24 @@ class Freshness:
         return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
     def expire(self, now: float) -> None:
-        """Withdraw what was read too long ago; `now` in monotonic seconds."""
+        """Withdraw outcomes that are too old; `now` in monotonic seconds."""
         for collector, seconds in self._fresh_for.items():
             for outcome in self._store.of(collector):
                 if now > outcome.finished_at.monotonic + seconds:
                     self._store.withdraw(collector, outcome.subject)
 
     def extend(self, late: Outcome) -> None:
-        """Keep what a collector of the host read last, if its facts are worth that, while it is late."""
+        """Keep a late host collector's previous reading, if that collector's facts change rarely enough."""
         last = self._store.get(late.collector, late.subject)
         if last is not None and late.collector in self._kept_while_stalled:
             self._store.put(replace(last, finished_at=late.finished_at))
 
     def withdraw(self, key: str) -> None:
-        """Withdraw the readings of a GPU that does not answer; what it is stays."""
+        """Withdraw the readings of a GPU that does not respond, but keep its identity."""
         for collector in self._of_present:
             self._store.withdraw(collector, key)
 
     def forget(self, key: str) -> None:
-        """Withdraw what a GPU is that is remembered no longer."""
+        """Withdraw the identity of a GPU that is dropped from memory."""
         for collector in self._kept:
             self._store.withdraw(collector, key)

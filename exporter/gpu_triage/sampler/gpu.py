@@ -1,4 +1,4 @@
-"""One GPU's rounds: what its lane runs, and what the sampler remembers of it."""
+"""One GPU's rounds: the job its lane runs, and the sampler's record of the GPU."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Reader = Callable[[GpuRound], Any]
 
 @dataclass(eq=False, slots=True)
 class GpuRecord:
-    """A GPU ever seen by this process. Only the sampler's thread changes it.
+    """A GPU that this process has seen at some point. Only the sampler's thread changes it.
 
     Attributes:
-        key: its UUID, or a stand-in for one whose identity was never told.
+        key: its UUID, or a stand-in if the UUID is unknown.
         labels: its index and UUID as published.
         schedule: when its collectors are due.
         lane: where its rounds run; None while it is missing.
-        device: its handle in the present session; None when it is not enumerated.
-        error: why it does not answer; None when it does.
+        device: its handle in the current session; None if it is not enumerated.
+        error: why it does not respond; None if it does.
         readers: its collectors' readers by name, with their running totals.
-        rounds: how many rounds were begun.
-        absent_since: monotonic second at which it was last found missing.
-        pci_bus_id: where it was when last seen, as sysfs writes it; None where nobody said.
-        first_seen_at: monotonic second of the first look at the driver that found it.
-        last_seen_at: of the last one.
+        rounds: number of rounds started.
+        absent_since: monotonic second at which it was last found missing; None while it is present.
+        pci_bus_id: its last known PCI address, in the form sysfs uses; None if unknown.
+        first_seen_at: monotonic second of the first driver poll that found it.
+        last_seen_at: monotonic second of the latest driver poll that found it.
     """
 
     key: str
@@ -56,13 +56,13 @@ class GpuRecord:
 
 @dataclass(frozen=True, slots=True)
 class GpuRoundResult:
-    """How a round of one GPU ended, as a whole.
+    """Overall result of one GPU's round.
 
     Attributes:
         key: the GPU.
-        device: the handle that was asked; a result of an earlier session's handle no longer counts.
-        error: why it did not answer; None when it did.
-        driver: what ended the driver as a whole; None when nothing did.
+        device: the handle that was queried; results for a handle of an earlier session are ignored.
+        error: why the GPU did not respond; None if it did.
+        driver: driver-wide failure that ended the round; None without one.
     """
 
     key: str
@@ -78,17 +78,17 @@ class GpuJob:
     Attributes:
         key: the GPU.
         labels: as published.
-        device: to ask.
-        peers: the other GPUs that answer.
-        collectors: what to run, with the reader of each.
-        machine: the seams.
+        device: handle to query.
+        peers: the other GPUs that respond.
+        collectors: what to run, each with its reader.
+        machine: procfs, sysfs, clock and so on.
         versions: of the driver.
-        deadline_seconds: an answer that took longer is not published: nobody can say of when it is.
-        mark: to be called with each step.
+        deadline_seconds: readings that took longer are dropped, because their age is unknown.
+        mark: to be called at the start of each step.
         publish: takes each outcome.
         finish: takes the result.
-        recorded_link: what the baseline says that the GPU's link can do; None without one.
-        whole: whether it asks so much that no answer at all means that the GPU does not answer.
+        recorded_link: what the GPU's PCIe link supports according to the baseline; None without one.
+        whole: whether the round has enough queries that a lack of any answer means the GPU does not respond.
     """
 
     key: str
@@ -106,7 +106,7 @@ class GpuJob:
     whole: bool = True
 
     def __call__(self) -> None:
-        """Run the round. Ends early where the GPU or the driver is gone."""
+        """Run the round. Stops early if the GPU or the driver is gone."""
         answered = 0
         failures: Counter[str] = Counter()
         error: str | None = None
@@ -125,7 +125,7 @@ class GpuJob:
             if error is not None or driver is not None:
                 break
         if error is None and not answered and failures and self.whole:
-            # It is there, but no question gets an answer: a lost device cgroup looks like this.
+            # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
             error = failures.most_common(1)[0][0]
         if self.whole or error is not None or driver is not None:
             self.finish(GpuRoundResult(self.key, self.device, error, driver))
@@ -141,7 +141,7 @@ class GpuJob:
         except HostReadFailed as failed:
             return self._failed(collector, began, (*inquiry.failures, failed.reason), str(failed))
         except Exception:  # noqa: BLE001 - see below
-            # The one broad except of the path: a bug in one collector must not cost the others their samples.
+            # The only broad except in this path: a bug in one collector must not cost the others their samples.
             return self._failed(collector, began, (*inquiry.failures, "exception"), traceback.format_exc())
         ended = self.machine.clock.now()
         if ended.monotonic - began.monotonic > self.deadline_seconds:
@@ -160,7 +160,7 @@ class GpuJob:
 def readers_of(
     record: GpuRecord, collectors: tuple[AnyGpuCollector, ...], make: Mapping[str, Callable[[], Reader]]
 ) -> tuple[tuple[AnyGpuCollector, Reader], ...]:
-    """Each collector with this GPU's reader for it, made the first time it is asked for."""
+    """Each collector with this GPU's reader, which is created on first use."""
     pairs = []
     for collector in collectors:
         if collector.name not in record.readers:

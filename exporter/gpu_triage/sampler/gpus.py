@@ -1,4 +1,4 @@
-"""All GPUs: the NVML session that they are asked in, who of them is there, and the rounds of each."""
+"""All GPUs: the NVML session, the enumeration of GPUs, and the rounds of each GPU."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from gpu_triage.subjects.rounds import ExpectedLink
 log = logging.getLogger(__name__)
 
 GpuNews = GpuRoundResult | DriverLook | Identified | ProbeReport
-"""What the lanes of GPUs and of the driver report, but for outcomes."""
+"""What the lanes of GPUs and of the driver report, besides outcomes."""
 
 _STUCK_SECONDS: Final = 60.0
-"""How long a look at the driver may take before another process is asked whether the driver works."""
+"""How long a driver poll may take before another process checks whether the driver works."""
 _CHEAP_SESSION_SECONDS: Final = 1.5
-"""A session that opens within this time costs no GPU its values: they stay fresh for longer."""
+"""If a session opens within this time, no GPU loses values: they stay fresh for longer."""
 
 
 class GpuRounds:
-    """Starts everything that asks NVML, and takes in how it ended. One thread calls it.
+    """Starts everything that calls NVML, and processes the results. Only one thread calls it.
 
     Attributes:
         fleet: the GPUs.
@@ -80,22 +80,22 @@ class GpuRounds:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """Where the session is used."""
+        """Lanes that use the NVML session."""
         return (*self.fleet.lanes, self._peers_lane, self.driver.lane)
 
     @property
     def search_lane(self) -> Lane:
-        """Where another process is waited for, which has a session of its own."""
+        """Lane that waits for the probe process, which has an NVML session of its own."""
         return self._search.lane
 
     @property
     def fatal(self) -> str | None:
-        """Why this process must end for its supervisor to restart it; None while it need not."""
+        """Why this process must exit and be restarted by its supervisor; None if it need not."""
         replaced = self.driver.replaced
         return self._left_behind if replaced is None else replaced.detail
 
     def waiting_for(self, now: float) -> str | None:
-        """What the first look at the driver still lacks; None once everybody has said who they are, or hangs."""
+        """What the first enumeration is still waiting for; None once every GPU is identified or hangs."""
         if not self.driver.looked:
             return "the first answer of the driver"
         for index in self._roll.silent():
@@ -107,13 +107,13 @@ class GpuRounds:
         """Start what is due.
 
         Args:
-            now: monotonic second.
-            ending_session: whether a session was ending before the last reports were taken in.
+            now: monotonic seconds.
+            ending_session: whether a session was being shut down before the latest reports were processed.
         """
         self._search.submit(now)
         if ending_session or self._ends_session(now):
             return
-        # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
+        # While NVML is down, release the event set: holding it would prevent shutting down a failed session.
         quiet = self._nobody_is_asked and (self.driver.versions is not None or self._xid.let_go())
         self.driver.submit(now, reopen=False, quiet=quiet)
         self._ask_who_is_there()
@@ -124,15 +124,15 @@ class GpuRounds:
         self._xid.submit_nvml(present, session=self.driver.versions is not None)
 
     def counts(self, outcome: Outcome) -> bool:
-        """Whether what was read of a GPU is still of use: it is enumerated, and has not failed since it was asked."""
+        """Whether a GPU's reading is still valid: the GPU is enumerated and has not failed since the query."""
         record = self.fleet.get(outcome.subject)
         if record is None or record.device is None:
             return False
-        # A GPU's own round reports its readings before it reports that the GPU answers again.
+        # A GPU's own round publishes its readings before it reports that the GPU has recovered, so those count anyway.
         return record.error is None or outcome.collector not in self._peer_collectors
 
     def take(self, news: GpuNews, now: float) -> None:
-        """Take in what a lane reported."""
+        """Process a lane's report."""
         if isinstance(news, GpuRoundResult):
             self._take_round(news, now)
         elif isinstance(news, Identified):
@@ -145,20 +145,20 @@ class GpuRounds:
             self._take_look(news, now)
 
     def look_at_once(self, uuids: Iterable[str], now: float) -> None:
-        """Ask these GPUs everything in their next round: the driver says that something about them changed."""
+        """Run every collector in these GPUs' next round, because the driver reported a change on them."""
         for record in (self.fleet.get(uuid) for uuid in uuids):
             if record is not None and now >= self._hurried_until.get(record.key, now):
                 record.schedule.all_due()
                 self._hurried_until[record.key] = now + self._config.sample_medium_seconds
 
     def driver_stalled(self, now: float) -> bool:
-        """Whether the driver as a whole was asked and did not answer in time."""
+        """Whether a driver-wide call has exceeded its deadline."""
         deadline = self._config.sample_deadline_seconds
-        # What another process needed for a new session, this one may take as well.
+        # This process may need as long for a new session as the probe process did.
         return self.driver.stalled(now, deadline, max(deadline, 2 * self._search.session_seconds))
 
     def call_roll(self, now: float) -> None:
-        """Ask who is there, and take in who has said so. Called when everything reported so far was taken in."""
+        """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""
         if self.driver.versions is None or self.driver.ending_session:
             return
         self._ask_who_is_there()
@@ -174,9 +174,9 @@ class GpuRounds:
         self._forget(self.fleet.forget_lent(self.driver.lent))
 
     def look_round(self, now: float) -> None:
-        """Note who does not answer, and who is missed."""
+        """Mark GPUs that do not respond, and start or stop the search for missing ones."""
         driver, deadline = self.driver, self._config.sample_deadline_seconds
-        # Between two sessions nobody is asked: where the next does not come, nobody answers.
+        # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
         self.fleet.find_stalls(now, deadline, no_session=no_session)
         gone = any(record.error in GONE for record in self.fleet)
@@ -185,10 +185,10 @@ class GpuRounds:
         self._search.want(now, wanted=wanted, at_once=driver.take_bus_change())
 
     def _ends_session(self, now: float) -> bool:
-        """End the session if that is wanted and possible; says whether nobody may be asked meanwhile.
+        """End the session if requested and possible; returns whether no GPU may be queried meanwhile.
 
-        All handles die with it, and the event set before it. So it ends between two rounds, when everybody is idle;
-        until that is so, whoever is idle goes on. To free the event set, one step is allowed.
+        Ending the session invalidates all handles, and the event set must be freed first. So this waits until all GPU
+        lanes are idle; until then, idle lanes keep getting jobs. Freeing the event set may take one step.
         """
         if not (self.driver.wants_closing or self.driver.wants_reopening):
             return False
@@ -216,13 +216,13 @@ class GpuRounds:
         if not due:
             return
         if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
-            # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
+            # Support can change (MIG mode, ECC mode, driver state), so retry unsupported queries now and then.
             record.device.unsupported.clear()
         record.rounds += 1
         lane.submit(self._job(record, record.device, versions, due, lane), in_turn=True)
 
     def _submit_peers(self, now: float) -> None:
-        """Ask the questions that name two GPUs: a GPU that hangs would hold up whoever asks about it."""
+        """Run the queries that name two GPUs in a separate lane: if one of the pair hangs, it blocks the caller."""
         lane, versions = self._peers_lane, self.driver.versions
         if versions is None or not lane.ready():
             return
@@ -278,7 +278,7 @@ class GpuRounds:
         elif result.error is not None:
             self.fleet.fail(record, result.error)
             self._freshness.withdraw(record.key)
-            # It is asked again, but not at the fast tier's pace.
+            # Retry it, but at a slower pace than the fast tier.
             record.schedule.defer(now + self._config.sample_medium_seconds)
         else:
             self.fleet.recover(record)
@@ -302,11 +302,11 @@ class GpuRounds:
         records = {uuid: self.fleet.get(uuid) for uuid in seen.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
         if (back or self._other_indices(seen)) and self._search.worth_a_session(back, now):
-            log.info("NVML is initialised again", extra={"fields": {"back": ",".join(sorted(back)) or "nobody"}})
+            log.info("NVML is initialized again", extra={"fields": {"back": ",".join(sorted(back)) or "none"}})
             self.driver.reopen()
 
     def _other_indices(self, seen: ProbeReport) -> bool:
-        """Whether a new session would number the GPUs in another way, and cost none of those that answer a value."""
+        """Whether a new session would change the GPU indices without costing a responding GPU any values."""
         indices = {record.key: int(record.labels.gpu) for record in self.fleet if record.error is None}
         if seen.seconds >= _CHEAP_SESSION_SECONDS or not indices or not indices.keys() <= seen.answering.keys():
             return False

@@ -1,4 +1,4 @@
-"""The host's rounds: what its lanes run, and when."""
+"""The host's rounds: the jobs its lanes run, and their schedule."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class HostJob:
     """A round of several host collectors.
 
     Attributes:
-        collectors: what to run, with the reader of each.
-        machine: the seams.
-        mark: to be called with each step.
+        collectors: what to run, each with its reader.
+        machine: procfs, sysfs, clock and so on.
+        mark: to be called at the start of each step.
         publish: takes each outcome.
-        deadline_seconds: a reading that took longer is not published: nobody can say of when it is.
+        deadline_seconds: readings that took longer are dropped, because their age is unknown.
     """
 
     collectors: tuple[tuple[AnyHostCollector, HostReader], ...]
@@ -86,7 +86,7 @@ class HostJob:
 
 @dataclass(frozen=True, slots=True)
 class _HostLane:
-    """A lane of the host's, the collectors that run in it, and when."""
+    """One of the host's lanes, with its schedule and the collectors that run in it."""
 
     lane: Lane
     schedule: Schedule
@@ -94,11 +94,11 @@ class _HostLane:
 
 
 class HostRounds:
-    """Starts the host's rounds: in one lane, but for collectors with one of their own. One thread calls it.
+    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it.
 
     Attributes:
         lanes: where rounds run.
-        shared: names of the collectors that have no lane of their own.
+        shared: names of the collectors in the shared lane.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class HostRounds:
         self._machine = machine
         self._config = config
         self._report = report
-        # By collector that is due: when its round should have ended.
+        # Deadline of the round of each collector that is due, by collector name.
         self._ends_by: dict[str, float] = {}
         by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
         for collector in collectors:
-            # What others wrote may take long to parse.
+            # Metrics from other programs may take long to parse.
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
         self.shared = tuple(collector.name for collector in by_lane["host"])
@@ -125,7 +125,7 @@ class HostRounds:
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
 
     def submit(self, now: float) -> None:
-        """Start what is due in each lane that is idle."""
+        """Start what is due in each idle lane."""
         deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
             for collector in one.schedule.waiting(one.collectors, now):
@@ -137,13 +137,13 @@ class HostRounds:
                 one.lane.submit(job, in_turn=True)
 
     def ended(self, collector: str) -> None:
-        """Take in that a collector's round has ended."""
+        """Note that a collector's round has ended."""
         self._ends_by.pop(collector, None)
 
     def late(self, now: Moment) -> Iterator[Outcome]:
-        """A failed outcome of each collector whose round should have ended by now, and again with each interval.
+        """A failed outcome for each collector whose round is past its deadline, repeated at each interval.
 
-        Whoever holds the lane: a round that did not end in time, or could not begin, has read nothing.
+        It does not matter which collector holds the lane: a round that ran late or could not start has read nothing.
         """
         for one in self._rounds:
             if one.lane.busy_since is None and one.lane.refused_since is None:
@@ -158,7 +158,7 @@ class HostRounds:
 
 
 def _held_up(collector: str, lane: Lane, now: float) -> tuple[str, str, float]:
-    """Why a round has not ended in time: its error, the cause for the log, and for how long the round has lasted."""
+    """Why a round is late: its error, the cause for the log, and how long the round has been running in seconds."""
     since, holder = lane.busy_since, lane.step.collector
     if since is None:
         return NO_THREAD, "no thread can be started to read it", 0.0

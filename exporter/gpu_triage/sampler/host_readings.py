@@ -1,4 +1,4 @@
-"""The host as the last readings show it, and whether they show all of it."""
+"""The host's latest readings as facts, and whether they are complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """The sampler's knowledge of the host, as facts. Only the sampler's thread asks.
+    """What the sampler knows of the host, as facts. Only the sampler's thread calls it.
 
     Attributes:
         fleet: the GPUs.
@@ -31,7 +31,7 @@ class HostReadings:
     store: OutcomeStore
 
     def facts(self, at: float) -> HostFacts:
-        """What the latest readings say; `at` is now, Unix seconds."""
+        """Facts from the latest readings; `at` is now, in Unix seconds."""
         versions = self.driver.versions
         return host_facts(
             at,
@@ -46,10 +46,10 @@ class HostReadings:
         )
 
     def lacks(self, *, well: bool) -> str | None:
-        """What is still missing from a view of the whole host; None when nothing is.
+        """What a complete view of the host still lacks; None if nothing.
 
         Args:
-            well: whether everything must also be well: every GPU of the bus there and answering, every NVLink up.
+            well: whether to require a healthy host too: every GPU on the bus present and responding, every NVLink up.
         """
         if self.driver.error is not None:
             return f"the driver, which is unavailable: {self.driver.error.reason}"

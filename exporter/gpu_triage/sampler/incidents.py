@@ -1,4 +1,4 @@
-"""The ledger of incidents in a running exporter: what is noted in it, and what it says of each GPU."""
+"""The incident ledger at run time: incidents are recorded in it and counted for each GPU."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from gpu_triage.xid.ledger import CountedXid
 Reading = TypeVar("Reading")
 
 _LASTING_SECONDS: Final = 600.0
-"""What lasts is noted again after so long: after a restart it must not look like another one."""
+"""Interval at which an ongoing incident is recorded again, so that it does not look like a new one after a restart."""
 
 _RECOUNT_SECONDS: Final = 60.0
-"""Counts are made anew when an incident is noted, and so often because incidents grow old."""
+"""Counts are recomputed when an incident is recorded, and at this interval because incidents age out."""
 
 _Counts = tuple[tuple[Recent, ...], Mapping[str, int]]
 
@@ -49,7 +49,7 @@ _LOST: Final = "lost"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The sampler's parts that tell of incidents. Only the sampler's thread asks.
+    """The parts of the sampler that incidents are derived from. Only the sampler's thread calls them.
 
     Attributes:
         fleet, driver, store, xid: the sampler's own.
@@ -62,10 +62,10 @@ class Seen:
 
 
 class IncidentWatch:
-    """Notes incidents and resets, and keeps the ledger. Only the sampler's thread calls it.
+    """Records incidents and resets in the ledger. Only the sampler's thread calls it.
 
     Attributes:
-        file: the ledger's.
+        file: the ledger's store on disk.
     """
 
     def __init__(self, access: StateAccess) -> None:
@@ -83,11 +83,11 @@ class IncidentWatch:
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
     def end(self, seen: Seen) -> None:
-        """Note the Xids that nobody knows the GPU of, when the exporter ends."""
+        """Record the Xids that still have no known GPU, when the exporter exits."""
         self._note_xids(seen.xid.take_counted(), self._machine.clock.now())
 
     def most_since_boot(self, driver: DriverWatch) -> int | None:
-        """Most GPUs that the driver has shown since the boot, less those that a virtual machine has by now."""
+        """Most GPUs that the driver has shown since boot, minus those set aside for VMs now; None if unknown."""
         most, given = self._ledger.most_gpus, self._machine.gpus_given
         if most is None:
             return None
@@ -95,7 +95,7 @@ class IncidentWatch:
         return (own if given is None else min(own, given)) or None
 
     def observe(self, seen: Seen, now: Moment) -> None:
-        """Note what happened since the last time."""
+        """Record what has happened since the last call."""
         self._resets.see_driver(seen.driver, now.monotonic, kernel_heard=seen.xid.kernel_heard)
         for record in seen.fleet:
             self._resets.see_session(record, now.monotonic)
@@ -104,7 +104,7 @@ class IncidentWatch:
         if seen.driver.count is not None:
             self._ledger.see_count(seen.driver.count + len(seen.driver.lent))
         if seen.xid.cards_known or seen.driver.error is not None:
-            # Before, nobody knows whose they are.
+            # Until then, Xids cannot be matched to GPUs.
             self._note_xids(seen.xid.take_counted(), now)
         for record in seen.fleet:
             if record.labels.uuid:
@@ -114,7 +114,7 @@ class IncidentWatch:
         self._forget(frozenset(record.key for record in seen.fleet))
 
     def reading(self, seen: Seen, now: Moment) -> tuple[GpuIncidents, ...]:
-        """What is remembered of every GPU with a UUID, and of the slots of those that had Xids and were never seen."""
+        """Incidents of every GPU with a UUID, and of slots that had Xids from a GPU that NVML never showed."""
         edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
         if edition != self._counted_edition:
             self._counted_edition = edition
@@ -125,7 +125,7 @@ class IncidentWatch:
         return (*(self._of_gpu(record, seen, now) for record in known), *(self._of_slot(slot, now) for slot in unseen))
 
     def _remember_resets(self, remembered: Memory, boot_id: str) -> None:
-        """Take in the resets of this boot, by the monotonic clock: the time of day may have jumped."""
+        """Load this boot's resets by monotonic time, because the wall clock may have jumped."""
         now = self._machine.clock.now().monotonic
         for incident in remembered.incidents:
             of_this_boot = incident.kind == RESET and incident.boot and incident.boot == boot_id
@@ -159,7 +159,7 @@ class IncidentWatch:
             board = Board(owner or "") if known is None else known
             before = noted.get((kind, board.uuid, slot))
             if before is not None and xid.at - before < _LASTING_SECONDS:
-                # A flood of one Xid is one incident.
+                # A burst of one Xid is one incident.
                 continue
             noted[kind, board.uuid, slot] = xid.at
             self._note(kind, replace(board, slot=slot), xid.at, now)
@@ -175,7 +175,7 @@ class IncidentWatch:
             self._note(LOST, board, now.monotonic, now)
 
     def _note_board(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
-        """Compare a board that answers with what it was."""
+        """Compare a responding board with its previous state."""
         if record.error is not None or record.device is None:
             return
         uuid, slot = record.labels.uuid, record.pci_bus_id or ""
@@ -198,7 +198,7 @@ class IncidentWatch:
         self._ledger.see_board(after)
 
     def _note_reset(self, record: GpuRecord, seen: Seen, now: Moment) -> None:
-        """Note a reset, unless it was before this board was first seen."""
+        """Record a reset, unless it happened before the board was first seen."""
         uuid = record.labels.uuid
         reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
         board = self._ledger.board(uuid)
@@ -209,12 +209,12 @@ class IncidentWatch:
             self._note(RESET, board, reset_at, now)
 
     def _note(self, kind: str, board: Board, at: float, now: Moment) -> None:
-        """Note what happened on a board, or in a slot whose board has no UUID; `at` in monotonic seconds."""
+        """Record an incident of a board, or of a slot if the board's UUID is unknown; `at` in monotonic seconds."""
         wall, boot = self._walls.of(at, now), self.file.boot.boot_id
         self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
     def _signs(self, record: GpuRecord, xid: XidWatch) -> Signs:
-        # The monotonic clock begins with the boot.
+        # The monotonic clock starts at boot.
         boot_at = None if self.file.boot.began_at is None else 0.0
         return Signs(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
 
@@ -233,7 +233,7 @@ def _serial(record: GpuRecord, store: OutcomeStore) -> str:
 def _outcome(
     collector: AnyGpuCollector, kind: type[Reading], record: GpuRecord, store: OutcomeStore
 ) -> tuple[float, Reading] | None:
-    """The last reading of a collector, and its monotonic second; None where there is none."""
+    """A collector's last reading with its monotonic time in seconds; None without one."""
     outcome: Outcome | None = store.get(collector.name, record.key)
     if outcome is None or not isinstance(outcome.reading, kind):
         return None

@@ -1,4 +1,4 @@
-"""When the judge is asked, and what becomes of its answer."""
+"""Runs the judge on schedule and publishes its result."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from gpu_triage.subjects.metric import Sample, declared_in
 log = logging.getLogger(__name__)
 
 _PATIENCE_SECONDS: Final = 10.0
-"""For so long, the first judgement waits for the first readings: one that hangs must not keep it waiting."""
+"""How long the first judgment waits for the first readings, in case one of them hangs."""
 
 
 class StoreJudge(Protocol):
-    """Says what it means that is published."""
+    """Interprets the published readings."""
 
     @property
     def saved(self) -> tuple[StateKind[Any], AnyKept]:
-        """What it remembers from one judgement to the next, and its file."""
+        """What the judge remembers between judgments: the kind of state file, and the state."""
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterable[Sample]:
-        """What the judgement of what is published adds to it; may raise anything."""
+        """Samples that the judgment adds to the published readings; may raise anything."""
 
     def interrupt(self) -> None:
-        """Note that a judgement failed."""
+        """Note that a judgment failed."""
 
 
 class JudgeRounds:
-    """Asks the judge on the medium tier, and at once when something happened that cannot wait.
+    """Runs the judge on the medium tier, and immediately on urgent changes.
 
-    A judge that raises costs its own series and nothing else. The first judgement waits a few seconds for what was
-    saved, and for the first readings: before these, an Xid of the kernel log is of nobody, and nothing explains it.
+    If the judge raises, only its own series are lost. The first judgment waits a few seconds for the saved state and
+    the first readings: without them, Xids in the kernel log cannot be matched to GPUs or explained.
 
     Args:
-        judge: is asked.
+        judge: to be run.
         clock: the machine's.
         interval_seconds: of the medium tier.
-        file: of what the judge remembers; None if that is not saved.
+        file: store of the judge's saved state; None if it is not saved.
     """
 
     def __init__(
@@ -63,17 +63,17 @@ class JudgeRounds:
 
     @property
     def health(self) -> CollectorHealth:
-        """How the last round went."""
+        """Health of the last judgment."""
         return self._health
 
     def run(self, store: OutcomeStore, urgent: object, now: Moment, *, starting: bool = False) -> tuple[str, ...]:
-        """Judge if it is time; returns the errors to count.
+        """Run the judge if it is due; returns the errors to count.
 
         Args:
-            store: what is published; takes the answer.
-            urgent: what cannot wait for the next round if it is another than before.
-            now: of the publication.
-            starting: whether some of the first readings are still to come.
+            store: the published outcomes; receives the judge's.
+            urgent: if this value changes, the judge runs without waiting for the next round.
+            now: time of the publication.
+            starting: whether some of the first readings are still pending.
         """
         self._asked_at = now.monotonic if self._asked_at is None else self._asked_at
         if starting and now.monotonic - self._asked_at < _PATIENCE_SECONDS:

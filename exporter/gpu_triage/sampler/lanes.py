@@ -1,4 +1,4 @@
-"""Lanes: each GPU, the driver and the host have theirs, with one job in flight, so that a hang stays where it is."""
+"""Lanes: worker threads for each GPU, the driver and the host, with one job in flight, so that a hang is isolated."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ DEADLINE: Final = "deadline"
 """The error of a round that took longer than the deadline."""
 
 BLOCKED: Final = "blocked"
-"""The error of a round that could not begin in time: another collector's holds the lane."""
+"""The error of a round that could not start in time because another collector holds the lane."""
 
 NO_THREAD: Final = "no_thread"
-"""The error of a lane that cannot have a thread, and of rounds that should have run in it."""
+"""The error of a lane that cannot start its thread, and of the rounds that should have run in it."""
 
 _WITHOUT_THREAD_SECONDS: Final = 30.0
-"""How long sampling may lack a thread before the exporter calls itself unhealthy."""
+"""How long a lane may lack a thread before the exporter reports itself unhealthy."""
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""
 
 
 def overdue(since: float | None, now: float, seconds: float) -> bool:
-    """Whether what began at `since` has lasted for longer than so many seconds; None has not begun."""
+    """Whether something that started at `since` has lasted longer than `seconds`; False if `since` is None."""
     return since is not None and now - since > seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of a job: the deadline is for each.
+    """One step of a job; the deadline applies to each step.
 
     Attributes:
-        collector: whose step it is.
-        gpu: the GPU that is asked; HOST_LABELS where it is none in particular.
-        call: the function of NVML that is being called.
+        collector: which the step belongs to.
+        gpu: the GPU being queried; HOST_LABELS if no particular one.
+        call: the NVML function being called.
     """
 
     collector: str
@@ -55,29 +55,29 @@ class Lane(Protocol):
 
     @property
     def busy_since(self) -> float | None:
-        """Monotonic second since which the present step of the job has been running; None when idle."""
+        """Monotonic second at which the job's current step started; None when idle."""
 
     @property
     def step(self) -> Step:
-        """The present step, or the last one."""
+        """The current step, or the last one."""
 
     @property
     def refused_since(self) -> float | None:
-        """Monotonic second since which it cannot have a thread; None while it has one or needs none."""
+        """Monotonic second since which no thread can be started; None while it has one or needs none."""
 
     def ready(self) -> bool:
-        """Whether it takes a job now: it is idle, and has a thread or could start one."""
+        """Whether it can take a job now: it is idle, and has a thread or could start one."""
 
     def submit(self, job: Job, *, in_turn: bool = False) -> None:
         """Start a job; only on a lane that is ready.
 
         Args:
             job: what to run.
-            in_turn: whether it computes more than it waits, and so runs better after the others than beside them.
+            in_turn: whether the job is CPU-bound, so that such jobs should run one at a time, not in parallel.
         """
 
     def mark(self, step: Step | None = None) -> None:
-        """Called by the job at the beginning of a step; without one, of the step that the lane is named after."""
+        """Called by the job at the start of each step; None means the step that the lane is named after."""
 
     def close(self) -> None:
         """Take no more jobs."""
@@ -87,7 +87,7 @@ LaneMaker = Callable[[str], Lane]
 
 
 def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
-    """Which lanes have lacked a thread for a while, as a sentence; None if none has."""
+    """A sentence naming the lanes that have lacked a thread for a while; None if none has."""
     lasting = {lane.step.collector for lane in lanes if overdue(lane.refused_since, now, _WITHOUT_THREAD_SECONDS)}
     if not lasting:
         return None
@@ -96,11 +96,11 @@ def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
 
 
 class Turns:
-    """Lets jobs of several threads run one after another, in the order they came.
+    """Runs jobs of several threads one at a time, in the order submitted.
 
-    Python computes in one thread at a time. Threads that all have something to compute take the interpreter from each
-    other hundreds of times a second, which costs more than a tenth of all the time. So a thread gets its job
-    only when the previous one is done, and is woken once.
+    Only one thread at a time can hold Python's GIL. CPU-bound threads that compete for it switch hundreds of times a
+    second, which costs more than a tenth of the total time. So a thread gets its job only when the previous one is
+    done, and wakes up once.
     """
 
     def __init__(self) -> None:
@@ -109,11 +109,11 @@ class Turns:
         self._holder: object | None = None
 
     def line_up(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Pass `job` to `put` when its turn comes: at once if nobody has the turn. The turn ends when the job has run.
+        """Pass `job` to `put` when its turn comes: immediately if none is running. The turn ends when the job has run.
 
         Args:
             job: what to run.
-            put: hands it to the thread that runs it; must not wait.
+            put: passes it to the thread that runs it; must not block.
         """
         turn = object()
 
@@ -129,7 +129,7 @@ class Turns:
                 self._next()
 
     def let_all_go(self) -> None:
-        """Start every waiting job now: the one that has the turn may hang."""
+        """Start all waiting jobs now, because the running one may hang."""
         with self._lock:
             while self._waiting:
                 self._next()
@@ -143,13 +143,13 @@ class Turns:
 
     def _end(self, turn: object) -> None:
         with self._lock:
-            # One that was overtaken has no turn to pass on.
+            # A job that was overtaken by `let_all_go` has no turn to pass on.
             if turn is self._holder:
                 self._next()
 
 
 class ThreadLane:
-    """A lane with a thread of its own, started with its first job and replaced should it end."""
+    """A lane with its own thread, which starts with the first job and is replaced if it ends."""
 
     def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], turns: Turns | None = None) -> None:
         self.step = self._own_step = Step(name)
@@ -166,7 +166,7 @@ class ThreadLane:
     def busy_since(self) -> float | None:
         """As Lane."""
         since = self._busy_since
-        # A thread that ended with a job in hand finishes it no more.
+        # If the thread died during a job, that job will never finish.
         return since if since is not None and self._alive() else None
 
     def ready(self) -> bool:
@@ -187,21 +187,21 @@ class ThreadLane:
         self._busy_since = self._clock.now().monotonic
 
     def close(self) -> None:
-        """As Lane; the thread ends after its present job."""
+        """As Lane; the thread ends after its current job."""
         self._jobs.put(None)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> bool:
-        """Start a thread; says whether there is one now."""
+        """Start a thread; returns whether that worked."""
         self._jobs, self._busy_since = SimpleQueue(), None
-        # A thread stuck in the kernel cannot be ended; as a daemon it does not hold up the exit either.
+        # A thread stuck in the kernel cannot be terminated; as a daemon thread, it does not block the exit either.
         thread = threading.Thread(target=self._run, args=(self._jobs,), name=self._name, daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError):
-            # pids.max, RLIMIT_NPROC or memory: it may be over in a moment.
+            # Due to pids.max, RLIMIT_NPROC or lack of memory, which may be temporary.
             if self.refused_since is None:
                 self.refused_since = self._clock.now().monotonic
             return False
@@ -218,7 +218,7 @@ class ThreadLane:
 
 
 class InlineLane:
-    """A lane on a virtual clock: a job runs at once, and one that would hang keeps it busy until it would return."""
+    """A lane on a virtual clock: runs a job at once; a job that would hang keeps the lane busy until its end time."""
 
     refused_since: float | None = None
 
@@ -239,7 +239,7 @@ class InlineLane:
         """As Lane."""
         return self.busy_since is None
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:  # noqa: ARG002 - one after another they run anyway
+    def submit(self, job: Job, *, in_turn: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
         """As Lane."""
         self.mark()
         try:

@@ -1,4 +1,4 @@
-"""The last result of each collector for each subject: immutable, swapped in whole, withdrawn when old."""
+"""The last outcome of each collector for each subject: immutable, replaced atomically, withdrawn when stale."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 HOST: Final = ""
-"""The subject of a collector that reads the host; GPUs are known by their key."""
+"""The subject of a collector that reads the host; a GPU's subject is its key."""
 
 _spec_of: Final = itemgetter(0)
 _series_of: Final = itemgetter(0, 1)
-"""A sample is its metric, its labels and its value: without the value, equal ones are one series."""
+"""Compares samples by metric and labels, without the value: equal ones are the same series."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one round of one collector brought for one subject.
+    """Result of one round of one collector for one subject.
 
     Attributes:
         collector: its name.
         subject: the GPU's key, or HOST.
-        samples: what to publish; empty when it failed.
+        samples: what to publish; empty if it failed.
         success: whether anything could be read.
-        errors: names of what failed, one entry a failed question.
+        errors: names of what failed, one entry per failed query.
         duration_seconds: of the round.
         finished_at: when it ended.
-        detail: for the log: what a bug or the kernel said; "" when there is nothing to add.
-        foreign: families that others made, to be republished as they are.
-        reading: what the samples were rendered from, for verdicts that need facts rather than series; None when it
+        detail: for the log: a traceback or kernel message; "" if there is nothing to add.
+        foreign: metric families from other programs, republished unchanged.
+        reading: what the samples were rendered from, for verdicts that need facts rather than series; None if it
             failed.
     """
 
@@ -56,10 +56,10 @@ class Outcome:
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:
-    """The samples, if they may leave the process.
+    """The samples, after checking that they can be exposed.
 
     Raises:
-        ValueError: one is of a metric the collector did not declare, or two are the same series.
+        ValueError: a sample's metric is not declared by the collector, or a series appears twice.
     """
     result = tuple(samples)
     if metrics.issuperset(map(_spec_of, result)):
@@ -72,7 +72,7 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
 
 
 class OutcomeStore:
-    """Outcomes by collector and subject. Written by the sampler's thread, read by any.
+    """Outcomes by collector and subject. Written by the sampler's thread, read from any.
 
     Attributes:
         collectors: names of all collectors, in the order to publish them.
@@ -84,11 +84,11 @@ class OutcomeStore:
         self._versions: dict[str, int] = {}
 
     def put(self, outcome: Outcome) -> None:
-        """Swap in an outcome for its collector and subject."""
+        """Replace the outcome of its collector and subject."""
         self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
 
     def put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
-        """Publish what the sampler itself says; mostly it says again what it said a second ago."""
+        """Publish one of the sampler's own outcomes; an unchanged one only gets a new timestamp."""
         name, before = subject.NAME, self.get(subject.NAME, HOST)
         if before is not None and before.reading == reading:
             self.put(replace(before, finished_at=now))
@@ -97,7 +97,7 @@ class OutcomeStore:
         self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
 
     def withdraw(self, collector: str, subject: str) -> None:
-        """Forget what a collector said of a subject."""
+        """Remove a collector's outcome for a subject."""
         known = self._outcomes[collector]
         if subject in known:
             self._replace(collector, {key: value for key, value in known.items() if key != subject})
@@ -107,7 +107,7 @@ class OutcomeStore:
         return tuple(self._outcomes[collector].values())
 
     def get(self, collector: str, subject: str) -> Outcome | None:
-        """A collector's outcome for one subject; None where it has none, or the collector does not run."""
+        """A collector's outcome for one subject; None if there is none, or the collector does not run."""
         return self._outcomes.get(collector, {}).get(subject)
 
     def version(self, collector: str) -> int:
@@ -115,6 +115,6 @@ class OutcomeStore:
         return self._versions.get(collector, 0)
 
     def _replace(self, collector: str, outcomes: dict[str, Outcome]) -> None:
-        # The mapping before its version: a reader who sees the new version sees the new outcomes.
+        # Set the mapping before its version, so that a reader that sees the new version also sees the new outcomes.
         self._outcomes[collector] = outcomes
         self._versions[collector] = self._versions.get(collector, 0) + 1

@@ -1,17 +1,18 @@
-"""When each GPU was last initialised anew: what it reported before that is of the past.
+"""When each GPU was last reset: what it reported before that no longer applies.
 
-These signs count, and nothing else:
+Only these signs count as a reset:
 
-- the boot of the host (where the monotonic clock begins);
-- the kernel log says that the driver was loaded;
-- the kernel log says that the card was found on the bus: taken off and rescanned, or replaced;
-- the GPUs were released and acquired again: somebody wanted them free for a reset;
-- where the kernel log is not heard: the driver was not loaded, and answers now;
-- the driver had asked for a reset or a reboot, and asks for nothing now;
-- volatile uncorrected ECC errors are fewer than in an earlier NVML session: within one, somebody may have cleared them.
+- the boot of the host (where the monotonic clock starts);
+- a kernel log message that the driver was loaded;
+- a kernel log message that the card was found on the bus: it was removed and rescanned, or replaced;
+- the GPUs were released and acquired again, which is done to free them for a reset;
+- if the kernel log is not readable: the driver was not loaded, and responds now;
+- the driver had requested a reset or a reboot, and no longer does;
+- fewer volatile uncorrected ECC errors than in an earlier NVML session. Within one session, a user may have cleared
+  them.
 
-Neither a new NVML session nor a restart of the exporter resets anything, and a GPU that was lost and answers again may
-have the same fault as before.
+Neither a new NVML session nor a restart of the exporter resets a GPU, and a GPU that was lost and responds again may
+still have the same fault.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ACTIONS_DONE_BY_A_RESET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What the kernel tells of resets, in monotonic seconds; None where it tells nothing.
+    """Reset times according to the kernel, in monotonic seconds; None if unknown.
 
     Attributes:
         boot_at: when the host booted.
@@ -50,7 +51,7 @@ class Signs:
 
 
 class ResetWatch:
-    """Keeps the resets that the exporter noticed itself. Only the sampler's thread calls it."""
+    """Tracks resets that the exporter itself noticed. Only the sampler's thread calls it."""
 
     def __init__(self) -> None:
         self._away = False
@@ -59,7 +60,7 @@ class ResetWatch:
         self._sessions: dict[str, tuple[object, float]] = {}
 
     def see_driver(self, driver: DriverWatch, now: float, *, kernel_heard: bool) -> None:
-        """Take in whether the GPUs are released or have no driver; `now` in monotonic seconds."""
+        """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
         not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
         if driver.released or (not_loaded and not kernel_heard):
             self._away = True
@@ -67,13 +68,13 @@ class ResetWatch:
             self._away, self._back_at = False, now
 
     def see_session(self, record: GpuRecord, now: float) -> None:
-        """Take in in which session a GPU is asked; `now` in monotonic seconds."""
+        """Track which NVML session a GPU is in; `now` in monotonic seconds."""
         known = self._sessions.get(record.key)
         if record.device is not None and (known is None or known[0] is not record.device):
             self._sessions[record.key] = (record.device, now)
 
     def compare(self, before: Board, after: Board, *, first_of_session: bool, now: float) -> None:
-        """Take in what changed on a board that answers; `now` in monotonic seconds."""
+        """Check what changed on a responding board for signs of a reset; `now` in monotonic seconds."""
         asked = before.recovery_action in _ACTIONS_DONE_BY_A_RESET and after.recovery_action == 0
         fewer = (after.uncorrected or 0) < (before.uncorrected or 0) and after.uncorrected is not None
         if asked or (fewer and first_of_session):
@@ -82,21 +83,21 @@ class ResetWatch:
             self._noticed[after.uuid] = self._back_at
 
     def is_first_reading(self, record: GpuRecord, read_at: float, compared_at: float | None) -> bool:
-        """Whether a reading is the first of this session; times in monotonic seconds, None where none was compared."""
+        """Whether a reading is the first of this session; times in monotonic seconds, None before any comparison."""
         session = self._sessions.get(record.key)
         since = session[1] if session is not None else 0.0
         return read_at >= since and (compared_at is None or compared_at < since)
 
     def remember(self, uuid: str, at: float) -> None:
-        """Take in a reset that was noticed in this boot before the exporter started, at a monotonic second."""
+        """Add a reset of this boot that was noticed before the exporter started; `at` in monotonic seconds."""
         self._noticed[uuid] = max(at, self._noticed.get(uuid, 0.0))
 
     def forget(self, known: frozenset[str]) -> None:
-        """Forget all GPUs but those with these keys."""
+        """Forget all GPUs except those with these keys."""
         self._sessions = {key: session for key, session in self._sessions.items() if key in known}
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
     def reset_at(self, record: GpuRecord, signs: Signs) -> float | None:
-        """Monotonic second of the last reset of a GPU; None where none is known."""
+        """Monotonic second of a GPU's last reset; None if unknown."""
         times = (signs.boot_at, signs.loaded_at, signs.found_at, self._noticed.get(record.labels.uuid))
         return max((at for at in times if at is not None), default=None)

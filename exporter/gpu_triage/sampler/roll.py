@@ -1,4 +1,4 @@
-"""Who is there: each GPU that NVML counts is asked who it is in a lane of its own, so that one that hangs is one."""
+"""Enumeration: each GPU is identified in its own lane, so that a GPU that hangs does not block the others."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpu_triage.subjects.exporter import DRIVER
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """What NVML said of one of the GPUs that it counts.
+    """Result of identifying one GPU.
 
     Attributes:
-        session: number of the session in which it was asked.
+        session: number of the session in which it was queried.
         index: NVML index.
-        answer: the GPU, or why there is none; or why there is no driver any more.
+        answer: the GPU, or why it was denied; or why the driver is no longer available.
     """
 
     session: int
@@ -30,11 +30,11 @@ class Identified:
 
 
 class RollCall:
-    """Asks every GPU who it is, again and again. Only the sampler's thread calls it; the questions run in lanes.
+    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes.
 
     Attributes:
-        answers: what each index said last in this session.
-        news: whether there is anything that was not taken in yet.
+        answers: the latest result for each index in this session.
+        news: whether there are results that have not been processed yet.
     """
 
     def __init__(self, report: Callable[[Identified], None]) -> None:
@@ -47,11 +47,11 @@ class RollCall:
         self._awaited: set[int] = set()
 
     def begin(self, count: int, *, new_session: bool) -> None:
-        """Ask everybody anew.
+        """Start identifying all GPUs.
 
         Args:
-            count: how many GPUs NVML counts.
-            new_session: whether the handles of earlier answers are dead.
+            count: number of GPUs according to NVML.
+            new_session: whether the handles of earlier results are invalid.
         """
         if new_session:
             self.end_session()
@@ -62,13 +62,13 @@ class RollCall:
         self.answers = {index: answer for index, answer in self.answers.items() if index < count}
 
     def end_session(self) -> None:
-        """Forget what was said: there is no session any more."""
+        """Discard all results, because the session has ended."""
         self._session += 1
         self._count = 0
         self.answers, self._unasked, self._awaited, self.news = {}, set(), set(), False
 
     def ask(self, lane_of: Callable[[int], Lane], labels_by_index: Callable[[], Mapping[int, GpuLabels]]) -> None:
-        """Ask those that were not asked yet and whose lanes take a job.
+        """Query the indices that were not queried yet, where the lane is ready.
 
         Args:
             lane_of: the lane of an NVML index.
@@ -85,7 +85,7 @@ class RollCall:
                 lane.submit(partial(self._identify, self._session, index, lane, gpu))
 
     def take(self, news: Identified) -> DriverUnavailable | None:
-        """Take in an answer; returns why there is no driver any more, if that was the answer."""
+        """Store a result; returns the error if the driver is no longer available."""
         if news.session != self._session or news.index >= self._count:
             return None
         if isinstance(news.answer, DriverUnavailable):
@@ -96,19 +96,19 @@ class RollCall:
         return None
 
     def waits_for(self, hangs: Callable[[int], bool]) -> bool:
-        """Whether somebody has not answered who still may; `hangs` tells whether the lane of an index is stuck."""
+        """Whether a result is still pending; `hangs` returns whether the lane of an index is stuck."""
         return any(not hangs(index) for index in self._awaited)
 
     def conclude(self, lane_of: Callable[[int], Lane]) -> tuple[DeniedDevice, ...]:
-        """Take in that nobody is waited for; returns those who are there and did not say who they are."""
+        """Complete the enumeration; returns the GPUs that could not be identified."""
         self.news = False
         denied = [answer for answer in self.answers.values() if isinstance(answer, DeniedDevice)]
-        # A lane without a thread has asked nothing: that is no fault of the GPU.
+        # A lane without a thread has not queried anything, so it does not count against the GPU.
         hanging = [index for index in self.silent() if lane_of(index).busy_since is not None]
         return (*denied, *(DeniedDevice(index, STALLED) for index in hanging))
 
     def silent(self) -> tuple[int, ...]:
-        """Indices of those who have not said anything in this session."""
+        """Indices without a result in this session."""
         return tuple(index for index in range(self._count) if index not in self.answers)
 
     def _identify(self, session: int, index: int, lane: Lane, gpu: GpuLabels) -> None:

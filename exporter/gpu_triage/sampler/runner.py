@@ -1,4 +1,4 @@
-"""Drives a sampler: in real time on a thread of its own, or on a virtual clock as fast as it goes."""
+"""Drives a sampler in real time, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from gpu_triage.sampler.sampler import Sampler
 log = logging.getLogger(__name__)
 
 _ANSWERS_WITHIN_SECONDS: Final = 0.25
-"""How long a publication waits for the round it belongs to; what answers later is in the next one."""
+"""How long a publication waits for its round; later results go into the next one."""
 
 _ONE_BY_ONE_SECONDS: Final = 0.05
-"""How long the GPUs of a round are read one after another: one takes a tenth of that on a host that is well."""
+"""How long the GPUs of a round are read one at a time: on a healthy host, one takes a tenth of this."""
 
 _STOP_SECONDS: Final = 2.5
-"""From the request to stop to the end of sampling. The process as a whole ends within 3 s."""
+"""From the request to stop to the end of sampling. The process as a whole exits within 3 s."""
 
 _CLOSE_WITHIN_SECONDS: Final = 0.5
-"""Of these, for the driver to answer, and again for NVML to shut down."""
+"""Part of that time: for the driver to respond, and again for NVML to shut down."""
 
 _LAST_WORDS_SECONDS: Final = 0.2
-"""After these, to log what could not be done."""
+"""Extra time after that, to log what could not be done."""
 
 _DEAD_AFTER_SECONDS: Final = 30.0
 
 
 class Runner:
-    """A thread that steps a sampler once per fast interval and publishes what came back.
+    """A thread that steps a sampler once per fast interval and publishes the results.
 
-    Use `lane` to make the sampler's lanes: they wake the runner when they are done.
+    Use `lane` to create the sampler's lanes: they wake the runner when they are done.
     """
 
     def __init__(self, clock: Clock, config: Config) -> None:
@@ -57,12 +57,12 @@ class Runner:
         return ThreadLane(name, self._clock, self._wake, self._turns)
 
     def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
-        """Drive `sampler` from now on.
+        """Start driving `sampler`.
 
         Args:
             sampler: made with this runner's lanes.
             after_publish: called on the sampler's thread after each publication.
-            on_fatal: called once with the cause when the process must end.
+            on_fatal: called once with the cause when the process must exit.
         """
         self._sampler, self._after_publish, self._on_fatal = sampler, after_publish, on_fatal
         self._thread.start()
@@ -96,8 +96,8 @@ class Runner:
             log.warning("sampling did not end in time; the last incidents may not be on disk")
 
     def _wake(self) -> None:
-        # Called by every lane that is done: only the last of them ends the wait, and a switch of threads costs more
-        # than a look at all lanes.
+        # Every lane calls this when done, but only the last one ends the wait: a thread switch costs more than checking
+        # all lanes.
         if self._sampler is None or self._stopping.is_set() or self._sampler.idle():
             with self._woken:
                 self._woken.notify_all()
@@ -115,14 +115,14 @@ class Runner:
             if sampler.fatal is not None:
                 self.request_stop()
                 self._on_fatal(sampler.fatal)
-            # Intervals that were missed are skipped, the beat is kept.
+            # Skip missed intervals, but stay in phase.
             next_at += self._interval_seconds
             late = time.monotonic() - next_at
             if late > 0:
                 next_at += late - late % self._interval_seconds
             self._stopping.wait(max(0.0, next_at - time.monotonic()))
         if sampler.fatal is None:
-            # Whatever has happened since the last round is read and judged before the end.
+            # Read and judge whatever has happened since the last round.
             self._round(sampler)
         self._attempt(
             lambda: sampler.close(lambda closed: self._wait_for(closed, min(_CLOSE_WITHIN_SECONDS, self.seconds_left))),
@@ -133,16 +133,16 @@ class Runner:
         self._attempt(sampler.step, self._wait, sampler.publish, self._after_publish)
 
     def _attempt(self, *parts: Callable[[], object]) -> None:
-        # One by one: what cannot be started must not keep what came back from being published.
+        # Separately, so that results are published even if a step fails.
         for part in parts:
             try:
                 part()
             except Exception:
-                # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
+                # An exception must not end sampling; it is logged, and stale values show their age.
                 log.exception("sampling failed")
 
     def _wait(self) -> None:
-        """Wait for the answers of the round that was begun, for a while."""
+        """Wait a limited time for the round's results."""
         sampler = self._sampler
         within = min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
 

@@ -1,4 +1,4 @@
-"""The sampler: `step` starts what is due, `publish` takes in what came back. Threads only drive it."""
+"""The sampler: `step` starts what is due, `publish` processes the results. Threads only drive it."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 
 
 class Sampler:
-    """Reads the machine on a schedule and keeps the last outcome of everything.
+    """Reads the machine on a schedule and keeps every collector's last outcome.
 
-    It writes to the state directory only if told so with `writes_state`: one process does.
+    It writes to the state directory only with `writes_state`, which only one process may set.
 
     Attributes:
-        store: the outcomes; read it from any thread.
-        status: what the sampler knows of itself.
-        freshness: until when outcomes may be shown.
-        view: the host as facts; only for the thread that steps.
-        presence: who was there at the last publication; None before the first.
+        store: the outcomes; readable from any thread.
+        status: the sampler's own health.
+        freshness: how long outcomes may be published.
+        view: the host as facts; only for the sampler's thread.
+        presence: GPU presence at the last publication; None before the first.
         published_at: monotonic second of the last publication; None before the first.
-        trouble: why some of the sampling has not taken place for a while; None while all of it does.
+        trouble: why part of the sampling has been stopped for a while; None while all of it runs.
     """
 
     def __init__(
@@ -112,24 +112,24 @@ class Sampler:
 
     @property
     def often(self) -> frozenset[str]:
-        """Collectors whose outcomes are others with each publication: the fast tier, and what the sampler says."""
+        """Collectors with a new outcome at each publication: the fast tier, and the sampler's own."""
         collectors: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
         return frozenset(self.store.collectors) - seldom - {judgement.NAME}
 
     @property
     def judge_health(self) -> CollectorHealth | None:
-        """How the judge fares; None where there is none."""
+        """Health of the judge; None without one."""
         return None if self._judge is None else self._judge.health
 
     @property
     def fatal(self) -> str | None:
-        """Why this process must end for its supervisor to restart it; None while it need not."""
+        """Why this process must exit and be restarted by its supervisor; None if it need not."""
         return self._gpus.fatal
 
     def step(self) -> None:
-        """Take in what came back and start what is due. Never waits."""
-        # Asked before draining: a look that is over by now has reported, and is taken in.
+        """Process the results and start what is due. Never blocks."""
+        # Checked before draining: if that poll has ended by now, its result is already in the queue.
         ending_session = self._driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
@@ -140,7 +140,7 @@ class Sampler:
         self._host.submit(now)
 
     def publish(self) -> None:
-        """Take in what came back, withdraw what is stale, and say how things stand."""
+        """Process the results, withdraw stale outcomes, and publish the sampler's own."""
         self._drain()
         now = self._machine.clock.now()
         deadline = self._config.sample_deadline_seconds
@@ -176,7 +176,7 @@ class Sampler:
             own += (self._flight.health(),)
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
-        # That another process takes its time to look is no call that hangs.
+        # A slow probe process is not a hung call.
         calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
         self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
         self.trouble = lacking_threads(self._lanes, now.monotonic)
@@ -194,14 +194,14 @@ class Sampler:
         self.store.put_own(presence, self.presence, presence.render, now)
         self.store.put_own(exporter, exporter_reading, exporter.render, now)
         if self._judge is not None:
-            # Last: it judges all that is published.
+            # Last, because it judges everything that is published.
             waiting_for = self.waiting_for()
             errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
             self.status.count(judgement.NAME, errors)
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
-        """What the first round still lacks; None once everything was sampled, or known to fail, once."""
+        """What the first round still lacks; None once everything has been sampled or is known to fail."""
         unknown = self._gpus.waiting_for(self._machine.clock.now().monotonic)
         if unknown is not None:
             return unknown
@@ -213,16 +213,16 @@ class Sampler:
         return None
 
     def idle(self) -> bool:
-        """Whether every lane has finished what it was given."""
-        # What lives outside the session and may take long is not waited for.
+        """Whether every lane has finished its job."""
+        # Does not wait for slow work outside the NVML session.
         apart = (self._gpus.search_lane, *self._disk_lanes)
         return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """End sampling, shut NVML down and start to write what `save` then waits for.
+        """End sampling, shut NVML down and start the writes that `save` then waits for.
 
         Args:
-            wait: waits until the given condition holds, at most as long as there is time; says whether it does.
+            wait: waits until the given condition holds or the time is up; returns whether it holds.
         """
         self._xid.give_up_waiting()
         self._incidents.observe(self._seen, self._machine.clock.now())
@@ -234,7 +234,7 @@ class Sampler:
             self._driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
-            # Shutting NVML down under a call that hangs would hang as well.
+            # Shutting NVML down during a hung call would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
         self._driver.lane.close()
 
@@ -255,19 +255,19 @@ class Sampler:
             lane.close()
 
     def release(self) -> None:
-        """Let go of every GPU, so that one can be reset or its driver unbound; from any thread or signal handler."""
+        """Release all GPUs, so that one can be reset or unbound from its driver; from any thread or signal handler."""
         self._driver.release()
 
     def acquire(self) -> None:
-        """Take the GPUs back; from any thread or signal handler."""
+        """Acquire the GPUs again; from any thread or signal handler."""
         self._driver.acquire()
 
     def reload(self) -> None:
-        """Read the baseline again; from any thread or signal handler."""
+        """Reread the baseline; from any thread or signal handler."""
         self._baseline.reload()
 
     def _urgent(self, waiting_for: str | None) -> object:
-        """What the judge cannot wait with: who answers, what was read for the first time, and every Xid."""
+        """What triggers an immediate judgment if it changes: GPU presence, pending first readings, and Xids."""
         heard = self.store.get(xid.NAME, HOST)
         return self.presence, waiting_for, None if heard is None else heard.samples
 
@@ -280,7 +280,7 @@ class Sampler:
         return (self._baseline.lane, *self._saved.lanes)
 
     def _end_session(self) -> None:
-        # An event set outlives no session; all lanes are idle, so this one may free it.
+        # An event set must be freed before its session ends; all lanes are idle, so this one may do it.
         self._xid.close()
         self._driver.close()
 
@@ -290,13 +290,13 @@ class Sampler:
             while not self._reports.empty():
                 self._take(self._reports.get_nowait(), now)
             self._gpus.call_roll(now)
-            # On a virtual clock those who were asked have answered by now.
+            # On a virtual clock, the queries have already completed.
             if self._reports.empty():
                 return
 
     def _take_last(self) -> None:
         self._drain()
-        # Once the ledger has been read, note what waited for it.
+        # Record the incidents that were waiting for the ledger to be loaded.
         self._incidents.observe(self._seen, self._machine.clock.now())
 
     def _take(self, report: Report, now: float) -> None:
@@ -324,7 +324,7 @@ class Sampler:
         before = self._baseline.recorded
         self.status.count(baseline.NAME, self._baseline.take(news))
         if self._baseline.recorded is not before:
-            # What is expected of the links is another now.
+            # The expected PCIe links have changed.
             for record in self._fleet:
                 record.schedule.all_due()
 

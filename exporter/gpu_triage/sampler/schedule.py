@@ -16,32 +16,32 @@ _TOLERANCE_SECONDS = 1e-6
 
 
 def interval_seconds(config: Config, tier: Tier) -> float:
-    """How often a tier is sampled."""
+    """How often a tier is sampled, in seconds."""
     if tier is Tier.FAST:
         return config.sample_fast_seconds
     return config.sample_medium_seconds if tier is Tier.MEDIUM else config.sample_slow_seconds
 
 
 def is_due(due_at: float | None, now: float) -> bool:
-    """Whether something is due; what has no due time yet is."""
+    """Whether something is due; without a due time yet, it is."""
     return due_at is None or due_at <= now + _TOLERANCE_SECONDS
 
 
 def next_due(due_at: float | None, now: float, interval: float) -> float:
-    """When what is done now is due again. Rounds that were missed are not made up for: a reading is of its own time."""
+    """The next due time of something done now. Missed rounds are skipped, since it is too late to read them."""
     on_time = (now if due_at is None else due_at) + interval
     return on_time if on_time > now else now + interval
 
 
 class Schedule:
-    """Due times of one subject's collectors. Everything is due at first."""
+    """Due times of one subject's collectors. Initially, everything is due."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         self._due_at: dict[str, float] = {}
 
     def due(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
-        """Collectors that are due, in their given order; each is then next due one interval later."""
+        """Collectors that are due, in the given order; each is then next due one interval later."""
         due = self.waiting(collectors, now)
         for collector in due:
             due_at = self._due_at.get(collector.name)
@@ -49,17 +49,17 @@ class Schedule:
         return due
 
     def interval_of(self, collector: AnyGpuCollector | AnyHostCollector) -> float:
-        """How often a collector is due, seconds."""
+        """How often a collector is due, in seconds."""
         return interval_seconds(self._config, collector.tier)
 
     def waiting(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
-        """Collectors that are due, which they stay."""
+        """Collectors that are due, without rescheduling them."""
         return tuple(c for c in collectors if is_due(self._due_at.get(c.name), now))
 
     def defer(self, until: float) -> None:
-        """Let nothing be due before `until`."""
+        """Postpone everything until at least `until`."""
         self._due_at = {name: max(at, until) for name, at in self._due_at.items()}
 
     def all_due(self) -> None:
-        """Make everything due at once, as at first."""
+        """Make everything due immediately."""
         self._due_at.clear()

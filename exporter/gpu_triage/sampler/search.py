@@ -1,4 +1,4 @@
-"""Looks for GPUs that this process's NVML session cannot see, without ending that session to find out."""
+"""Searches for GPUs that this process's NVML session cannot see, without ending that session to find out."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ log = logging.getLogger(__name__)
 
 _FIRST_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 10.0
-"""Between two looks at first, and whatever comes and goes."""
+"""Minimum interval between two probes, and the interval used at first."""
 _PATIENT_SECONDS: Final = 120.0
-"""For so long after a GPU was lost it is looked for that often, and then less and less."""
+"""After this time, the interval between probes for a lost GPU starts to double."""
 _LONGEST_PAUSE_SECONDS: Final = 900.0
 _SESSION_PAUSE_SECONDS: Final = 15.0
-"""Before a session is ended for a GPU that the one before was begun for in vain; twice as long each time."""
+"""Minimum interval between two sessions opened for the same GPUs; doubles after each unsuccessful one."""
 
 
 class Search:
-    """When to look, and what was found. Only the sampler's thread calls it; the looks run in its lane.
+    """Schedules the probes and records their results. Only the sampler's thread calls it; the probes run in its lane.
 
-    A GPU that is gone is looked for every ten seconds; one that is gone for minutes less and less often.
+    Missing GPUs are searched for every ten seconds, and after a few minutes less and less often.
 
     Attributes:
-        lane: where the looks run.
-        session_seconds: how long the last look took to open a session and ask every GPU; 0 before the first.
+        lane: where the probes run.
+        session_seconds: how long the last probe took to open a session and query every GPU; 0 before the first.
     """
 
     def __init__(self, probe: Probe | None, lane: Lane, report: Callable[[ProbeReport], None]) -> None:
@@ -47,12 +47,12 @@ class Search:
         self._session_pause_seconds = _SESSION_PAUSE_SECONDS
 
     def want(self, now: float, *, wanted: bool, at_once: bool) -> None:
-        """Say whether there is anything to look for.
+        """Set whether to search.
 
         Args:
-            now: monotonic second.
-            wanted: whether somebody is missed now; who is not is not looked for.
-            at_once: whether there is reason to believe that a look would find somebody.
+            now: monotonic seconds.
+            wanted: whether any GPU is missing now; if not, the search stops.
+            at_once: whether there is reason to expect that a probe finds something.
         """
         if at_once:
             self._look_at, self._changed = now, True
@@ -66,7 +66,7 @@ class Search:
             self._look_at = now + _FIRST_SECONDS if self._look_at is None else self._look_at
 
     def submit(self, now: float) -> None:
-        """Start a look if one is due and none is under way."""
+        """Start a probe if one is due and none is running."""
         probe = self._probe
         due = self._look_at is not None and now >= max(self._look_at, self._earliest_at)
         if probe is None or not due or not self.lane.ready():
@@ -81,15 +81,15 @@ class Search:
         self.lane.submit(lambda: self._look(probe))
 
     def take(self, report: ProbeReport) -> None:
-        """Take in what a look found."""
+        """Apply the result of a probe."""
         self.session_seconds = report.seconds
 
     def worth_a_session(self, back: frozenset[str], now: float) -> bool:
-        """Whether NVML may be initialised again for GPUs that another process has seen; taken as done if so.
+        """Whether to reinitialize NVML for GPUs that another process can see; if so, that counts as done.
 
         Args:
-            back: their keys; empty where only the indices are others.
-            now: monotonic second.
+            back: their keys; empty if only the indices differ.
+            now: monotonic seconds.
         """
         if back != self._session_for:
             self._session_for, self._session_pause_seconds = back, _SESSION_PAUSE_SECONDS

@@ -1,4 +1,4 @@
-"""The state directory: what outlives the exporter. One exporter at a time writes to it; every exporter may read it."""
+"""The state directory, which persists between runs. Only one exporter at a time writes to it; any may read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.process_lock import ProcessLock
 from gpu_triage.saved_state import failure
 
 IN_USE: Final = "in_use"
-"""Reason of the error while another exporter writes to it."""
+"""Error reason while another exporter writes to it."""
 
 INCIDENTS: Final = "incidents"
 FINDINGS: Final = "findings"
@@ -19,9 +19,9 @@ BASELINE: Final = "baseline"
 
 
 class StateDirectory:
-    """The state directory as one exporter uses it. Thread-safe.
+    """The state directory as used by one exporter. Thread-safe.
 
-    A simulated host has its own files and its own lock: what happens to it must not be remembered of this host.
+    A simulated host has separate files and a separate lock, so that its history does not mix with this host's.
     """
 
     def __init__(self, directory: Path, *, simulated: bool) -> None:
@@ -36,10 +36,11 @@ class StateDirectory:
         return self._directory / f"{name}{self._suffix}.json"
 
     def lock(self) -> int:
-        """Make sure that only this process writes here until it ends.
+        """Ensure that only this process writes here until it exits.
 
-        Returns the generation of the lock: a number above 0 that changes each time the lock had to be acquired. Another
-        exporter may have written before, or the directory is a new one, so read the files again before you write them.
+        Returns the generation of the lock: a number above 0 that changes each time the lock had to be acquired. If it
+        has changed, another exporter may have written here, or the directory may be a new one: reread the files before
+        writing.
 
         Raises:
             StateError: ``in_use``, ``no_permission``, ``missing``, ``no_space``, ``read_only``, ``not_a_file`` or
@@ -62,5 +63,5 @@ class StateDirectory:
         return self._generation
 
     def release(self) -> None:
-        """Let another exporter write here, at the end of a sampler whose process goes on."""
+        """Let another exporter write here, when the sampler ends but its process continues."""
         self._lock.release()

@@ -1,4 +1,4 @@
-"""Reads and writes one file of the state directory, on its own lane: it may be on a server that hangs."""
+"""Reads and writes one file of the state directory, in its own lane: it may be on a network file system that hangs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.saved_state import StateKind, copy_aside, failure, set_aside
 
 UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
-"""Reasons for which a file, or a part of it, stays unusable."""
+"""Reasons that make a file, or a part of it, permanently unusable."""
 
 _MOST_TOLD: Final = 3
-"""Refused entries that one message lists."""
+"""Maximum number of rejected entries listed in one message."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Visit(Generic[T]):
-    """What to do with the file, besides finding out the present boot.
+    """What to do with the file, besides reading the current boot ID.
 
     Attributes:
         loads: read the file, because it has not been read yet.
-        generation: of the state directory's lock under which the file was read; if it has changed, read it again first.
+        generation: of the state directory's lock when the file was read; if it has changed, reread the file first.
         memory: what to write; None for nothing.
-        syncs: make what was written before survive a crash of the host.
+        syncs: fsync the directory, so that the previous write survives a host crash.
     """
 
     loads: bool
@@ -46,12 +46,12 @@ class StateNews(Generic[T]):
 
     Attributes:
         name: of the kind of state.
-        boot: the present boot.
-        loaded: what the file remembers; None if it was not read.
+        boot: the current boot.
+        loaded: contents of the file; None if it was not read.
         generation: of the lock under which the file may be written; 0 if it may not.
         written: what was written; None if nothing was.
-        synced: whether what was written before survives a crash of the host.
-        error: what went wrong; None if nothing did.
+        synced: whether the previous write is now safe from a host crash.
+        error: what went wrong; None on success.
         duration_seconds: of the visit.
     """
 
@@ -73,10 +73,10 @@ class StateFile(Generic[T]):
 
     Args:
         kind: of state in it.
-        machine: whose state it is.
+        machine: the host that the state belongs to.
         state: the state directory; None if nothing is kept on disk.
-        writes: whether this process writes at all, or only reads.
-        past: a file of what was remembered before there was a state directory; None without one.
+        writes: whether this process may write, or only read.
+        past: a file with state from before there was a state directory; None without one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class StateFile(Generic[T]):
         self.path = None if state is None else state.path(kind.name)
 
     def visit(self, visit: Visit[T]) -> StateNews[T]:
-        """Carry out a visit, as far as the lock and the disk permit. Never raises."""
+        """Perform a visit, as far as the lock and the disk permit. Never raises."""
         began_at = self._machine.clock.now().monotonic
         news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
         try:
@@ -128,7 +128,7 @@ class StateFile(Generic[T]):
             return 0, error
 
     def _load(self, news: StateNews[T]) -> StateNews[T]:
-        """The news with what the file remembers, and an error if not all of it is usable.
+        """The result with the file's contents, and an error if some of it is unusable.
 
         Raises:
             StateError: it cannot be read now.
@@ -153,7 +153,7 @@ class StateFile(Generic[T]):
 
 
 def _without(refused: tuple[str, ...], path: Path, news: StateNews[T]) -> StateNews[T]:
-    """The news of a file with wrong entries, which is copied before it may be written."""
+    """The result for a file with malformed entries, which is backed up before it may be overwritten."""
     more = len(refused) - _MOST_TOLD
     told = "; ".join((*refused[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])))
     if news.generation:

@@ -1,4 +1,4 @@
-"""When a file of the state directory is read and written, and whether that works."""
+"""Schedules the reads and writes of one state file, and tracks whether they succeed."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 _SAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 60.0
 _IN_USE_SECONDS: Final = 10.0
-"""In a rollout, the new exporter starts to write this soon after the old one has ended."""
+"""In a rollout, the new exporter starts writing this soon after the old one has exited."""
 _PATIENCE_SECONDS: Final = 5.0
-"""For so long, what is seen waits for what was remembered."""
+"""How long new incidents and findings wait for the saved state to be loaded."""
 
 _MOST_LISTED: Final = 5
-"""Unsaved entries that one line of the log lists."""
+"""Maximum number of unsaved entries listed in one log message."""
 
 T = TypeVar("T")
 
 
 class Kept(Protocol[T]):
-    """Part of the exporter's state that outlives it. Only the sampler's thread uses it.
+    """Part of the exporter's state that persists between runs. Only the sampler's thread uses it.
 
     Attributes:
-        changed: whether there is something that is not saved yet.
+        changed: whether it has unsaved changes.
     """
 
     changed: bool
@@ -47,16 +47,16 @@ class Kept(Protocol[T]):
         """All of it, immutable, to be saved."""
 
     def add(self, memory: T) -> None:
-        """Take in what was remembered before; what is known already stays. `see_boot` follows."""
+        """Merge saved state; entries already present are kept. `see_boot` is called next."""
 
     def see_boot(self, boot: str) -> None:
-        """Take in the id of the present boot; "" if unknown."""
+        """Set the ID of the current boot; "" if unknown."""
 
     def before_last_save(self) -> None:
-        """Note that the exporter ends: what is only saved now and then counts as changed."""
+        """Note that the exporter is exiting: state that is otherwise saved only occasionally counts as changed."""
 
     def not_in(self, saved: T) -> list[str]:
-        """What is remembered and not in what was saved, a few words each, oldest first."""
+        """Entries that are missing from the saved state, a few words each, oldest first."""
 
 
 AnyKept = Kept[Any]
@@ -67,12 +67,12 @@ class StateAccess:
     """What all stores of a sampler share.
 
     Attributes:
-        machine: whose state it is.
+        machine: the host that the state belongs to.
         config: of the exporter.
-        make_lane: makes the lane on which a file is used.
-        report: takes the news of each visit to a file; called on its lane.
+        make_lane: creates the lane for a file.
+        report: takes the result of each visit to a file; called on its lane.
         directory: the state directory; None if nothing is kept on disk.
-        may_write: whether this process writes at all, or only reads.
+        may_write: whether this process may write, or only read.
     """
 
     machine: Machine
@@ -89,19 +89,19 @@ class StateAccess:
 
 
 class StateStore(Generic[T]):
-    """Loads what is kept, and saves it when it has changed. Only the sampler's thread calls it.
+    """Loads one kind of state, and saves it when it has changed. Only the sampler's thread calls it.
 
     Args:
         kind: of the file.
         kept: the state to keep in it.
         access: to the state directory.
-        past: a file of what was remembered before there was a state directory; None without one.
-        on_load: called with what the file remembers and the id of the present boot.
+        past: a file with state from before there was a state directory; None without one.
+        on_load: called with the file's contents and the ID of the current boot.
 
     Attributes:
         name: of the kind of state.
-        lane: where the file is used.
-        boot: the present boot, as far as it is known.
+        lane: where the file is read and written.
+        boot: the current boot, as far as it is known.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class StateStore(Generic[T]):
         return False if self._generation else None
 
     def saves(self, now: float) -> bool | None:
-        """Whether what changes is on disk soon; None before the first visit to the file has ended or is overdue."""
+        """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
         if not self._writes:
             return False
         if overdue(self.lane.busy_since, now, self._deadline_seconds):
@@ -156,7 +156,7 @@ class StateStore(Generic[T]):
         return None if self._duration_seconds is None else self._error is None and self._generation > 0
 
     def submit(self, now: float) -> None:
-        """Start a visit to the file if one is due and nobody is at it."""
+        """Start a visit to the file if one is due and none is running."""
         if self._began_at is None:
             self._began_at = now
         saves = self._has_to_save() and now >= self._save_at
@@ -169,9 +169,9 @@ class StateStore(Generic[T]):
         self._start(saves=saves)
 
     def finish(self) -> bool:
-        """Start the next visit that is needed before the exporter ends, unless one is running.
+        """Start the next visit that is needed before the exporter exits, unless one is running.
 
-        Returns whether there is anything left to do. A visit that fails now is not repeated.
+        Returns whether there is anything left to do. A visit that fails now is not retried.
         """
         if not self._ends:
             self._ends = True
@@ -188,7 +188,7 @@ class StateStore(Generic[T]):
         return left
 
     def log_lost(self) -> None:
-        """Log what is not on disk when the exporter ends, if anything."""
+        """Log what is not on disk when the exporter exits, if anything."""
         lost = self._kept.not_in(self._on_disk)
         if not self._writes or not (lost or self._kept.changed or self._writing):
             return
@@ -202,17 +202,17 @@ class StateStore(Generic[T]):
         log.warning("%s was not written before the end", self._kind.history, extra={"fields": facts})
 
     def settled(self, now: float) -> bool:
-        """Whether what was remembered is there by now, or will not be waited for any longer."""
+        """Whether the saved state is loaded, or is no longer being waited for."""
         late = self._began_at is not None and now - self._began_at > _PATIENCE_SECONDS
         return self._loaded or self._error is not None or late
 
     def take(self, news: StateNews[T], now: float) -> tuple[str, ...]:
-        """Take in how a visit ended; returns the names of what failed."""
+        """Apply the result of a visit; returns the names of the errors to count."""
         self.boot = news.boot
         self._duration_seconds = news.duration_seconds
         kept = self._kept
         if news.loaded is not None:
-            # If it was loaded again, another exporter may have written it: write what both have seen.
+            # If it was reloaded, another exporter may have written it: save the merged state.
             kept.changed = kept.changed or self._loaded or news.error is not None
             self._loaded = True
             kept.add(news.loaded)
@@ -236,13 +236,13 @@ class StateStore(Generic[T]):
             return ()
         self._gave_up = self._ends
         pause_seconds = _IN_USE_SECONDS if news.error.reason == IN_USE else _RETRY_SECONDS
-        # What was of no use is out of the way.
+        # An unusable file has been moved out of the way, so saving need not wait.
         self._save_at = now + (_SAVE_SECONDS if news.loaded is not None and news.generation else pause_seconds)
         self._visit_at = now + pause_seconds
         return (news.error.reason,)
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        """How it fares; empty where nothing is kept on disk."""
+        """Health of the store; empty if nothing is kept on disk."""
         if not self._writes:
             return ()
         stuck = overdue(self.lane.busy_since, now, self._deadline_seconds)

@@ -1,4 +1,4 @@
-"""What the sampler knows of itself: how collectors fare, who is there, whether it is ready."""
+"""The sampler's own state: health of the collectors, GPU presence, readiness."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class _LastRound:
 
 
 class Status:
-    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for the attributes.
+    """Counts rounds and errors. Only the sampler's thread calls its methods.
 
     Attributes:
-        scrapes: answered so far; the web server counts.
-        web_config: how its configuration file was loaded; the web server says. None without a configuration file.
+        scrapes: number served so far; set by the web server.
+        web_config: how the web configuration file was loaded; set by the web server. None without one.
         judge_settings: how the judge's settings were read; None without a configuration file.
     """
 
@@ -73,11 +73,11 @@ class Status:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._last_rounds: dict[str, dict[str, _LastRound]] = {}
         self._last_success_at: dict[str, Moment] = {}
-        # By collector, and of whom: until one of its rounds ends, it stays what it is.
+        # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
         self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
 
     def note(self, outcome: Outcome) -> None:
-        """Count an outcome, and log it where it turns from success to failure or back."""
+        """Count an outcome, and log changes between success and failure."""
         self.count(outcome.collector, outcome.errors)
         self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
@@ -97,7 +97,7 @@ class Status:
             self._errors[series] += 1
 
     def forget(self, subject: str) -> None:
-        """Forget how rounds of a GPU went that is remembered no longer."""
+        """Drop the rounds of a GPU that is dropped from memory."""
         self._healths.clear()
         for rounds in self._last_rounds.values():
             rounds.pop(subject, None)
@@ -107,7 +107,7 @@ class Status:
         return any(subject in rounds for rounds in self._last_rounds.values())
 
     def host_noted(self, collectors: Iterable[str]) -> bool:
-        """Whether each of these collectors of the host has finished a round, or is known to hang."""
+        """Whether each of these host collectors has finished a round, or is known to hang."""
         return all(HOST in self._last_rounds.get(name, ()) for name in collectors)
 
     def presence(
@@ -121,15 +121,15 @@ class Status:
         recorded: Expected,
         most_since_boot: int | None,
     ) -> PresenceReading:
-        """Who is there, as the presence collector renders it.
+        """GPU and driver presence, as rendered by the presence collector.
 
         Args:
             fleet: the GPUs.
             driver: the driver.
             store: for their names.
-            now: monotonic second.
-            stalled: whether the driver as a whole does not answer in time: what it said last is old.
-            recorded: what is expected where it is not declared.
+            now: monotonic seconds.
+            stalled: whether a driver-wide call is overdue, so that the driver's last answers are outdated.
+            recorded: values expected by the baseline, used where the configuration has none.
             most_since_boot: most GPUs that the driver has shown.
         """
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
@@ -161,23 +161,23 @@ class Status:
         state_saved: bool | None,
         published_at: Moment,
     ) -> ExporterReading:
-        """This process, as the exporter collector renders it.
+        """This process, as rendered by the exporter collector.
 
         Args:
             fleet: the GPUs.
             driver: the driver.
-            calls: that take long.
-            hanging: collectors that have a call out for longer than the deadline.
-            pushed: of collectors that are not polled, and that there are only with GPUs.
-            own: of those that there always are.
-            state_in_use: whether another exporter writes to the state directory; None where that is not known.
-            state_saved: whether what must outlive this process is saved; None where that is not known.
-            published_at: when this is published.
+            calls: slow calls in flight.
+            hanging: collectors with a call that has exceeded the deadline.
+            pushed: health of collectors that are not polled and only exist with GPUs.
+            own: health of collectors that always exist.
+            state_in_use: whether another exporter writes to the state directory; None if unknown.
+            state_saved: whether persistent state is being saved; None if unknown.
+            published_at: time of this publication.
         """
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own
         if (len(fleet) or driver.due_on_bus) and not driver.released:
-            # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
+            # Without an NVIDIA device, or while the GPUs are released on request, GPU collectors cannot fail.
             listed += [_unless_hanging(health, hanging) for health in self._of_gpus(fleet)]
             listed += pushed
         return ExporterReading(
@@ -215,16 +215,16 @@ class Status:
         return health
 
     def _of_gpus(self, fleet: Fleet) -> list[CollectorHealth]:
-        # What one that is gone answered last says nothing of now.
+        # The last reading of a missing GPU does not count as health of the collector.
         answering = frozenset(record.key for record in fleet if record.error is None)
         if answering:
             return [self._health(collector, answering) for collector in self._gpu_collectors]
-        # With no GPU that answers, what worked last no longer does.
+        # If no GPU responds, no GPU collector works.
         known = frozenset(record.key for record in fleet)
         return [replace(self._health(collector, known), success=False) for collector in self._gpu_collectors]
 
     def _is_up(self, record: GpuRecord, now: float) -> bool | None:
-        """Whether a GPU answers; None if it has not been asked for so long that nobody knows: it lacks a thread."""
+        """Whether a GPU responds; None if unknown because its lane has lacked a thread for too long."""
         if record.error is not None:
             return False
         lane, deadline = record.lane, self._config.sample_deadline_seconds
@@ -249,5 +249,5 @@ class Status:
 
 
 def _unless_hanging(health: CollectorHealth, hanging: frozenset[str]) -> CollectorHealth:
-    """The health of a collector; one whose call does not return fails, whatever it read before, or of other GPUs."""
+    """A collector's health, marked as failed if one of its calls hangs, even if other reads succeeded."""
     return replace(health, success=False) if health.name in hanging else health

@@ -1,6 +1,6 @@
-"""Xids: pushed by the driver and the kernel, heard on lanes of their own, counted once.
+"""Xids, pushed by the driver and the kernel: read in two lanes, counted once.
 
-The two sources have a lane each: a driver that hangs must not keep the kernel's word of it from being read.
+Each of the two sources has its own lane: a driver that hangs must not block reading the kernel log.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 60.0
 _GAP_SECONDS: Final = 120.0
-"""How long the kernel log does not count as heard after records were lost: for two scrapes a minute apart."""
+"""How long the kernel log counts as unreadable after records were lost: covers two scrapes a minute apart."""
 _MOST_KINDS: Final = 1000
 _ABSENT: Final = frozenset({"missing", "no_permission"})
-"""Why a kernel log may rightly be out of reach, as in most containers."""
+"""Acceptable reasons for a kernel log that cannot be read, as in most containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class XidNews:
-    """What a source says in the course of a round, or at its end.
+    """What a source reports during a round, or at its end.
 
     Attributes:
         source: which one.
-        reports: Xids heard, cards found and drivers loaded, in order.
-        heard: at the end of a round, whether the source can be heard; None before.
-        past_told: at the end of a round, whether it has told all that it will of what was before.
+        reports: Xids, cards found and drivers loaded, in order.
+        heard: at the end of a round, whether the source is readable; None before.
+        past_told: at the end of a round, whether all records from before the exporter's start have been read.
         failures: names of what failed.
-        changed: UUIDs of GPUs that became unavailable, or ask for another recovery action.
+        changed: UUIDs of GPUs that became unavailable, or have a different recovery action.
         duration_seconds: at the end of a round, how long it took.
-        lost: at the end of a round, how many records the kernel wrote over before they could be read.
+        lost: at the end of a round, how many records the kernel overwrote before they could be read.
     """
 
     source: XidSource
@@ -67,17 +67,16 @@ class XidNews:
 
 
 class XidWatch:
-    """Listens for Xids and keeps count. Only the sampler's thread calls it; the rounds run in its lanes.
+    """Listens for Xids and counts them. Only the sampler's thread calls it; the rounds run in its lanes.
 
     Attributes:
-        enabled: whether it runs at all; if not, every call does nothing.
+        enabled: whether the collector is enabled; if not, every call is a no-op.
         lanes: where its rounds run.
-        session_lane: that of them which calls NVML.
-        driver_loaded_at: monotonic second at which the kernel log says that the driver was last loaded; None if it does
-            not.
-        found_at: monotonic second at which the kernel last found a card on the bus, by PCI bus id.
-        cards_known: whether NVML has shown who is where.
-        unassigned: PCI bus ids of GPUs that had Xids, and that NVML has not shown.
+        session_lane: the one that calls NVML.
+        driver_loaded_at: monotonic second at which the driver was last loaded, from the kernel log; None if unknown.
+        found_at: monotonic second at which the kernel last found a card on the bus, by PCI bus ID.
+        cards_known: whether NVML has enumerated the GPUs.
+        unassigned: PCI bus IDs of GPUs that had Xids but were never shown by NVML.
     """
 
     def __init__(
@@ -112,21 +111,21 @@ class XidWatch:
 
     @property
     def kernel_heard(self) -> bool:
-        """Whether the kernel log could be read last time."""
+        """Whether the last read of the kernel log succeeded."""
         return self._heard[XidSource.KMSG]
 
     def submit_kmsg(self, now: float) -> None:
-        """Start reading on in the kernel log if nobody does."""
+        """Continue reading the kernel log, unless a read is running."""
         if self.enabled and self._kernel is not None and now >= self._kernel_at and self._kmsg_lane.ready():
             kernel = self._kernel
             self._kmsg_lane.submit(lambda: self._read_kernel(kernel))
 
     def submit_nvml(self, gpus: Iterable[Device], *, session: bool) -> None:
-        """Start taking in NVML's events if nobody does.
+        """Start processing NVML's events, unless that is running.
 
         Args:
-            gpus: the GPUs of the present session.
-            session: whether NVML is up.
+            gpus: the GPUs of the current session.
+            session: whether NVML is initialized.
         """
         if not self.enabled:
             return
@@ -141,7 +140,7 @@ class XidWatch:
             self.session_lane.submit(lambda: self._take_events(devices))
 
     def let_go(self) -> bool:
-        """Whether this holds nothing of NVML, which may then be shut down; lets go of what it holds if not."""
+        """Release the event set if there is one; returns whether it is released, so that NVML may be shut down."""
         if not _idle(self.session_lane):
             return False
         self._heard[XidSource.NVML] = False
@@ -150,13 +149,13 @@ class XidWatch:
         return _idle(self.session_lane) and not self._events.open
 
     def close(self) -> None:
-        """Free what it holds, in whatever lane; only while its own are idle."""
+        """Release all resources, from any lane; only while its own lanes are idle."""
         self._events.close()
         if self._kernel is not None:
             self._kernel.close()
 
     def take(self, news: XidNews) -> None:
-        """Take in what a source said."""
+        """Process a source's report."""
         for report in news.reports:
             self._see(report)
         if news.heard is None:
@@ -192,12 +191,12 @@ class XidWatch:
     def reading(
         self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: Moment
     ) -> XidReading:
-        """All Xids known, with the labels that GPUs have now.
+        """All known Xids, under the GPUs' current labels.
 
         Args:
-            known: the labels of every GPU that is remembered.
-            labels_of: the labels of a card by its UUID; None for one that is not remembered.
-            now: of the publication.
+            known: the labels of every GPU on record.
+            labels_of: the labels of a card by its UUID; None if there is no record of it.
+            now: time of the publication.
         """
         heard = self._sources(now.monotonic)
         self._owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_tells(heard) else math.inf)
@@ -225,7 +224,7 @@ class XidWatch:
         )
 
     def health(self, now: float) -> CollectorHealth:
-        """How it fares: it succeeds while any source is heard, and says nothing of it where none ever was."""
+        """Health of the collector: successful while any source is readable; unknown if none ever was."""
         return CollectorHealth(
             name=xid.NAME,
             interval_seconds=self._config.sample_fast_seconds,
@@ -235,7 +234,7 @@ class XidWatch:
         )
 
     def _log(self, report: XidReport) -> None:
-        """Log an incident, but of a burst only the first: drivers print thousands of one kind."""
+        """Log an incident, but only the first of a burst: drivers print thousands of the same kind."""
         kind = (report.gpu, report.code)
         quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
         at = self._walls.of(report.latest, self._clock.now())
@@ -247,11 +246,11 @@ class XidWatch:
                 del self._logged[oldest]
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
-        """The incidents that `reading` has counted since the last call, each with its card's UUID, if that is known."""
+        """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
         return self._owners.take_counted()
 
     def give_up_waiting(self) -> None:
-        """Count the Xids that wait for the kernel log to tell whether they are fatal; before the exporter ends."""
+        """Count the Xids still waiting for the kernel log to show whether they are fatal; before the exporter exits."""
         self._owners.release(math.inf)
 
     def _note_gap(self, lost: int, now: float) -> None:
@@ -266,11 +265,11 @@ class XidWatch:
             del self.found_at[surplus]
 
     def _kernel_tells(self, heard: Mapping[XidSource, bool]) -> bool:
-        """Whether the kernel log will tell of what NVML reports: it is heard, or is being read for the first time."""
+        """Whether the kernel log will have the Xids that NVML reports: it is readable, or in its first read."""
         return heard[XidSource.KMSG] or not self._past_told
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
-        """Whether each source is heard: one whose lane is stuck is not, and none that lost records lately."""
+        """Whether each source is readable: not if its lane is stuck, nor shortly after it lost records."""
         deadline = self._config.sample_deadline_seconds
         heard = {
             source: self._heard[source] and not overdue(lane.busy_since, now, deadline)
@@ -307,7 +306,7 @@ class XidWatch:
         try:
             self._events.listen(devices)
             for event in self._events.drain():
-                # One by one: should the next call hang, this one is out.
+                # One by one, so that this report is out even if the next call hangs.
                 report = XidReport(event.gpu, event.code, XidSource.NVML, event.earliest, event.latest, event.uuid)
                 self._report(XidNews(XidSource.NVML, (report,)))
         except Exception:  # noqa: BLE001 - as above

@@ -1,9 +1,9 @@
-"""Whose Xids they are: sources name a PCI address, and the card in it may have been replaced.
+"""Matches Xids to cards: sources report a PCI address, and the card at that address may have been replaced.
 
-Two things tell of another card. NVML shows another UUID at the address; that is certain, but comes late. The kernel
-finds a device there anew, which it says at once; that may be the same card, taken off the bus and found again, but no
-card is exchanged on a running host without it. A driver that is loaded or bound anew is no sign: it finds what was
-there, and a card that lost its driver over an Xid must keep that Xid.
+There are two signs of a replaced card. NVML shows a different UUID at the address: certain, but late. The kernel finds
+a device at the address: immediate, and it may be the same card (removed and rescanned), but a card cannot be swapped
+on a running host without it. Loading or binding the driver is not a sign: it attaches to whatever is there, and a card
+that lost its driver because of an Xid must keep that Xid.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gpu_triage.xid.events import OFF_THE_BUS, CardFound, XidReport
 from gpu_triage.xid.ledger import CODES_PER_GPU, OTHER, CountedXid, XidCount, XidCounts, XidLedger, XidName
 
 _MOST_CARDS: Final = 8
-"""Cards remembered of one address."""
+"""Maximum number of cards remembered per address."""
 
 LabelsOf = Callable[[str], GpuLabels | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """NVML's word that a card is at an address.
+    """NVML's report that a card is at an address.
 
     Attributes:
-        uuid: which card.
-        device: as which device of which session.
-        at: monotonic second at which that was first heard.
+        uuid: of the card.
+        device: its handle, in the session that reported it.
+        at: monotonic second of the first such report.
     """
 
     uuid: str
@@ -40,7 +40,7 @@ class _Claim:
 
 
 class XidOwners:
-    """Counts Xids by address, and settles them with the card that had them once the address has another."""
+    """Counts Xids by address, and assigns them to the previous card once the address has a new one."""
 
     def __init__(self) -> None:
         self._ledger = XidLedger()
@@ -52,10 +52,10 @@ class XidOwners:
         self._highest: dict[str, dict[XidName, int]] = {}
 
     def claim(self, device: Device, now: float) -> None:
-        """Take in that NVML shows this GPU where it is; the same device says nothing new the second time.
+        """Note that NVML shows this GPU at its address; repeated calls with the same device have no effect.
 
         Args:
-            device: of the present session. One whose bus id is not told has its UUID for an address, as in a report.
+            device: of the current session. If its bus ID is unknown, its UUID serves as the address, as in a report.
             now: monotonic seconds.
         """
         address = device.pci_bus_id or device.uuid
@@ -67,7 +67,7 @@ class XidOwners:
             claims[-1] = _Claim(device.uuid, device, owner.at)
             return
         if owner is not None:
-            # The kernel said nothing of it: then all that happened so far was the old card's.
+            # Replaced without a kernel message: everything so far belongs to the old card.
             self._settle(address, now, owner.uuid)
         claims.append(_Claim(device.uuid, device, now))
         del claims[:-_MOST_CARDS]
@@ -75,7 +75,7 @@ class XidOwners:
             del self._claims[surplus]
 
     def found(self, card: CardFound) -> None:
-        """Take in that the kernel found a device at an address anew: what was before is its predecessor's."""
+        """Note that the kernel found a device at an address: earlier Xids belong to the previous card."""
         since = self._found_at.get(card.gpu, -math.inf)
         before = [claim.uuid for claim in self._claims.get(card.gpu, ()) if since <= claim.at < card.at]
         self._settle(card.gpu, card.at, before[-1] if before else None)
@@ -85,11 +85,11 @@ class XidOwners:
             del self._found_at[surplus]
 
     def see(self, report: XidReport) -> bool:
-        """Take in a report; returns whether it is the first of its incident."""
+        """Add a report; returns whether it is the first of its incident."""
         if report.uuid is not None:
             owner = self._owner(report.gpu)
             if owner is None or owner.uuid != report.uuid:
-                # The last word of a card that has left the address.
+                # A late report for a card that has left the address.
                 name = XidName(str(OFF_THE_BUS if report.code is None else report.code))
                 self._add(self._of_cards, report.uuid, {name: XidCount(1, report.latest)})
                 self._left.append((CountedXid(report.gpu, name, report.latest), report.uuid))
@@ -102,17 +102,17 @@ class XidOwners:
         self._ledger.release(until)
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
-        """The incidents counted since the last call, each with the UUID of its card; None for one never seen."""
+        """The incidents counted since the last call, each with the UUID of its card; None if never shown by NVML."""
         left, self._left = self._left, []
         return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
 
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
-        """What every GPU had, by its labels now, and what cards had that were never seen, by PCI address.
+        """Xid counts of every GPU, by its current labels, and of cards NVML never showed, by PCI address.
 
-        No count is less than before, though an Xid may turn out to be another card's.
+        Counts never decrease, even if an Xid turns out to belong to another card.
 
         Args:
-            labels_of: the labels of a card by its UUID; None for one that is not remembered.
+            labels_of: the labels of a card by its UUID; None if there is no record of it.
         """
         gpus: dict[GpuLabels, XidCounts] = {}
         unassigned = {address: dict(counts) for address, counts in self._of_former.items()}
@@ -131,25 +131,25 @@ class XidOwners:
         return gpus, unassigned
 
     def are_all(self, uuid: str, counts: XidCounts) -> bool:
-        """Whether these are all Xids that were ever counted for a card: only then is 0 true of every other one."""
+        """Whether these are all Xids ever counted for a card: only then can every other one be published as 0."""
         return self._highest.get(uuid, {}).keys() <= counts.keys()
 
     def labels_at(self, address: str, labels_of: LabelsOf) -> GpuLabels | None:
-        """The labels of the card that is at an address now; None where none is known there."""
+        """The labels of the card that is at an address now; None if unknown."""
         owner = self._owner(address)
         return None if owner is None else labels_of(owner.uuid)
 
     def cards(self) -> frozenset[str]:
-        """UUIDs of the cards that NVML has shown, now or before: what happens to them is theirs."""
+        """UUIDs of all cards that NVML has shown so far, so that their Xids can be attributed."""
         return frozenset(claim.uuid for claims in self._claims.values() for claim in claims)
 
     def _owner(self, address: str) -> _Claim | None:
-        """The claim of the card that is there now; None if the kernel found one later than NVML."""
+        """The claim of the card that is there now; None if the kernel has found a card there since NVML's report."""
         claims = self._claims.get(address)
         return claims[-1] if claims and claims[-1].at >= self._found_at.get(address, -math.inf) else None
 
     def _card_at(self, address: str, at: float) -> str | None:
-        """UUID of the card that was at an address at a monotonic second, as far as NVML has shown it."""
+        """UUID of the card that was at an address at a monotonic second; None if NVML did not show it."""
         found_at = self._found_at.get(address, -math.inf)
         if at >= found_at:
             owner = self._owner(address)
@@ -158,7 +158,7 @@ class XidOwners:
         return before[-1] if before else None
 
     def _settle(self, address: str, until: float, uuid: str | None) -> None:
-        """Put what happened at an address so far down to a card; to the address's former ones if it is not known."""
+        """Assign an address's Xids so far to a card; if the card is unknown, to the address's former cards."""
         counts = self._ledger.settle(address, until)
         if counts and uuid is None:
             self._add(self._of_former, address, counts)

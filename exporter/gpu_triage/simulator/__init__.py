@@ -1,7 +1,7 @@
 """A simulated GPU host: a Machine made from a scenario file, for demonstrations, fire drills and tests.
 
-It stands in for the NVML library below pynvml and for the kernel's sysfs, procfs and log, so that everything
-above the seams runs unchanged.
+It replaces the NVML library below pynvml and the kernel's sysfs, procfs and log, so that all code above them runs
+unchanged.
 """
 
 from __future__ import annotations

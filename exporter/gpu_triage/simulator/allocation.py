@@ -1,4 +1,4 @@
-"""Whom a scenario gives its GPUs to."""
+"""GPUs that a scenario allocates to pods or Slurm jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Slurm:
-    """A job of Slurm."""
+    """A Slurm job."""
 
     job: Annotated[str, Matching(r"[0-9]{1,10}", 'the number of a job, such as "4242"')]
     user: str = ""
@@ -29,12 +29,12 @@ class Slurm:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A GPU that is given to somebody, whether or not a process of theirs is on it.
+    """A GPU allocated to a pod or job, whether or not it runs a process on the GPU.
 
     Attributes:
-        pod: the container that the kubelet gave the GPU to.
-        slurm: the job that Slurm's prolog wrote down.
-        at, until: seconds of scenario time; for good where not given.
+        pod: the container that the kubelet assigned the GPU to.
+        slurm: the job recorded by the Slurm prolog.
+        at, until: seconds of scenario time; without `until`, it never ends.
     """
 
     gpu: Count
@@ -44,5 +44,5 @@ class Allocation:
     until: Seconds | None = None
 
     def active(self, seconds: float) -> bool:
-        """Whether it holds at this scenario time."""
+        """Whether it is in effect at this scenario time."""
         return self.at <= seconds and (self.until is None or seconds < self.until)

@@ -1,4 +1,4 @@
-"""When a simulated host boots anew."""
+"""Reboots of a simulated host."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from gpu_triage.simulator.scenario import Scenario
 
 
 def boots(scenario: Scenario, seconds: float) -> tuple[float, ...]:
-    """Scenario times up to `seconds` at which the host booted anew, oldest first.
+    """Scenario times up to `seconds` at which the host rebooted, oldest first.
 
-    A card that is replaced while the exporter is down needs the host to be switched off; one that is replaced while
-    the exporter runs is exchanged on a running host.
+    Replacing a card while the exporter is down counts as a reboot, because the host is powered off for it; replacing
+    one while the exporter runs is a hot swap.
     """
     down = [event for event in scenario.events if isinstance(event.effect, ExporterDown)]
     replaced_at = sorted({card.since for card in scenario.replacements if card.since <= seconds})

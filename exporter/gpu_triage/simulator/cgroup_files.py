@@ -1,4 +1,4 @@
-"""The cgroups of simulated processes, where a scenario gives them any limits."""
+"""Cgroup files of simulated processes, where a scenario sets limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpu_triage.simulator.scenario import Event
 
 _PERIODS_PER_SECOND: Final = 10
 _THREADS: Final = 4
-"""CPUs on which a cgroup is stopped at once."""
+"""CPUs that are throttled in a cgroup at the same time."""
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of every file of the cgroups, by its path below sysfs."""
+    """Text of every cgroup file, by its path below sysfs."""
     found: dict[str, str] = {}
     cgroups = {process.pid: process.cgroup for process in host.scenario.processes}
     by_path: dict[str, list[tuple[Event, host_effects.Cgroup]]] = {}
@@ -68,5 +68,5 @@ def _counts(effects: list[tuple[Event, host_effects.Cgroup]], seconds: float) ->
 
 
 def _lasted(event: Event, seconds: float) -> float:
-    """For how many seconds it has been so."""
+    """How many seconds of the event have passed."""
     return max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)

@@ -1,4 +1,4 @@
-"""Time that moves only when it is told to."""
+"""A virtual clock that only moves when advanced."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from gpu_triage.machine import Moment
 
 START_OF_TIME: Final = 1_768_435_200.0
-"""2026-01-15T00:00:00Z, where a virtual clock starts, in seconds since the Unix epoch."""
+"""2026-01-15T00:00:00Z in Unix seconds, where a virtual clock starts."""
 
 TEN_DAYS: Final = 864_000.0
-"""How long a simulated host has been up when its virtual clock starts."""
+"""Uptime of a simulated host when its virtual clock starts, in seconds."""
 
 
 class VirtualClock:
-    """A clock that stands still between calls of `advance`; both of its faces move together."""
+    """A clock that only moves when `advance` is called; wall and monotonic time move together."""
 
     def __init__(self, wall: float = START_OF_TIME, monotonic: float = TEN_DAYS) -> None:
         self._start = Moment(monotonic, wall)
@@ -24,14 +24,14 @@ class VirtualClock:
         self._hooks: list[Callable[[Moment], None]] = []
 
     def now(self) -> Moment:
-        """The present instant."""
+        """The current time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move on by `seconds`, then call every hook with the new instant.
+        """Advance by `seconds`, then call every hook with the new time.
 
         Raises:
-            ValueError: `seconds` is negative; time does not go back.
+            ValueError: `seconds` is negative.
         """
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
@@ -41,11 +41,11 @@ class VirtualClock:
             hook(moment)
 
     def _stand_at(self, elapsed: float) -> None:
-        # The instant is kept: a simulated second asks for it thousands of times.
+        # Cached, because it is read thousands of times per simulated second.
         self._elapsed = elapsed
         self._now = Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
 
     def on_advance(self, hook: Callable[[Moment], None]) -> Callable[[], None]:
-        """Call `hook` after every advance, until the function returned here is called."""
+        """Call `hook` after every advance; returns a function that removes it."""
         self._hooks.append(hook)
         return lambda: self._hooks.remove(hook)

@@ -1,4 +1,4 @@
-"""The command `gpu-triage simulate`: what simulated hosts there are, and their history."""
+"""The command `gpu-triage simulate`: list and describe simulated hosts, or write their history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpu_triage.simulator.history_command import HistoryRequest, write_history
 @click.option("--instance", metavar="NAME", help="The target's label instance.  [default: the scenario's name]")
 @click.option("--job", metavar="NAME", help="The target's label job.  [default: gpu-triage]")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Another label of it; can be repeated.")
-def simulate_command(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: FBT001 - click's way
+def simulate_command(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: FBT001 - click passes positional arguments
     """Describe simulated hosts, or write their history for a Prometheus.
 
     NAME is a scenario that --list shows, or the path of a TOML file. To run one live, give it to the exporter:
@@ -49,7 +49,7 @@ def simulate_command(name: str | None, list_all: bool, **history: Any) -> int:  
     that a series has ended, as a scrape does, so queries see it for the lookback time longer: a little more than the
     step is right. What rules record of the past, promtool tsdb create-blocks-from rules adds; alerts are evaluated
     for the present only.
-    """  # noqa: D301 - click reads the backspaces: as it stands
+    """  # noqa: D301 - click needs the literal backspaces
     if (name is None) == (not list_all):
         raise click.UsageError("give either --list or the NAME of one scenario")
     if history["history"] is not None:

@@ -1,4 +1,4 @@
-"""What holds at a scenario time: the timeline resolved into one frozen description per GPU and stretch."""
+"""The timeline of a scenario, resolved into one immutable set of conditions per GPU and segment between events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NO_LOAD: Final = Load(
 
 @dataclass(frozen=True, slots=True)
 class MigLayout:
-    """How MIG cuts a GPU: since which second of scenario time, and the instances by the driver's index of them."""
+    """The MIG layout of a GPU: the scenario second it was created, and its instances by MIG device index."""
 
     since: int
     instances: Mapping[int, effects.MigInstance]
@@ -37,13 +37,13 @@ class MigLayout:
 
 @dataclass(frozen=True, slots=True)
 class GpuConditions:
-    """What acts on one GPU during a stretch of time; units as in the effects.
+    """Conditions of one GPU during a segment of the timeline; units as in the effects.
 
     Attributes:
-        slot: the one the GPU is in: the most it allows, and its NUMA node.
-        miscounted_cap: seconds a second that the counter of time at the power cap gains for nothing.
-        frozen_counters: throttle reasons whose counter stands still, as bits.
-        links_down: NVLink links that carry nothing, with their state.
+        slot: of the GPU, with its maximum link and NUMA node.
+        miscounted_cap: seconds that the power cap counter wrongly gains per second.
+        frozen_counters: bits of the throttle reasons with a frozen counter.
+        links_down: NVLink links that carry no traffic, with their state.
     """
 
     load: Load
@@ -73,7 +73,7 @@ class GpuConditions:
 
 
 class Timeline:
-    """The events of a scenario, asked by scenario time in seconds."""
+    """The events of a scenario, queried by scenario time in seconds."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -86,7 +86,7 @@ class Timeline:
         self._by_gpu = [
             tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
-        # Asked with every NVML call, and mostly in vain: a day of repeated events has hundreds.
+        # Indexed by kind, because every NVML call searches it: a day of repeated events has hundreds.
         self._of = [_by_kind(events) for events in self._by_gpu]
         self._of_host = _by_kind(event for event in scenario.events if not event.gpus)
         self._conditions = [
@@ -95,16 +95,16 @@ class Timeline:
         ]
 
         self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
-        # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
+        # Sets, because a scenario may start thousands of processes, each checked whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
 
     def segment(self, seconds: float) -> int:
-        """Number of the stretch between two edges in which this time lies; before time 0, the first."""
+        """Number of the segment that contains this time; the first one for times before 0."""
         return max(0, bisect_right(self.edges, seconds) - 1)
 
     def conditions(self, gpu: int, seconds: float) -> GpuConditions:
-        """What acts on a GPU at this time."""
+        """Conditions of a GPU at this time."""
         return self._conditions[gpu][self.segment(seconds)]
 
     def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
@@ -118,21 +118,21 @@ class Timeline:
             yield event, event.effect
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
-        """Whether an effect on the host holds."""
+        """Whether a host effect is active."""
         return any(event.active(seconds) for event in self._of_host.get(kind, ()))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
-        """Whether an effect on a GPU holds."""
+        """Whether a GPU effect is active."""
         return any(event.active(seconds) for event, _ in self.of(kind, gpu))
 
     def latest(self, kind: type[E], gpu: int, seconds: float) -> E | None:
-        """The effect of a kind that holds; the last one listed, if several do."""
+        """The active effect of a kind; the last one listed, if there are several."""
         return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
 
     def accrued(
         self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
     ) -> float:
-        """What an hourly rate of an effect (of those that count) has added up to by this time, on the present card."""
+        """Sum of an effect's hourly rate over time until now on the current card, for effects accepted by `counts`."""
         total, since = 0.0, self._scenario.card_since(gpu, seconds)
         for event, effect in self.of(kind, gpu):
             if not counts(effect) or event.at < since:
@@ -142,23 +142,23 @@ class Timeline:
         return total
 
     def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
-        """Sum of a count over all effects that have begun by this time on the present card, ended or not."""
+        """Sum of a count over all effects that have started by this time on the current card, even if they ended."""
         since = self._scenario.card_since(gpu, seconds)
         return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
-        """Whether a GPU is lost; it comes back when NVML (last at `initialised`) starts after the event."""
+        """Whether a GPU is lost; it recovers when NVML is initialized (last at `initialised`) after the event's end."""
         return any(
             event.at <= seconds and not (event.until is not None and initialised >= event.until)
             for event in self._losses[gpu]
         )
 
     def off_the_bus(self, gpu: int, seconds: float) -> bool:
-        """Whether the GPU does not answer on PCIe: while it is lost by the timeline."""
+        """Whether the GPU does not respond on PCIe because it is lost."""
         return self.gpu_active(effects.Lost, gpu, seconds)
 
     def running(self, pid: int, seconds: float) -> bool:
-        """Whether a process of the scenario runs."""
+        """Whether a process of the scenario is running."""
         starts = [event for event, pids in self._starts if pid in pids]
         killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
         return not killed and (not starts or any(event.active(seconds) for event in starts))
@@ -234,7 +234,7 @@ def _mig_layout(active: list[Event]) -> MigLayout | None:
 
 
 def overlay(base: E, change: Any) -> E:
-    """`base` with every field that `change` (an instance of the same dataclass, or None) gives."""
+    """`base` with every non-None field of `change`, an instance of the same dataclass or None."""
     if change is None:
         return base
     given = {

@@ -1,4 +1,4 @@
-"""A scenario in words: the host, its GPUs, and what happens to them when."""
+"""Describes a scenario as text: the host, its GPUs, and the timeline of events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.simulator.scenario import Event, Scenario
 
 
 def describe_scenario(scenario: Scenario) -> str:
-    """The scenario as a person reads it, several lines, none of them empty but between the parts."""
+    """The scenario as human-readable text of several lines, with empty lines only between sections."""
     return "\n".join(_lines(scenario))
 
 
@@ -29,13 +29,13 @@ def _lines(scenario: Scenario) -> Iterator[str]:
         place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
         yield f"GPU {index}: {gpu.model.name} at {place}"
     yield ""
-    yield "Timeline:" if scenario.events else "Nothing happens: it stays as it is."
+    yield "Timeline:" if scenario.events else "No events"
     for first, times in _by_number(scenario.events):
         yield f"  {_when(first, times):<18} {_where(first)}{_what(first.effect)}"
 
 
 def _by_number(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
-    """The first occurrence of each event of the file, and all of them; what a new card cuts short stands alone."""
+    """The first and all occurrences of each event in the file; those cut short by a new card are listed separately."""
     for _, group in itertools.groupby(events, key=lambda event: (event.number, event.gpus)):
         times = list(group)
         yield times[0], times

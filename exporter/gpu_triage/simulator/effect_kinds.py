@@ -1,4 +1,4 @@
-"""The kinds of effect by the names that scenario files call them."""
+"""The kinds of effect, by their names in scenario files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "mig": effects.Mig,
     "xid": effects.Xid,
 }
-"""Effects on GPUs: on those the event names, or on all."""
+"""Effects on the GPUs listed in the event, or on all of them."""
 
 HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "start": host_effects.Start,
@@ -79,7 +79,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "service_stopped": host_effects.ServiceStopped,
     "sxid": host_effects.Sxid,
 }
-"""Effects on the host; their events name no GPU."""
+"""Effects on the host; their events list no GPUs."""
 
 OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
     "exporter_restart": observer_effects.ExporterRestart,
@@ -87,7 +87,7 @@ OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
     "scrape_gap": observer_effects.ScrapeGap,
     "release": observer_effects.Release,
 }
-"""Effects on those who look; their events name no GPU, and only a history plays them."""
+"""Effects on the exporter and its scraper; their events list no GPUs, and only a history applies them."""
 
 
 Effect = Annotated[Any, Tagged("kind", GPU_EFFECTS | HOST_EFFECTS | OBSERVER_EFFECTS)]

@@ -1,7 +1,7 @@
-"""What can happen to a simulated GPU: one frozen dataclass a kind of effect, as scenario files write it.
+"""What can happen to a simulated GPU: one frozen dataclass per kind of effect, as written in scenario files.
 
-An effect holds from its event's ``at`` to its ``until``; without ``until`` it stays. What jobs ask of a GPU, the effect
-``load``, has a file of its own.
+An effect is active from its event's ``at`` to its ``until``, or indefinitely without ``until``. The workload on a GPU,
+the effect ``load``, has its own file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NvlinkNumber = Annotated[int, Between(0, 17)]
 
 @dataclass(frozen=True, slots=True)
 class ThermalThrottle:
-    """The GPU is too hot and slows down for a share (`duty`) of the time.
+    """The GPU is too hot and throttles for a share (`duty`) of the time.
 
     Attributes:
         source: hw (the board's own protection) or sw (the driver's).
         sm_clock_mhz: clock while throttled.
-        ambient_celsius: air at the GPU's inlet while it lasts.
+        ambient_celsius: temperature at the GPU's air inlet while the effect is active.
     """
 
     source: Literal["hw", "sw"]
@@ -40,7 +40,7 @@ class ThermalThrottle:
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """The air at the GPU's inlet has another temperature; what follows is physics."""
+    """The temperature at the GPU's air inlet changes; the GPU's temperature follows from the thermal model."""
 
     celsius: Annotated[float, Between(-40.0, 120.0)]
 
@@ -50,7 +50,7 @@ class PowerLimit:
     """The enforced power limit is set to `watts`.
 
     Attributes:
-        requested_watts: what was asked of the driver, where the board's controller set another limit.
+        requested_watts: limit requested from the driver, if the board's controller enforces a different one.
     """
 
     watts: PositiveAmount
@@ -59,12 +59,12 @@ class PowerLimit:
 
 @dataclass(frozen=True, slots=True)
 class MiscountedPowerCap:
-    """The driver's counter of time at the power cap grows although nothing caps the GPU and the bit is not set.
+    """The driver's power cap counter grows although the GPU is not capped and the throttle bit is not set.
 
-    As seen on GeForce cards with drivers 591 to 610, and on an L40S.
+    Seen on GeForce cards with drivers 591 to 610, and on an L40S.
 
     Attributes:
-        share: seconds that the counter gains a second, beside those at the cap.
+        share: seconds that the counter gains per second, in addition to time at the cap.
     """
 
     share: Ratio
@@ -72,9 +72,9 @@ class MiscountedPowerCap:
 
 @dataclass(frozen=True, slots=True)
 class FrozenThrottleCounter:
-    """The driver's counter of a throttle reason stands still while the reason is reported.
+    """The driver's counter of a throttle reason does not grow while the reason is reported.
 
-    As where a new driver gave the counter's field id to something else.
+    This happens if a new driver reassigns the counter's field ID.
 
     Attributes:
         reason: a throttle reason that the driver counts.
@@ -100,7 +100,7 @@ class ApplicationClock:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The PCIe link runs at no more than this."""
+    """The PCIe link runs at most at this width and generation."""
 
     width: Width | None = None
     generation: Generation | None = None
@@ -108,7 +108,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
-    """The slot is another one, as after a swap of the motherboard; the most it allows, and its NUMA node."""
+    """The slot has different properties, as after a motherboard swap: its maximum link, and its NUMA node."""
 
     width: Width | None = None
     generation: Generation | None = None
@@ -117,14 +117,14 @@ class SlotChange:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """The board runs another video BIOS."""
+    """The board has a different VBIOS version."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class PersistenceMode:
-    """Persistence mode is switched."""
+    """Persistence mode is switched on or off."""
 
     enabled: bool
 
@@ -138,7 +138,7 @@ class EccMode:
 
 @dataclass(frozen=True, slots=True)
 class PcieErrors:
-    """The link replays packets and reports errors (AER), a steady number an hour.
+    """The link replays packets and reports AER errors, at a steady rate per hour.
 
     Attributes:
         seen_by: which end of the link sees the errors: the GPU, the port above it, or both.
@@ -153,7 +153,7 @@ class PcieErrors:
 
 @dataclass(frozen=True, slots=True)
 class EccErrors:
-    """ECC errors: corrected ones at a steady rate, uncorrected ones at once."""
+    """ECC errors: corrected ones at a steady rate, uncorrected ones all at the start."""
 
     corrected_per_hour: Amount = 0.0
     uncorrected: Count = 0
@@ -161,7 +161,7 @@ class EccErrors:
 
 @dataclass(frozen=True, slots=True)
 class RowRemap:
-    """Rows are remapped, or could not be."""
+    """Rows are remapped, or remapping failed."""
 
     correctable: Count = 0
     uncorrectable: Count = 0
@@ -187,11 +187,11 @@ class PeerToPeer:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The GPU falls off the bus and stays lost until NVML is initialised again after the event's end.
+    """The GPU falls off the bus and stays lost until NVML is reinitialized after the event's end.
 
     Attributes:
-        xid, message: what the driver logs about it, beside "GPU has fallen off the bus".
-        reported_by: who tells of it: the kernel log, NVML's events, or both.
+        xid, message: what the driver logs, besides "GPU has fallen off the bus".
+        reported_by: source of the report: the kernel log, NVML's events, or both.
     """
 
     xid: Annotated[int, Between(1, 999)] = 79
@@ -201,12 +201,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ResetRequired:
-    """Calls answer RESET_REQUIRED."""
+    """Calls return RESET_REQUIRED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Calls on the GPU do not return; with a `function`, calls of that one, also where it is not asked of a GPU."""
+    """Calls on the GPU hang; with `function`, only calls of that function, even if it does not take a GPU."""
 
     function: str | None = None
 
@@ -220,9 +220,9 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``).
+    """One NVML function returns an error, named as in NVML without its prefix (``UNKNOWN``).
 
-    A function that is not asked of a GPU does so whatever GPU the event names.
+    A function that does not take a GPU fails whichever GPU the event lists.
     """
 
     function: str
@@ -231,19 +231,19 @@ class CallError:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The GPU's handle is denied (NO_PERMISSION) although it is counted."""
+    """The GPU's handle is denied (NO_PERMISSION), although NVML counts the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The GPU is gone from the bus; NVML no longer counts it once initialised again."""
+    """The GPU is gone from the bus; NVML no longer counts it after reinitialization."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceGpu:
-    """The card is taken out, and a new one of this model, with an identity of its own, answers in its slot.
+    """The card is replaced by a new one of this model, with its own identity, in the same slot.
 
-    Jobs and room stay as they are; every other effect that began before ends with the old card.
+    Workload and ambient temperature stay the same; every other effect that started earlier ends with the old card.
     """
 
     model: ModelName
@@ -251,17 +251,17 @@ class ReplaceGpu:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAction:
-    """The driver asks for an action, a state of gpu_recovery_action."""
+    """The driver requests an action, a state of gpu_recovery_action."""
 
     action: Annotated[int, Between(1, max(GPU_RECOVERY_ACTION.states))]
 
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDown:
-    """NVLink links carry nothing.
+    """NVLink links carry no traffic.
 
     Attributes:
-        state: as the driver tells it: 0 inactive, 2 asleep, 3 traffic disabled.
+        state: as reported by the driver: 0 inactive, 2 asleep, 3 traffic disabled.
     """
 
     links: tuple[NvlinkNumber, ...]
@@ -270,7 +270,7 @@ class NvlinkDown:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkErrors:
-    """NVLink links count errors, a steady number an hour each."""
+    """NVLink links count errors, each at a steady rate per hour."""
 
     links: tuple[NvlinkNumber, ...]
     replay_per_hour: Amount = 0.0
@@ -281,14 +281,14 @@ class NvlinkErrors:
 
 @dataclass(frozen=True, slots=True)
 class Pulses:
-    """Short pulses at random times, one in each period, too short to show in clocks, power or heat.
+    """Short pulses at random times, one in each period, too short to affect clocks, power or temperature.
 
-    A period that is a multiple of a reader's interval would put its readings at the same few places of all periods.
+    Avoid periods that are multiples of a poll interval: readings would then hit the same few phases of every period.
 
     Attributes:
-        of: what is pulsed: kernels that run (utilization), or a throttle reason.
-        milliseconds: length of a pulse; it fits into its period.
-        seed: which random times.
+        of: what is pulsed: kernel activity (utilization), or a throttle reason.
+        milliseconds: length of a pulse; shorter than its period.
+        seed: of the random times.
     """
 
     of: Annotated[str, one_of((PULSED_UTILIZATION, *PULSED_REASONS))]
@@ -299,14 +299,14 @@ class Pulses:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver reports an Xid when the event begins.
+    """The driver reports an Xid when the event starts.
 
     Attributes:
         code: the Xid.
-        message: what stands after it in the kernel log; by default what the driver writes.
-        fatal: whether an NVLink 5 Xid (144 to 150) says Fatal or Nonfatal, unless there is a message.
+        message: the text after it in the kernel log; by default what the driver writes.
+        fatal: whether an NVLink 5 Xid (144 to 150) is logged as Fatal or Nonfatal, unless there is a message.
         reported_by: as in Lost.
-        times: how often, all at once.
+        times: number of reports, all at once.
     """
 
     code: Annotated[int, Between(1, 999)]
@@ -321,10 +321,10 @@ class MigInstance:
     """A MIG device: a compute instance on a GPU instance.
 
     Attributes:
-        profile: as nvidia-smi names it; its memory is that of its GPU instance.
-        gi, ci: ids of its GPU instance and its compute instance.
-        activity: how busy its GPU instance is when the GPU's load is 1.
-        slot: the driver's index of it; where it stands in the list, where not given.
+        profile: in the form nvidia-smi uses; its memory is that of its GPU instance.
+        gi, ci: IDs of its GPU instance and its compute instance.
+        activity: utilization of its GPU instance when the GPU's load is 1.
+        slot: its MIG device index; by default its position in the list.
     """
 
     profile: Annotated[str, Matching(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
@@ -339,6 +339,6 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class Mig:
-    """MIG mode is on and the GPU is cut into these instances; of several such effects the last in the file counts."""
+    """MIG mode is on, and the GPU is partitioned into these instances; the last such effect in the file wins."""
 
     instances: tuple[MigInstance, ...] = ()

@@ -1,4 +1,4 @@
-"""What can happen to a simulated GPU's part of the NVSwitch fabric; an effect as those of `effects`."""
+"""What can happen to a simulated GPU's connection to the NVSwitch fabric; an effect like those in `effects`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The NVSwitch fabric is not as it should be.
+    """The NVSwitch fabric has a fault.
 
     Attributes:
-        state: a state of gpu_fabric_state; 0 where the driver says that there is no fabric.
-        health: a state of gpu_fabric_health; 0 where the driver gives no summary.
-        faults: as gpu_fabric_fault names them.
-        configuration: a state of gpu_fabric_configuration; 0 where the driver does not tell.
-        cluster_uuid, clique: of a fabric over several hosts.
+        state: a state of gpu_fabric_state; 0 if the driver reports no fabric.
+        health: a state of gpu_fabric_health; 0 if the driver has no summary.
+        faults: in the names of gpu_fabric_fault.
+        configuration: a state of gpu_fabric_configuration; 0 if the driver does not report it.
+        cluster_uuid, clique: of a multi-host fabric.
     """
 
     state: FabricState = FABRIC_JOINED

@@ -1,4 +1,4 @@
-"""Statistics of Lustre's client and of nvidia-fs, where a scenario has them."""
+"""Statistics of the Lustre client and of nvidia-fs, if the scenario has them."""
 
 from __future__ import annotations
 

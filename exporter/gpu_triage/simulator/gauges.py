@@ -1,4 +1,4 @@
-"""What a simulated GPU shows during one step, and the bits of what holds its clocks."""
+"""A simulated GPU's gauges during one step, and the bits of its throttle reasons."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ HW_POWER_BRAKE: Final = REASONS["hw_power_brake"]
 
 COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
 COUNTED_NAMES: Final = tuple(name for name, bit in REASONS.items() if bit in COUNTED_REASONS)
-"""Reasons whose time the driver counts."""
+"""Reasons that have a time counter in the driver."""
 
 SLOWED_BY_THE_BOARD: Final = HW_THERMAL | HW_POWER_BRAKE
-"""Reasons for which the driver gives HW_SLOWDOWN as well."""
+"""Reasons for which the driver also sets HW_SLOWDOWN."""
 
 PULSED_UTILIZATION: Final = "utilization"
 PULSED_REASONS: Final = MappingProxyType(
@@ -30,14 +30,14 @@ PULSED_REASONS: Final = MappingProxyType(
         if bit in (*COUNTED_REASONS, HW_SLOWDOWN)
     }
 )
-"""What the effect `pulses` can pulse: kernels, and these throttle reasons by their names."""
+"""Throttle reasons that the effect `pulses` can pulse (besides kernels), by name, with their bits."""
 
 
 class Gauges(NamedTuple):
-    """What a GPU shows during one step.
+    """A GPU's gauges during one step.
 
     Attributes:
-        step: the second of scenario time at which the step begins.
+        step: the second of scenario time at which the step starts.
         utilization, memory_utilization, encoder, decoder: shares of the time.
         reasons: bits of nvmlClocksEventReason*.
         sm_mhz, memory_mhz, video_mhz: clocks.
@@ -61,7 +61,7 @@ class Gauges(NamedTuple):
 
 
 def rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
-    """Gain a second of each counter: energy, bytes received and sent, busy time of SMs and of memory."""
+    """Growth of each counter per second: energy, bytes received and sent, busy time of SMs and of memory."""
     return (
         gauges.power_watts,
         gauges.receive,

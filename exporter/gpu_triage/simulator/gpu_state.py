@@ -1,7 +1,7 @@
 """One simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
 
-The state moves in steps of one second, always the same ones however often it is read. Within a step gauges
-stand still and counters grow linearly, so every counter is the exact integral of its gauge.
+The state moves in fixed steps of one second, regardless of how often it is read. Within a step, gauges are constant and
+counters grow linearly, so every counter is the exact integral of its gauge.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from gpu_triage.simulator.scenario import Gpu
 
 STEP_SECONDS: Final = 1
 WARM_UP_SECONDS: Final = 300
-"""Steps before time 0, so that a scenario begins in thermal equilibrium."""
+"""Steps before time 0, so that a scenario starts in thermal equilibrium."""
 HISTORY_STEPS: Final = 22
-"""Steps whose gauges are kept: what the driver's ring of samples reaches back to."""
+"""Number of steps with gauges kept in memory: the time span of the driver's sample ring buffer."""
 
 _BUSY: Final = 0.005
 _BUSY_COUNTER: Final = 3
 _VIDEO_PHASE: Final = 4099
-"""Steps by which the video engines wander behind the kernels."""
+"""Steps by which the noise of the video engines lags that of the kernels."""
 _GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _CLOCK_GRAIN_MHZ: Final = 15
 _GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9, 7: 15.125e9}
 
 
 class GpuState:
-    """A GPU's gauges and counters; `advance` before reading. Not thread-safe: the host holds the lock."""
+    """A GPU's gauges and counters; call `advance` before reading. Not thread-safe: the caller holds the host's lock."""
 
     def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int, since: int = 0) -> None:
         self.index = index
@@ -66,7 +66,7 @@ class GpuState:
         self._miscounts = any(
             True for kind in (MiscountedPowerCap, FrozenThrottleCounter) for _ in timeline.of(kind, index)
         )
-        # A card that is put in later is cold.
+        # A replacement card starts cold.
         for step in range(since or -WARM_UP_SECONDS, since + 1):
             self._enter(step)
         first = self.gauges
@@ -76,16 +76,16 @@ class GpuState:
 
     @property
     def gauges(self) -> Gauges:
-        """What the GPU shows now."""
+        """The GPU's current gauges."""
         return self.history[-1]
 
     @property
     def conditions(self) -> GpuConditions:
-        """What acts on the GPU now."""
+        """The GPU's current conditions."""
         return self._conditions
 
     def advance(self, seconds: float) -> None:
-        """Bring the state to this scenario time; a day of standing still costs under a second a GPU."""
+        """Advance the state to this scenario time; a simulated day takes under a second per idle GPU."""
         last = int(seconds)
         for step in range(self.gauges.step + 1, last + 1):
             self._settle()
@@ -106,7 +106,7 @@ class GpuState:
         return self._counter(2)
 
     def link_joules(self, link: int) -> float:
-        """Energy since the driver was loaded, but for the time an NVLink link was down, or nothing went over it."""
+        """Energy since the driver was loaded, minus the time an NVLink link was down or carried no traffic."""
         quiet = self.gauges.power_watts * self._into_step() if link in self._quiet_links() else 0.0
         return self.energy_joules() - self._quiet_joules[link] - quiet
 
@@ -115,14 +115,14 @@ class GpuState:
         return self._counter(_BUSY_COUNTER) + self._bursts(self.gauges, self.gauges.step, self.seconds)
 
     def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
-        """Share of a stretch of one step with a kernel running; the step's gauges are given."""
+        """Share of time with a kernel running, over a part of one step; `gauges` are that step's."""
         if not self._pulses:
             return gauges.utilization
         return min(1.0, gauges.utilization + self._bursts(gauges, begins, ends) / (ends - begins))
 
     @property
     def reasons(self) -> int:
-        """Bits of what holds the clocks at this very moment."""
+        """Bits of the current throttle reasons."""
         bits = self.gauges.reasons
         for train in self._pulses:
             if train.is_on(self.seconds):
@@ -134,18 +134,18 @@ class GpuState:
         return self._counter(4)
 
     def throttled_seconds(self, reason: int) -> float:
-        """How long a reason (one of COUNTED_REASONS) has held the clocks."""
+        """How long a throttle reason (one of COUNTED_REASONS) has been active."""
         running = self._throttled_between(reason, self.gauges.step, self.gauges.step + self._into_step())
         return self._throttled[reason] + running
 
     @property
     def link_width(self) -> int:
-        """Width the link runs at."""
+        """Current link width."""
         return self.conditions.link_width
 
     @property
     def link_generation(self) -> int:
-        """Generation the link runs at: it shifts down when the GPU idles."""
+        """Current link generation, which is reduced while the GPU is idle."""
         generation = self.conditions.link_generation
         idle = self.gpu.model.pcie.idle_generation
         return min(generation, idle) if self.gauges.performance_state >= 8 else generation  # noqa: PLR2004 - P8
@@ -157,7 +157,7 @@ class GpuState:
         return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
 
     def _settle(self) -> None:
-        """Book the step that ends."""
+        """Add the step that ends to the counters."""
         gauges = self.gauges
         for i, rate in enumerate(rates(gauges)):
             self._counters[i] += rate * STEP_SECONDS
@@ -175,7 +175,7 @@ class GpuState:
         return range(self.gpu.model.nvlinks) if conditions.load.spinning else conditions.links_down
 
     def _throttled_between(self, reason: int, begins: float, ends: float) -> float:
-        """How long a reason held during a stretch of the present step, as the driver counts it."""
+        """How long a reason was active during a part of the current step, as counted by the driver."""
         wrong = self.timeline.conditions(self.index, self.gauges.step) if self._miscounts else None
         if wrong is not None and wrong.frozen_counters & reason:
             return 0.0
@@ -188,14 +188,14 @@ class GpuState:
         return min(held, ends - begins)
 
     def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:
-        """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
+        """Busy time that pulses add to a step's gauges, over a part of that step."""
         if not self._pulses:
             return 0.0
         on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == PULSED_UTILIZATION)
         return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 
     def _enter(self, step: int) -> None:
-        """Find the gauges of the step that begins."""
+        """Compute the gauges of the step that starts."""
         conditions = self.timeline.conditions(self.index, step)
         load, model = conditions.load, self.gpu.model
         noise = self._noise(step)
@@ -236,7 +236,7 @@ class GpuState:
         )
 
     def _rest(self, conditions: GpuConditions, step: int, *, awake: bool) -> tuple[int, float, int]:
-        """As `_run`, while no kernel runs: only what keeps a GPU awake keeps its clocks up."""
+        """As `_run`, while no kernel runs: clocks stay up only if something keeps the GPU awake."""
         model = self.gpu.model
         asked = conditions.load.resting_watts
         watts = (model.power.idle if asked is None else asked) * (1.0 + model.idle_noise * self._noise(step))
@@ -251,7 +251,7 @@ class GpuState:
         top = model.clocks.sm_max
         mhz = float(self.gpu.boost_mhz or model.clocks.sm_under_load)
         reasons = 0
-        # Nobody has set them where they stand at their default, and then they hold nothing back.
+        # Application clocks at their default are not set by a user and limit nothing.
         if conditions.sm_target_mhz != model.clocks.sm_target:
             mhz = min(mhz, conditions.sm_target_mhz)
             reasons |= APPLICATIONS_CLOCKS if conditions.sm_target_mhz < model.clocks.sm_target else 0
@@ -277,7 +277,7 @@ class GpuState:
         return int(mhz) // _CLOCK_GRAIN_MHZ * _CLOCK_GRAIN_MHZ, watts, reasons
 
     def _heat_relief(self, mhz: float) -> int:
-        """MHz the driver takes away to stay below the highest operating temperature."""
+        """MHz by which the driver lowers the clock to stay below the maximum operating temperature."""
         ceiling = self.gpu.model.thermal.gpu_max
         if self._celsius > ceiling:
             self._relief_mhz = min(self._relief_mhz + _CLOCK_GRAIN_MHZ, int(mhz))
@@ -286,16 +286,16 @@ class GpuState:
         return self._relief_mhz
 
     def _noise(self, step: int) -> float:
-        """A number in [-1, 1] that wanders smoothly and the same way in every run."""
+        """Smooth, reproducible noise in [-1, 1]."""
         x = step + self._phase
         return 0.5 * math.sin(x * 0.731) + 0.3 * math.sin(x * 0.0917) + 0.2 * math.sin(x * 0.0113)
 
 
 def _wandering(share: float | None, jitter: float | None, noise: float) -> float:
-    """A share that wanders by as much as `jitter` of itself, 0 to 1."""
+    """A share with noise of up to `jitter` times its value, limited to 0 to 1."""
     return min(1.0, max(0.0, (share or 0.0) * (1.0 + (jitter or 0.0) * noise)))
 
 
 def _on_duty(duty: float, step: int) -> bool:
-    """Whether an effect of this duty holds in a step: evenly spread, in phase with no reader's interval."""
+    """Whether an effect with this duty is on in a step: evenly spread, and out of phase with any poll interval."""
     return step * _GOLDEN_RATIO % 1.0 < duty

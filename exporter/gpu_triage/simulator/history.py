@@ -1,4 +1,4 @@
-"""What a Prometheus would hold after scraping a simulated host for hours, made in seconds on a virtual clock."""
+"""What Prometheus would hold after scraping a simulated host for hours, computed in seconds on a virtual clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Family", "History", "SeriesKey", "history_config", "record_history"]
 DEFAULT_JOB: Final = "gpu-triage"
 
 _LONGEST_FAST_SECONDS: Final = 15.0
-"""The driver's ring of utilisation samples reaches back 20 s: read less often, busy time would have holes."""
+"""The driver's ring buffer of utilization samples spans 20 s: with longer intervals, busy time would have gaps."""
 _LONGEST_MEDIUM_SECONDS: Final = 60.0
 
 
@@ -33,11 +33,11 @@ class History:
     """Every scrape of a simulated host.
 
     Attributes:
-        start_seconds: of the first scrape, since the Unix epoch; scenario time 0.
-        step_seconds: from one scrape to the next.
+        start_seconds: Unix seconds of the first scrape; scenario time 0.
+        step_seconds: scrape interval.
         steps: number of scrapes.
-        series: values by series, `steps` of them each, NaN where a scrape lacks the series.
-        families: the metrics these series are of, by name.
+        series: values by series, `steps` values each, NaN where a scrape lacks the series.
+        families: metric families of these series, by name.
     """
 
     start_seconds: float
@@ -57,22 +57,22 @@ def record_history(
     start_seconds: float = START_OF_TIME,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> History:
-    """The series of a scenario's first `seconds`, scraped every `step_seconds`, the first and last instant included.
+    """The series of a scenario's first `seconds`, scraped every `step_seconds`, including the first and last instant.
 
-    The exporter's own process metrics (``process_*``) are left out: they would be this process's. Memory is 8 bytes
-    a series and scrape: 80 MB a thousand series and week of minutes.
+    The exporter's own process metrics (``process_*``) are left out: they would be this process's. Memory use is 8 bytes
+    per series and scrape, or 80 MB per thousand series for a week at one scrape per minute.
 
     Args:
         scenario: what happens.
         seconds: how much of it.
-        step_seconds: the scrape interval.
+        step_seconds: scrape interval.
         config: the exporter's; that of `history_config` if None.
-        target: labels that the scrape attaches, over ``job`` gpu-triage and ``instance`` the scenario's name.
-        start_seconds: scenario time 0, since the Unix epoch.
-        on_progress: called after each scrape with the number of scrapes done and of all.
+        target: labels added by the scrape; override ``job`` gpu-triage and ``instance`` the scenario's name.
+        start_seconds: Unix seconds of scenario time 0.
+        on_progress: called after each scrape with the number of scrapes done and the total.
 
     Raises:
-        ConfigError: the times make no sense, or the history would be too large to hold.
+        ConfigError: the times are invalid, or the history would be too large for memory.
     """
     if not (math.isfinite(seconds) and math.isfinite(step_seconds) and 0 < step_seconds <= seconds):
         raise ConfigError(f"a history of {seconds:g} s in steps of {step_seconds:g} s has no two scrapes; ask for more")
@@ -93,12 +93,12 @@ def record_history(
 
 
 def history_config(scenario: Scenario, step_seconds: float) -> Config:
-    """The scenario's configuration over the defaults, sampling no more often than scrapes of this interval can tell.
+    """The scenario's configuration over the defaults, sampling no more often than needed for this scrape interval.
 
     The fast tier divides the step evenly and never exceeds 15 s, which keeps every integral exact.
 
     Raises:
-        ConfigError: an option of the scenario cannot be used.
+        ConfigError: an option of the scenario is invalid.
     """
     default = Config()
     fast = step_seconds / math.ceil(step_seconds / _LONGEST_FAST_SECONDS)

@@ -1,4 +1,4 @@
-"""``gpu-triage simulate NAME --history``: from its flags to a file that promtool takes in."""
+"""``gpu-triage simulate NAME --history``: from command-line flags to a file that promtool can import."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from gpu_triage.simulator.scenario_file import load_scenario
 from gpu_triage.simulator.schema import Seconds
 
 _LABEL: Final = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)=(.*)", re.DOTALL)
-"""The end of the year 9999."""
+"""Splits ``name=value``."""
 _SAMPLE_STEPS: Final = 8
-"""Scrapes by which the whole history is judged."""
+"""Number of scrapes used to estimate the size and duration of the whole history."""
 _FEWEST_STEPS: Final = 10 * _SAMPLE_STEPS
-"""A history of fewer scrapes is written sooner than it could be estimated."""
+"""Shorter histories are written without an estimate, because estimating would take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """What the flags of the command say, as text; None where one was not given.
+    """The command's flags, as text; None if not given.
 
     Attributes:
         scenario: name or path.
         history, step: durations.
         output: file to write; standard output if None.
-        start: Unix seconds, or a date and time with its zone; if None, so that the history ends now.
+        start: Unix seconds, or a date and time with time zone; if None, the history ends now.
         instance, job: target labels.
-        labels: more of them, each ``name=value``.
+        labels: further target labels, each ``name=value``.
     """
 
     scenario: str
@@ -58,10 +58,10 @@ class HistoryRequest:
 
 
 def write_history(request: HistoryRequest, now_seconds: float) -> None:
-    """Record the history that is asked for and write it; what comes next is said on stderr.
+    """Record the requested history and write it; prints the next steps to stderr.
 
     Raises:
-        GpuTriageError: a flag or the scenario cannot be used, or the output cannot be written.
+        GpuTriageError: a flag or the scenario is invalid, or the output cannot be written.
     """
     seconds = read_value(Seconds, request.history, Place("--history"))
     step_seconds = read_value(Seconds, request.step, Place("--step"))
@@ -70,10 +70,10 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     if request.output is None and sys.stdout.isatty():
         raise ConfigError("a history is far too long for a terminal; name a file with --output, or pipe it on")
     scenario = load_scenario(request.scenario)
-    # What befalls the simulated host is in the history; in the log of this command it would be an alarm.
+    # Incidents of the simulated host belong in the history; in this command's log they would be mistaken for real ones.
     logging.disable(logging.CRITICAL)
     try:
-        # OpenedMachine first: that a file cannot be written is known before the work, not after.
+        # Opened first, so that an unwritable file is reported before the work, not after.
         with _output(request.output) as stream:
             if sys.stderr.isatty() and (told := estimate(scenario, seconds, step_seconds, target)) is not None:
                 _say(told)
@@ -99,11 +99,11 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - a command's word to its user
+    print(text, file=sys.stderr)  # noqa: T201 - output for the user
 
 
 def _start(text: str | None, default: float, step_seconds: int) -> float:
-    """Unix seconds; the default lies on a whole step, so that two runs within one give the same."""
+    """Unix seconds; the default is a multiple of the step, so that two runs within one step give the same result."""
     if text is None:
         return float(int(default) // max(1, step_seconds) * step_seconds)
     wrong = ConfigError(
@@ -135,7 +135,7 @@ def _labels(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _output(name: str | None) -> Iterator[TextIO]:
-    """A stream to write to; a file appears under its name when it is whole, and not at all otherwise."""
+    """A stream to write to; the file appears under its name only when it is complete."""
     if name is None:
         yield sys.stdout
         return
@@ -153,7 +153,7 @@ def _output(name: str | None) -> Iterator[TextIO]:
 
 
 def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Mapping[str, str]) -> str | None:
-    """How large the history will be and how long it will take, judged by its first scrapes; None for a short one."""
+    """Size and duration of the history, estimated from its first scrapes; None for a short one."""
     steps = int(seconds / step_seconds)
     if steps < _FEWEST_STEPS:
         return None
@@ -179,5 +179,5 @@ def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Ma
 
 
 def progress_on(line: ProgressLine) -> Callable[[int, int], None] | None:
-    """Shows on a terminal how far it is; None elsewhere, since asking the time at each scrape is not free."""
+    """A callback that shows progress on a terminal; None elsewhere, because checking the time has a cost."""
     return partial(line.show_share, "recording") if line.shown else None

@@ -1,4 +1,4 @@
-"""Who holds the GPUs of a simulated host: what its kubelet would say, and its Slurm's prolog have written."""
+"""Owners of the GPUs on a simulated host: pods from the kubelet, and jobs recorded by the Slurm prolog."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.simulator.scenario import Gpu, Scenario
 
 
 class SimulatedPods:
-    """The pods of the scenario's processes and allocations; what is on a MIG instance has no pod here.
+    """The pods of the scenario's processes and allocations, without those on MIG instances.
 
     Attributes:
         any: whether there are any at any time.
@@ -22,7 +22,7 @@ class SimulatedPods:
         processes = (each for each in host.scenario.processes if each.pod is not None and each.gi is None)
         given = (*(Allocation(process.gpu, process.pod) for process in processes), *host.scenario.allocations)
         self._by_uuid: dict[str, list[tuple[Allocation, Workload]]] = {}
-        # Many processes of one pod hold a GPU once.
+        # A pod with many processes holds the GPU once.
         for each in dict.fromkeys(given):
             if each.pod is not None:
                 workload = Workload(each.pod.name, each.pod.namespace, each.pod.container)
@@ -32,12 +32,12 @@ class SimulatedPods:
 
     @classmethod
     def of(cls, host: SimulatedHost) -> SimulatedPods | None:
-        """The pods of a host; None where it has none, and so is no node of a cluster."""
+        """The pods of a host; None if it has none and so is not a Kubernetes node."""
         pods = cls(host)
         return pods if pods.any else None
 
     def refresh(self, at: Moment) -> None:
-        """As PodNames; nothing changes but with time."""
+        """As PodNames; a no-op, since owners depend only on time."""
 
     def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:  # noqa: ARG002 - PodNames
         """As PodNames."""
@@ -51,7 +51,7 @@ class SimulatedPods:
 
 
 class SimulatedSlurm:
-    """The jobs of the scenario's allocations; attributes as SimulatedPods."""
+    """The jobs of the scenario's allocations; attributes as in SimulatedPods."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
@@ -60,12 +60,12 @@ class SimulatedSlurm:
 
     @classmethod
     def of(cls, host: SimulatedHost) -> SimulatedSlurm | None:
-        """The jobs of a host; None where it has none, and so is no node of Slurm's."""
+        """The jobs of a host; None if it has none and so is not a Slurm node."""
         jobs = cls(host)
         return jobs if jobs.any else None
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:  # noqa: ARG002 - SlurmJobs
-        """As SlurmJobs; nothing changes but with time."""
+        """As SlurmJobs; a no-op, since owners depend only on time."""
         return ()
 
     def holders(self, devices: Collection[str], at: Moment) -> frozenset[SlurmJob]:  # noqa: ARG002 - SlurmJobs
@@ -83,6 +83,6 @@ class SimulatedSlurm:
 
 
 def _cards(scenario: Scenario, index: int) -> Iterator[Gpu]:
-    """The card in a slot, and those that will be put into it."""
+    """The initial card in a slot, and its replacements."""
     yield scenario.gpus[index]
     yield from (card.gpu for card in scenario.replacements if card.index == index)

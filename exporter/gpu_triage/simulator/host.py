@@ -1,4 +1,4 @@
-"""A simulated host: its GPUs and everything around them, at the present instant of a clock."""
+"""A simulated host: its GPUs and everything around them, at the current time of a clock."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpu_triage.simulator.host_state import HostState
 from gpu_triage.simulator.scenario import Scenario
 
 SHORTEST_VIRTUAL_DELAY_SECONDS: Final = 1.0
-"""On a virtual clock, calls that would take less return at once: its steps are no finer."""
+"""On a virtual clock, shorter calls return immediately, because its steps are no finer."""
 
 
 class SimulatedHost:
-    """What a scenario describes, at the clock's present instant.
+    """The host that a scenario describes, at the clock's current time.
 
     Attributes:
         scenario: what is simulated.
         timeline: its events, resolved.
-        lock: held by whoever reads or advances `gpus`.
-        clock: the host's: that of the simulation, and its wall clock wrong where the scenario says so.
-        gpus: state by index of the scenario, of the card that is in there now; call `advance` first.
+        lock: must be held while reading or advancing `gpus`.
+        clock: the host's: the simulation's clock, plus any wall clock error of the scenario.
+        gpus: state by scenario index, for the card now in that slot; call `advance` first.
         host: CPUs, disks and networks.
     """
 
@@ -53,11 +53,11 @@ class SimulatedHost:
         return max(0.0, self._clock.now().monotonic - self._start_monotonic)
 
     def wall(self, seconds: float) -> float:
-        """Seconds since the Unix epoch at a scenario time, as the wall clock is set now."""
+        """Unix seconds at a scenario time, as the wall clock is set now."""
         return self._start_wall + seconds + self._set_by_seconds()
 
     def stamps(self, times: Iterable[float]) -> list[int]:
-        """Microseconds since the Unix epoch at several scenario times, as the wall clock is set now."""
+        """Unix microseconds at several scenario times, as the wall clock is set now."""
         set_by_seconds, start = self._set_by_seconds(), self._start_wall
         return [round((start + seconds + set_by_seconds) * 1_000_000) for seconds in times]
 
@@ -69,15 +69,15 @@ class SimulatedHost:
     def _set_by_seconds(self) -> float:
         now = self.clock.now()
         set_by_seconds = now.wall - self._start_wall - (now.monotonic - self._start_monotonic)
-        # To the millisecond: what is left below that is how floating point adds up, no step of the clock.
+        # Rounded to milliseconds: smaller differences are floating-point error, not a clock step.
         return round(set_by_seconds, 3)
 
     def uptime(self, seconds: float) -> float:
-        """Seconds since boot at a scenario time, as the monotonic clock and the kernel log count them."""
+        """Seconds since boot at a scenario time, as counted by the monotonic clock and the kernel log."""
         return max(0.0, self._start_monotonic + seconds)
 
     def advance(self) -> float:
-        """Bring every GPU to the present; returns the scenario time. The caller holds the lock."""
+        """Advance every GPU to the current time; returns the scenario time. The caller holds the lock."""
         seconds = self.seconds()
         if seconds != self._advanced_to:
             self._replace_cards(seconds)
@@ -93,10 +93,9 @@ class SimulatedHost:
             self.gpus = (*self.gpus[: card.index], state, *self.gpus[card.index + 1 :])
 
     def block(self, seconds: float) -> None:
-        """Let the calling thread wait, as a driver call would that does not return.
+        """Block the calling thread, like a driver call that hangs.
 
-        On the real clock it waits (without the GIL) until then or until `release`; any other clock has no
-        time to wait with.
+        On the real clock, it waits (without the GIL) for `seconds` or until `release`; other clocks cannot wait.
 
         Raises:
             Blocked: not on the real clock.
@@ -106,19 +105,19 @@ class SimulatedHost:
         self._released.wait(None if math.isinf(seconds) else seconds)
 
     def delay(self, seconds: float) -> None:
-        """Let the calling thread wait for a call that is only slow; as `block`, but for what is too short.
+        """Delay the calling thread for a slow call; as `block`, but on a virtual clock short delays are skipped.
 
         Raises:
-            Blocked: not on the real clock, and the delay is worth a virtual clock's notice.
+            Blocked: not on the real clock, and the delay is long enough to matter to a virtual clock.
         """
         if isinstance(self._clock, RealClock) or seconds >= SHORTEST_VIRTUAL_DELAY_SECONDS:
             self.block(seconds)
 
     @property
     def released(self) -> bool:
-        """Whether blocked calls have been let go."""
+        """Whether blocked calls have been released."""
         return self._released.is_set()
 
     def release(self) -> None:
-        """Let every blocked call return, now and from now on."""
+        """Let all blocked calls return, including future ones."""
         self._released.set()

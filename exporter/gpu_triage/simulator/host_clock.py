@@ -1,4 +1,4 @@
-"""The clock of a simulated host whose wall clock is wrong at times."""
+"""The clock of a simulated host with a wall clock that is sometimes wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpu_triage.machine import Clock, Moment, SteppedClock
 
 
 class HostClock:
-    """Another clock, whose wall clock is off by what `offset` says of a monotonic second."""
+    """Another clock with an error added to wall time; `offset` returns the error at a monotonic second."""
 
     def __init__(self, base: Clock, offset: Callable[[float], float]) -> None:
         self._base = base
@@ -21,17 +21,17 @@ class HostClock:
 
 
 class SteppedHostClock(HostClock):
-    """The same of a clock that stands still until it is advanced."""
+    """The same for a clock that only moves when advanced."""
 
     def __init__(self, base: SteppedClock, offset: Callable[[float], float]) -> None:
         super().__init__(base, offset)
         self._stepped = base
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Advance the clock."""
         self._stepped.advance(seconds)
 
 
 def host_clock(base: Clock, offset: Callable[[float], float]) -> HostClock:
-    """The clock of a host, on top of the one that its simulation runs by."""
+    """The clock of a host, on top of the clock that drives its simulation."""
     return SteppedHostClock(base, offset) if isinstance(base, SteppedClock) else HostClock(base, offset)

@@ -1,4 +1,4 @@
-"""What can happen to a simulated host around its GPUs; see `effects` for what can happen to those."""
+"""What can happen to a simulated host outside its GPUs; see `effects` for the GPUs."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from gpu_triage.simulator.schema import Amount, BusId, Count, CpuList, Ratio, on
 
 @dataclass(frozen=True, slots=True)
 class MissingFunction:
-    """One NVML function is not in the library (host-wide)."""
+    """One NVML function is missing from the library, host-wide."""
 
     function: str
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Processes of the scenario that run only while this holds."""
+    """Processes of the scenario that run only while this is active."""
 
     pids: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Processes of the scenario that do not run while this holds."""
+    """Processes of the scenario that do not run while this is active."""
 
     pids: tuple[Count, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A thread of each of these processes waits in the kernel and does not run: the first, or another one of it."""
+    """A thread of each of these processes is blocked in the kernel: its first thread, or another one."""
 
     pids: tuple[Count, ...]
     wait_channel: str = "0"
@@ -44,14 +44,14 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The cgroup of these processes, of version 2: its limits, and how often it comes to them.
+    """Limits of the cgroup (v2) of these processes, and how often they are hit.
 
     Attributes:
         cpus: its CPU limit; 0 for none.
-        throttled: share of the periods in which the CPU limit stops it.
+        throttled: share of the periods in which the CPU limit throttles it.
         memory_gib: its memory limit; 0 for none.
-        memory_events_per_second: how often its tasks have to free memory at that limit.
-        oom_kills: processes that the kernel kills at that limit when the event begins.
+        memory_events_per_second: how often its tasks must reclaim memory at that limit.
+        oom_kills: processes that the kernel OOM-kills at that limit when the event starts.
         cpu_pressure, io_pressure, memory_pressure: share of time that some of its tasks stall.
     """
 
@@ -68,7 +68,7 @@ class Cgroup:
 
 @dataclass(frozen=True, slots=True)
 class WrongClock:
-    """The host's wall clock is wrong by so many seconds: less than 0 where it is behind. It is set at begin and end."""
+    """The host's wall clock is off by this much, negative if it is slow; it is stepped at the event's start and end."""
 
     offset_seconds: Annotated[float, Between(-1e9, 1e9)]
 
@@ -85,19 +85,19 @@ class LibraryMissing:
 
 @dataclass(frozen=True, slots=True)
 class DriverVersion:
-    """Another version of the driver is installed; whoever uses NVML learns of it once the module is loaded anew."""
+    """A different driver version is installed; NVML users see it once the kernel module is reloaded."""
 
     version: Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 
 
 @dataclass(frozen=True, slots=True)
 class VersionMismatch:
-    """The driver was replaced underneath the loaded library."""
+    """The driver was replaced while the old library is still loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelMessages:
-    """The kernel logs these messages, all of them so many times."""
+    """The kernel logs these messages, the whole list `times` times."""
 
     texts: tuple[str, ...]
     times: Count = 1
@@ -105,7 +105,7 @@ class KernelMessages:
 
 @dataclass(frozen=True, slots=True)
 class MemoryErrors:
-    """The ECC of the host's memory finds errors in a DIMM of a node, the first of its memory controller."""
+    """ECC errors in the host's memory: in a node, on the first DIMM of its memory controller."""
 
     node: Count = 0
     corrected_per_hour: Amount = 0.0
@@ -114,7 +114,7 @@ class MemoryErrors:
 
 @dataclass(frozen=True, slots=True)
 class CpuSettings:
-    """How the kernel clocks the CPUs and takes the time, and which of them it gives no work by itself."""
+    """CPU governor and frequency, clock source, and isolated CPUs."""
 
     governor: str = "performance"
     frequency_ratio: Ratio = 0.9
@@ -124,7 +124,7 @@ class CpuSettings:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """How the CPUs of a node (of all, without `node`) spend their time; the rest is idle."""
+    """How the CPUs of a node (of all nodes, without `node`) spend their time; the rest is idle."""
 
     node: Count | None = None
     user: Ratio | None = None
@@ -139,7 +139,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Share of time that some, and all, tasks stall for a resource (PSI)."""
+    """Share of time that some tasks, or all, stall for a resource (PSI)."""
 
     resource: Annotated[str, one_of(RESOURCES)]
     some: Ratio
@@ -157,7 +157,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a disk does: transfers, seconds each one waits, and the share of time it is busy."""
+    """Activity of a disk: transfers, seconds each one takes, and the share of time the disk is busy."""
 
     device: str
     reads_per_second: Amount | None = None
@@ -171,11 +171,11 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Nfs:
-    """What an NFS mount asks of its server, and the seconds that each request takes.
+    """Requests of an NFS mount to its server, and the seconds that each request takes.
 
     Attributes:
         retransmissions_per_second: reads that are sent again.
-        major_timeouts_per_second: reads that are not answered within all retries.
+        major_timeouts_per_second: reads that get no reply within all retries.
     """
 
     mount: str
@@ -193,11 +193,11 @@ class Nfs:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """What is read from a Lustre file system, or without a name through GPUDirect Storage.
+    """Reads from a Lustre file system, or through GPUDirect Storage if it has no name.
 
     Attributes:
         lustre: the file system's name.
-        in_flight: reads of GPUDirect Storage that have begun and not ended.
+        in_flight: GPUDirect Storage reads in progress.
     """
 
     lustre: Annotated[str, Matching(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""
@@ -209,7 +209,7 @@ class FileSystem:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """The link between a bridge, a switch's own port, and the port above it runs at this width and generation."""
+    """The link between a bridge (a switch's upstream port) and the port above it runs at this width and generation."""
 
     bridge: BusId
     width: Width
@@ -218,14 +218,14 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a network interface does, and the InfiniBand port that it is, if it is one.
+    """Activity of a network interface, and of its InfiniBand port if it has one.
 
     Attributes:
         down: whether its link is down.
-        speed_mbps: of its link, where that is less than the interface can do.
+        speed_mbps: current speed of its link, if below the interface's maximum.
         link_errors_per_hour: symbol errors of the port.
-        link_downs_per_hour: how often the link goes down, each time for less than anybody notices.
-        timeouts_per_hour: requests of RDMA that nobody acknowledges.
+        link_downs_per_hour: link flaps too short to be seen as down.
+        timeouts_per_hour: RDMA requests that are not acknowledged.
     """
 
     device: str
@@ -242,20 +242,20 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStopped:
-    """A service of systemd that this host needs does not run."""
+    """A systemd service that this host needs is not running."""
 
     service: Annotated[str, one_of((FABRIC_MANAGER,))] = FABRIC_MANAGER
 
 
 @dataclass(frozen=True, slots=True)
 class Sxid:
-    """An NVSwitch reports an error when the event begins.
+    """An NVSwitch reports an error when the event starts.
 
     Attributes:
         code: the SXid.
-        switch: which switch, by its place among those of the machine.
+        switch: index of the switch in the machine's list.
         fatal: whether the switch has to be reset.
-        link: the link that it names.
+        link: number of the affected link.
     """
 
     code: Annotated[int, Between(1, 99_999)]

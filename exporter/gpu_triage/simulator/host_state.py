@@ -1,6 +1,6 @@
-"""The state of the host around the GPUs: CPUs, memory, disks and networks.
+"""The state of the host outside its GPUs: CPUs, memory, disks and networks.
 
-Between two events everything runs at a steady rate, so counters are exact sums of rate times time.
+Between two events all rates are constant, so counters are exact sums of rate times time.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _HOUR_SECONDS: Final = 3600
 _FULL_DISK: Final = 0.9
 _FULL_DISK_QUEUE: Final = 8
 _FULL_DISK_SECONDS: Final = 0.02
-"""Busy share from which a disk is full, the requests that are under way then, and how long each takes."""
+"""Busy share from which a disk is saturated, its queue depth then, and seconds per request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuGroup:
-    """CPUs of one node that spend their time alike throughout the scenario.
+    """CPUs of one node with the same load throughout the scenario.
 
     Attributes:
-        saturated: for each stretch of the timeline, whether they are busy all the time.
+        saturated: for each segment of the timeline, whether they are fully busy.
     """
 
     node: int
@@ -39,10 +39,10 @@ class CpuGroup:
 
 
 class HostState:
-    """Rates and counters of the host by name, such as ``disk.nvme0n1.reads``; see `rates` for what there is.
+    """Rates and counters of the host by name, such as ``disk.nvme0n1.reads``; see `rates` for the list.
 
     Attributes:
-        cpu_groups: every CPU of the host, in the groups whose counters are ``cpu.<group>.<mode>``.
+        cpu_groups: every CPU of the host, in groups with counters ``cpu.<group>.<mode>``.
     """
 
     def __init__(self, scenario: Scenario, timeline: Timeline, uptime_seconds: float) -> None:
@@ -59,7 +59,7 @@ class HostState:
             self._totals.append(total)
 
     def _cpus_before(self) -> dict[str, float]:
-        """Rates of the CPUs until the scenario begins: no job had filled any of them for all the time since boot."""
+        """CPU rates from boot until the scenario starts: no CPU counts as saturated in that time."""
         plain = {node: self._plain(node, self._timeline.edges[0]) for node in {group.node for group in self.cpu_groups}}
         return {
             f"cpu.{number}.{mode}": plain[group.node][mode]
@@ -68,7 +68,7 @@ class HostState:
         }
 
     def rates(self, seconds: float) -> Mapping[str, float]:
-        """Growth a second of every counter at this scenario time.
+        """Growth of every counter per second at this scenario time.
 
         Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
         seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
@@ -80,7 +80,7 @@ class HostState:
         return self._rates[self._timeline.segment(seconds)]
 
     def counters(self, seconds: float) -> Mapping[str, float]:
-        """Every counter at this scenario time, since the host booted; names as in `rates`."""
+        """Every counter at this scenario time, since boot; names as in `rates`."""
         segment = self._timeline.segment(seconds)
         since = seconds - self._timeline.edges[segment]
         rates = self._rates[segment]
@@ -132,7 +132,7 @@ class HostState:
         return tuple(groups)
 
     def _plain(self, node: int, seconds: float) -> dict[str, float]:
-        """Modes of a CPU that is not saturated; such CPUs make up for the others: the mean is as asked."""
+        """Time shares of an unsaturated CPU, adjusted so that the mean over the node is as configured."""
         mean, full = _modes(self._cpu(node, seconds)), _modes(_FULL_CPU)
         share = len(self._saturated(node, seconds)) / len(cpu_numbers(self._scenario.machine.node[node].cpus))
         if share >= 1.0:
@@ -186,7 +186,7 @@ class HostState:
         return rates
 
     def network(self, nic: Nic, seconds: float) -> host_effects.Network:
-        """What an interface does at this scenario time."""
+        """Activity of an interface at this scenario time."""
         network = nic.load or host_effects.Network(nic.name)
         for event, effect in self._timeline.host(host_effects.Network):
             if event.active(seconds) and effect.device == nic.name:
@@ -194,7 +194,7 @@ class HostState:
         return network
 
     def times_down(self, nic: Nic, seconds: float) -> int:
-        """How often a link has gone down, and stayed so for a while, by this scenario time."""
+        """How often a link has gone down for longer than a flap by this scenario time."""
         effects = self._timeline.host(host_effects.Network)
         return sum(1 for event, effect in effects if effect.device == nic.name and effect.down and event.at <= seconds)
 
@@ -227,7 +227,7 @@ class HostState:
 
 
 def _queue_of_full_disk(prefix: str, rates: Mapping[str, float]) -> dict[str, float]:
-    """What requests take of a disk of which only is said that it is busy all the time: they wait for each other."""
+    """Request times of a disk that is only specified as busy: requests queue behind each other."""
     reads, writes = rates[f"{prefix}.reads"], rates[f"{prefix}.writes"]
     served = rates[f"{prefix}.read_seconds"] + rates[f"{prefix}.write_seconds"]
     queue = rates[f"{prefix}.busy"] * _FULL_DISK_QUEUE

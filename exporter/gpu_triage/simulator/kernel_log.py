@@ -1,4 +1,4 @@
-"""What is in the kernel log when a GPU fails, when one is put in, and when the host has trouble."""
+"""Kernel log messages for GPU failures, inserted cards, and trouble on the host."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GREETING_MICROSECONDS: Final = 4_000_000
 
 
 def records(host: SimulatedHost, seconds: float) -> dict[int, str]:
-    """Every record of this boot up to a scenario time by its sequence number, as ``/dev/kmsg`` gives them.
+    """Every record of this boot up to a scenario time, by sequence number, in the format of ``/dev/kmsg``.
 
-    Shape: ``level,sequence,microseconds since boot,flags;message``. Sequence numbers go on from boot to boot, for an
-    exporter that runs on across it.
+    Shape: ``level,sequence,microseconds since boot,flags;message``. Sequence numbers continue across boots, for an
+    exporter that keeps running during one.
     """
     scenario = host.scenario
     messages: list[tuple[float, str]] = []
@@ -46,7 +46,7 @@ def records(host: SimulatedHost, seconds: float) -> dict[int, str]:
 
 
 def _stamp(host: SimulatedHost, at: float, number: int) -> int:
-    """Microseconds since boot; the driver's greeting, record 0, is from just after it."""
+    """Microseconds since boot; record 0, the driver's load message, is from shortly after boot."""
     return round(host.uptime(at) * 1e6) + number if number else _GREETING_MICROSECONDS
 
 
@@ -55,14 +55,14 @@ def _greeting(scenario: Scenario) -> str:
 
 
 def _found_at(event: Event) -> int | None:
-    """When the kernel finds a card in the slot anew."""
+    """When the kernel finds a new or returned card in the slot; None for other events."""
     if isinstance(event.effect, effects.ReplaceGpu):
         return event.at
     return event.until if isinstance(event.effect, effects.Removed) else None
 
 
 def _found(gpu: Gpu) -> list[str]:
-    """What the PCI core and then the driver say of a card that was put in."""
+    """Messages of the PCI core and of the driver about an inserted card."""
     ids = f"[10de:{gpu.model.pci_device_id >> 16:04x}]"
     return [
         f"pci {gpu.slot.bus_id}: {ids} type 00 class 0x{gpu.model.pci_class:06x}",
@@ -71,7 +71,7 @@ def _found(gpu: Gpu) -> list[str]:
 
 
 def _of_switch(sxid: host_effects.Sxid, scenario: Scenario) -> list[str]:
-    """What the driver of the switches says of an error, and its details line by line."""
+    """Messages of the NVSwitch driver about an error, one per line."""
     start = f"nvidia-nvswitch{sxid.switch}: SXid (PCI:{scenario.machine.nvswitch[sxid.switch].bus_id}): {sxid.code}, "
     return [
         f"{start}{'Fatal' if sxid.fatal else 'Non-fatal'}, Link {sxid.link} LTSSM Fault Up",

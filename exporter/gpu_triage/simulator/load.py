@@ -1,4 +1,4 @@
-"""What the jobs ask of a simulated GPU."""
+"""Workload on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ BurstPeriod = Annotated[float, Between(2.0, 3600.0)]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the jobs ask of a GPU; in an effect, only what is given changes.
+    """Workload on a GPU; in an effect, only the given fields change.
 
     Attributes:
         utilization: share of time with a kernel running.
         memory_utilization: share of time device memory is read or written.
-        intensity: dynamic power at full utilisation and clocks, a multiple of what the default limit leaves above idle.
-        spinning: whether the kernels wait in a collective: few SMs are at work, and nothing goes over NVLink.
-        jitter: how far utilisation wanders, as a share of itself.
+        intensity: dynamic power at full utilization and clocks, as a multiple of the default limit minus idle power.
+        spinning: whether the kernels wait in a collective: few SMs are busy, and there is no NVLink traffic.
+        jitter: noise of the utilization, as a share of its value.
         pcie_receive_bytes_per_second: host to GPU.
         pcie_transmit_bytes_per_second: GPU to host.
-        encoder, decoder: utilisation of the video engines, which keep the clocks up without any kernel.
-        video_jitter: how far those two wander, as a share of themselves.
-        resting_watts: power while no kernel runs, of a GPU that a process keeps awake, with its clocks up; where not
-            given, it falls asleep and draws the model's power at idle.
-        burst_period_seconds: the load comes in bursts, one a period, at the same time on all GPUs, as the ranks of one
-            job have them; between two the clocks stay up.
-        burst_duty: share of the period that a burst takes; 1 makes an end of the bursts.
+        encoder, decoder: utilization of the video engines, which keep the clocks up even without a kernel.
+        video_jitter: noise of those two, as a share of their values.
+        resting_watts: power while no kernel runs on a GPU that a process keeps awake, with its clocks up; without it,
+            the GPU goes idle and draws the model's idle power.
+        burst_period_seconds: the load comes in bursts, one per period, at the same time on all GPUs, like the ranks of
+            one job; clocks stay up between bursts.
+        burst_duty: share of the period that a burst takes; 1 turns bursts off.
     """
 
     utilization: Ratio | None = None
@@ -48,7 +48,7 @@ class Load:
     burst_duty: Ratio | None = None
 
     def pauses(self, step: int) -> bool:
-        """Whether this second of scenario time lies between two bursts."""
+        """Whether this second of scenario time is between two bursts."""
         if self.burst_period_seconds is None or self.burst_duty is None:
             return False
         return step % self.burst_period_seconds >= self.burst_duty * self.burst_period_seconds

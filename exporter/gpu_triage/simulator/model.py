@@ -1,4 +1,4 @@
-"""What a kind of GPU is: its data sheet, as files under ``models/`` tell it."""
+"""A GPU model: its data sheet, read from files under ``models/``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_triage.simulator.schema import Amount, Count, Ratio, read_toml
 MODELS = Path(__file__).parent / "models"
 
 _LEAST_RESERVED_MIB: Final = 32
-"""Every card whose driver reports reserved memory reserved at least twice as much."""
+"""Lower bound for reserved memory: every real card that reports it reserves at least twice as much."""
 
 Feature = Literal[
     "application_clocks",
@@ -36,7 +36,7 @@ Feature = Literal[
     "serial",
     "tlimit",
 ]
-"""What a model may have beyond the basics; NVML answers NOT_SUPPORTED where it does not."""
+"""Optional features of a model; without one, NVML returns NOT_SUPPORTED."""
 
 PerformanceState = Annotated[int, Between(0, 15)]
 Sentence = Annotated[str, Matching(r"\S[^\n]*\S", "text on one line")]
@@ -44,13 +44,12 @@ Sentence = Annotated[str, Matching(r"\S[^\n]*\S", "text on one line")]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the facts of a model are from.
+    """Sources of a model's data.
 
     Attributes:
-        kind: "capture" where a real card said them, "documentation" where only data sheets and manuals did.
-        facts: who published them, of which card and driver.
-        assumed: what none of them says, in words; in every model, besides, how warm a watt makes it and how its idle
-            power wanders.
+        kind: "capture" if recorded from a real card, "documentation" if only from data sheets and manuals.
+        facts: who published the data, with card and driver.
+        assumed: data without a source; in every model, heating per watt and idle power noise are assumed, too.
     """
 
     kind: Literal["capture", "documentation"]
@@ -63,9 +62,9 @@ class Clocks:
     """Clocks in MHz.
 
     Attributes:
-        sm_boost: what a load reaches; the highest where not given.
-        memory_load: of the memory under load; the highest where not given.
-        sm_default: default application clock, which caps nothing by itself; None for a card without such clocks.
+        sm_boost: SM clock under load; by default the maximum.
+        memory_load: memory clock under load; by default the maximum.
+        sm_default: default application clock, which limits nothing; None for a card without application clocks.
     """
 
     sm_max: Count
@@ -80,17 +79,17 @@ class Clocks:
 
     @property
     def sm_under_load(self) -> int:
-        """What a load reaches."""
+        """SM clock under load."""
         return self.sm_max if self.sm_boost is None else self.sm_boost
 
     @property
     def memory_under_load(self) -> int:
-        """What the memory runs at under load."""
+        """Memory clock under load."""
         return self.memory_max if self.memory_load is None else self.memory_load
 
     @property
     def sm_target(self) -> int:
-        """Where application clocks stand that nobody has set."""
+        """Application clock of the SMs before a user sets it."""
         return self.sm_max if self.sm_default is None else self.sm_default
 
 
@@ -99,8 +98,8 @@ class Power:
     """Power in watts: at idle, and the board's limits.
 
     Attributes:
-        module_limit: of the module, where a Grace CPU shares it.
-        module_rest: what else there is in the module draws.
+        module_limit: of the module, if the GPU shares it with a Grace CPU.
+        module_rest: power drawn by the rest of the module.
     """
 
     idle: Amount
@@ -113,11 +112,11 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Thermal:
-    """Temperatures in °C at which the board slows or stops, and how warm a watt makes it.
+    """Temperatures in °C at which the board throttles or shuts down, and its heating per watt.
 
     Attributes:
-        gpu_max_reported: whether NVML tells the highest operating temperature.
-        celsius_per_watt: rise over the inlet air in the long run.
+        gpu_max_reported: whether NVML reports the maximum operating temperature.
+        celsius_per_watt: steady-state rise above the inlet air.
         seconds: time constant of that rise.
     """
 
@@ -132,10 +131,10 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """The card's own link.
+    """The card's own PCIe link.
 
     Attributes:
-        byte_counter_bits: width of the driver's byte counters: 32 in every resource manager whose source is public.
+        byte_counter_bits: width of the driver's byte counters: 32 in every resource manager with public source code.
     """
 
     generation: Generation
@@ -146,23 +145,23 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A kind of GPU.
+    """A GPU model.
 
     Attributes:
-        source: where these facts are from.
+        source: of these data.
         architecture: NVML_DEVICE_ARCH_* number.
-        pci_device_id: PCI device id in the upper, 0x10de in the lower half, as NVML packs it.
+        pci_device_id: PCI device ID in the upper half, 0x10de in the lower half, packed like in NVML.
         pci_class: sysfs's ``class``, 0x030200 for a compute card.
-        board_part_number: None for a card whose driver does not tell it, as most GeForce cards.
-        memory_mib: with ECC as the card is delivered.
-        memory_without_ecc_mib: with ECC off, where that leaves more.
-        ecc_on: whether ECC is on as the card is delivered.
-        row_remap_banks: banks of memory whose rows can be remapped.
+        board_part_number: None if the driver does not report it, as for most GeForce cards.
+        memory_mib: with the factory ECC setting.
+        memory_without_ecc_mib: with ECC off, if that is more.
+        ecc_on: whether ECC is on from the factory.
+        row_remap_banks: banks of memory with remappable rows.
         idle_state, load_state: P-states; most cards idle in P8, those with HBM in P0, and GeForce computes in P2.
-        fan_percent: what its fans are always said to run at: 0 on passive cards that count one.
+        fan_percent: constant fan speed: 0 on passive cards that report a fan.
         nvlinks: number of NVLink links, 0 for none.
-        nvlink_bridge: whether they lead nowhere without a bridge.
-        idle_noise: share by which the idle power wanders.
+        nvlink_bridge: whether the links are unconnected without a bridge.
+        idle_noise: noise of the idle power, as a share of it.
     """
 
     name: str
@@ -195,15 +194,15 @@ class GpuModel:
 
 
 def known_models() -> tuple[str, ...]:
-    """Names of all models, in order."""
+    """Names of all models, sorted."""
     return tuple(sorted(path.stem for path in MODELS.glob("*.toml")))
 
 
 def known_model(name: str) -> str:
-    """The name of a model that there is.
+    """The name, if there is such a model.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no model of this name.
     """
     if name not in known_models():
         raise ValueError(f"known models are {', '.join(known_models())}")
@@ -212,20 +211,20 @@ def known_model(name: str) -> str:
 
 @cache
 def load_model(name: str) -> GpuModel:
-    """The model in ``models/<name>.toml``, read once: each GPU of a scenario asks for its own.
+    """The model in ``models/<name>.toml``, cached because each GPU of a scenario loads its own.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no model of this name.
     """
     path = MODELS / f"{known_model(name)}.toml"
     return read_model(read_toml(path), path.name)
 
 
 def read_model(table: dict[str, Any], name: str) -> GpuModel:
-    """The model that the top table of a file describes; `name` is that of the file.
+    """The model described by the top-level table of a file; `name` is the file's name.
 
     Raises:
-        DocumentError: a key or a value is wrong, or two of them do not fit together; names them.
+        DocumentError: a key or a value is invalid, or two of them conflict; names them.
     """
     where = Place(name)
     model = read_value(GpuModel, table, where)

@@ -1,4 +1,4 @@
-"""One exported NVML function: its name, its C signature, and what it does."""
+"""One exported NVML function: its name, its C signature, and its behavior."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_triage.simulator.nvml_session import Device, Gate, MigDevice, NvmlSessi
 S = TypeVar("S", bound=Structure)
 
 OUT = c_void_p
-"""A pointer to write through; not POINTER(type), which would take a struct passed by value, as C does not."""
+"""An output pointer; not POINTER(type), because ctypes would then also accept a struct by value, which C does not."""
 
 MigUse = Literal["gpu", "whole", "instance", "any"]
 
@@ -27,15 +27,15 @@ class Function:
 
     Attributes:
         name: as in the library's symbol table.
-        arguments: C types, after the device's handle where `on` is device.
-        body: does it; receives a Device (or the NvmlSession) and the arguments, and may raise Failure.
-        on: what it is asked of; a handle function takes an index or UUID and waits for that GPU.
+        arguments: C types, after the device's handle if `on` is device.
+        body: its implementation; receives a Device (or the NvmlSession) and the arguments, and may raise Failure.
+        on: what it operates on; a handle function takes an index or UUID, and hangs with that GPU.
         since: driver branch that first exports it.
-        until: driver branch from which on it answers DEPRECATED and nothing else; 0 for none.
-        feature: what the GPU model needs for it; NOT_SUPPORTED without.
-        blocks_seconds: how long it measures before it answers.
-        mig: whom it is for once there is MIG. A gpu function knows no MIG device, a whole one answers for GPUs that
-            are not cut up, an instance one for MIG devices only, and an any one for both.
+        until: driver branch from which on it only returns DEPRECATED; 0 for none.
+        feature: feature the GPU model needs; NOT_SUPPORTED without it.
+        blocks_seconds: how long it measures before it returns.
+        mig: which devices it accepts. "gpu" rejects MIG devices, "whole" works only on GPUs without MIG, "instance"
+            only on MIG devices, and "any" on both.
     """
 
     name: str
@@ -50,10 +50,10 @@ class Function:
 
 
 class NvmlFunction:
-    """A function of the loaded library, called as ctypes' own function pointers are.
+    """A function of the loaded library, callable like ctypes' own function pointers.
 
     Attributes:
-        restype: what callers of a CDLL function may set.
+        restype: callers may set it, as on a CDLL function.
     """
 
     def __init__(self, function: Function, session: NvmlSession, gate: Gate) -> None:
@@ -65,7 +65,7 @@ class NvmlFunction:
         self._entry = CFUNCTYPE(c_int, *arguments)(self._run_on_device if function.on == "device" else self._run)
 
     def __call__(self, *arguments: Any) -> int:
-        """The function's return code, after whatever delay the scenario has for it."""
+        """The function's return code, after any delay the scenario has for it."""
         function = self._function
         if function.on == "device":
             device = self._session.find(handle_address(arguments[0])) if arguments else None
@@ -81,7 +81,7 @@ class NvmlFunction:
         return int(self._entry(*arguments))
 
     def _wanted(self, arguments: tuple[Any, ...]) -> Device | None:
-        """The device that a handle is asked for, by index or UUID."""
+        """The device that a handle is requested for, by index or UUID."""
         key = getattr(arguments[0], "value", arguments[0]) if arguments else None
         for device in self._session.devices:
             if key == device.index or (isinstance(key, bytes) and key.decode() == device.state.gpu.uuid):
@@ -126,7 +126,7 @@ def _check_mig_use(use: MigUse, device: Device) -> None:
 
 
 class ErrorString:
-    """``nvmlErrorString``: the one function that returns text, in memory that stays valid."""
+    """``nvmlErrorString``: the only function that returns text, in memory that stays valid."""
 
     def __init__(self, texts: dict[int, str]) -> None:
         self.restype: Any = c_int
@@ -135,7 +135,7 @@ class ErrorString:
         self._entry = CFUNCTYPE(c_void_p, c_int)(self._address)
 
     def __call__(self, *arguments: Any) -> bytes | int:
-        """Text of a return code; an address cut to an int, as from C, unless `restype` says it is text."""
+        """Text of a return code; unless `restype` is c_char_p, its address truncated to an int, as ctypes does."""
         address = self._entry(*arguments)
         return ctypes.string_at(address) if self.restype is c_char_p else c_int(address).value
 
@@ -144,7 +144,7 @@ class ErrorString:
 
 
 def put(kind: Scalar, address: int | None, value: float) -> None:
-    """Write a number where a pointer points.
+    """Write a number to a pointer.
 
     Raises:
         Failure: INVALID_ARGUMENT, for a null pointer.
@@ -155,7 +155,7 @@ def put(kind: Scalar, address: int | None, value: float) -> None:
 
 
 def put_text(address: int | None, length: int, text: str) -> None:
-    """Write text and its final zero into a buffer.
+    """Write text and its terminating null byte into a buffer.
 
     Raises:
         Failure: INSUFFICIENT_SIZE, or INVALID_ARGUMENT for a null pointer.
@@ -169,7 +169,7 @@ def put_text(address: int | None, length: int, text: str) -> None:
 
 
 def at(kind: type[S], address: int | None, version: int | None = None) -> S:
-    """The struct at an address, its version checked where it has one.
+    """The struct at an address, with its version checked if it has one.
 
     Raises:
         Failure: ARGUMENT_VERSION_MISMATCH, or INVALID_ARGUMENT for a null pointer.
@@ -191,7 +191,7 @@ def gauge(
     *,
     mig: MigUse = "gpu",
 ) -> Function:
-    """A function that writes one number of a device: `read` in NVML's units."""
+    """A function that writes one number of a device; `read` returns it in NVML's units."""
 
     def body(device: Device, out: int | None) -> None:
         put(kind, out, read(device))

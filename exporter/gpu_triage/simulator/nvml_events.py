@@ -1,4 +1,4 @@
-"""NVML's event sets: Xids of registered GPUs, each handed out once, those before the registration never."""
+"""NVML's event sets: Xids of registered GPUs, each delivered once; earlier ones are never delivered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Registration:
     Attributes:
         handle: of the GPU.
         xids: its Xids, as scenario time and code, in order.
-        heard: how many of them are past.
+        heard: how many of them have been delivered, or happened before registration.
     """
 
     handle: int
@@ -39,7 +39,7 @@ class EventSet:
 
 
 def xids(timeline: Timeline, gpu: int) -> tuple[tuple[float, int], ...]:
-    """Scenario time and code of every Xid of a GPU that NVML tells of, in order."""
+    """Scenario time and code of every Xid of a GPU that NVML reports, in order."""
     reported = [
         (float(event.at), xid.code)
         for event, xid in timeline.of(effects.Xid, gpu)
@@ -80,7 +80,7 @@ def _wait(session: NvmlSession, event_set: int | None, out: int | None, _millise
     gpus = _find(session, event_set).gpus.values()
     due = [gpu for gpu in gpus if gpu.heard < len(gpu.xids) and gpu.xids[gpu.heard][0] <= seconds]
     if not due:
-        # At once, whatever time the caller has: the host's lock is held here.
+        # Returns immediately whatever the timeout, because the host's lock is held here.
         raise Failure("TIMEOUT")
     first = min(due, key=lambda gpu: gpu.xids[gpu.heard][0])
     event: Any = at(EVENT_DATA, out)

@@ -1,4 +1,4 @@
-"""``nvmlDeviceGetFieldValues``: what each field id means, and which drivers and models have it."""
+"""``nvmlDeviceGetFieldValues``: the value of each field ID, and which drivers and models have it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSIGNED: Final = 1
 _UNSIGNED_LONG_LONG: Final = 3
 _SIGNED: Final = 5
 _MEMBERS: Final = {_UNSIGNED: "uiVal", _UNSIGNED_LONG_LONG: "ullVal", _SIGNED: "siVal"}
-_MODULE: Final = 1  # scope of the fields of power
+_MODULE: Final = 1  # scope of power fields
 _C2C_LINKS: Final = 10
 _C2C_MEGABYTES_PER_SECOND: Final = 45_000
 _BANK_GROUPS: Final = 512
@@ -31,11 +31,11 @@ class Field:
     """A field.
 
     Attributes:
-        read: its value; gets the device and the scope id, and returns None where the scope does not exist.
+        read: its value; gets the device and the scope ID, and returns None if the scope does not exist.
         kind: type of the value.
         since: driver version that first has it.
-        feature: what the GPU model needs for it.
-        unless_mig: whether it is for GPUs only that are not cut up.
+        feature: feature the GPU model needs.
+        unless_mig: whether it is only available with MIG off.
     """
 
     read: Callable[[Device, int], int | None]
@@ -45,7 +45,7 @@ class Field:
     unless_mig: bool = False
 
     def supported(self, device: Device) -> bool:
-        """Whether a device has it now."""
+        """Whether a device supports it now."""
         if self.unless_mig and device.state.conditions.mig is not None:
             return False
         if self.feature == "ecc" and not device.state.conditions.ecc_mode:
@@ -62,7 +62,7 @@ def _counted(reason: int, first: tuple[int, ...]) -> Field:
 
 
 def _milliwatts(device: Device, scope: int) -> int | None:
-    """Of the GPU (scope 0), or of the module (1) where there is one."""
+    """Power of the GPU (scope 0), or of the module (1) if there is one."""
     drawn, power = device.gauges.power_watts, device.model.power
     if scope == _MODULE:
         return None if power.module_limit is None else round((drawn + power.module_rest) * 1000)
@@ -91,12 +91,12 @@ def _received(device: Device, _scope: int) -> int:
 
 
 def _below_limit(threshold: str) -> Callable[[Device, int], int]:
-    """A threshold as T.Limit tells it: degrees the GPU may still warm up when it is reached."""
+    """A threshold in T.Limit form: degrees the GPU can still warm up once it is reached."""
     return lambda device, _scope: int(device.model.thermal.gpu_max - getattr(device.model.thermal, threshold))
 
 
 def _pcie_errors(rate: str) -> Field:
-    """Errors of the PCIe link that the GPU's end of it sees."""
+    """PCIe link errors seen by the GPU's end."""
     return Field(lambda device, _scope: pcie_errors(device.host.timeline, device.state, rate, "gpu"), since=(535,))
 
 
@@ -107,7 +107,7 @@ def _none_counted() -> Field:
 def _of_nvlink(
     read: Callable[[Device, int], int | None], kind: int = _UNSIGNED, since: tuple[int, ...] = (0,)
 ) -> Field:
-    """A field of links: with MIG on the driver answers no question about them."""
+    """An NVLink field: unavailable with MIG on."""
     return Field(read, kind, since, unless_mig=True)
 
 
@@ -138,7 +138,7 @@ def _link_errors(rate: str) -> Callable[[Device, int], int | None]:
 
 
 def _one_link_errors(rate: str, first: int, number: int) -> dict[int, Field]:
-    """Fields from `first` on, one for each of six links from `number` on, as the oldest drivers have them."""
+    """Fields for six links in the oldest drivers' form: field IDs from `first`, links from `number`."""
 
     def field(link: int) -> Field:
         return _of_nvlink(lambda device, _scope: nvml_nvlink.link_errors(device, link, rate), _UNSIGNED_LONG_LONG)
@@ -223,7 +223,7 @@ FIELDS: Final[dict[int, Field]] = {
     306: _bank_repair(0),
     307: _bank_repair(0),
 }
-"""Fields whose id never changed."""
+"""Fields with an ID that never changed."""
 
 _SLOWDOWN_REASONS: Final = (gauges.SW_THERMAL, gauges.HW_THERMAL, gauges.HW_POWER_BRAKE)
 _EARLY_SLOWDOWN: Final = {251 + i: _counted(reason, (575, 51)) for i, reason in enumerate(_SLOWDOWN_REASONS)}
@@ -232,7 +232,7 @@ _SLOWDOWN_MOVED: Final = (580, 82)
 
 
 def field_of(number: int, driver: tuple[int, ...]) -> Field | None:
-    """The field of an id in a driver version; None where that driver does not know it."""
+    """The field with an ID in a driver version; None if that driver does not support it."""
     slowdown = _LATE_SLOWDOWN if driver >= _SLOWDOWN_MOVED else _EARLY_SLOWDOWN
     field = FIELDS.get(number) or slowdown.get(number)
     return field if field is not None and driver >= field.since else None

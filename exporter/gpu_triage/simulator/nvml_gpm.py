@@ -1,4 +1,4 @@
-"""NVML functions of newer data-centre GPUs: activity inside the SMs (GPM), and the NVLink fabric."""
+"""NVML functions of newer data center GPUs: SM activity (GPM), and the NVLink fabric."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHORTEST_INTERVAL: Final = 0.1
 
 
 class GpmSample(NamedTuple):
-    """Counters of one GPU, or one GPU instance, at one moment: seconds, and bytes; and the share of the SMs at work."""
+    """Counters of a GPU or GPU instance at one time, in seconds and bytes, and the share of SMs that are busy."""
 
     subject: tuple[int, ...]
     seconds: float
@@ -41,7 +41,7 @@ class GpmSample(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """What two samples say: share of the SMs at work while busy, shares of the time, and bytes a second."""
+    """Difference of two samples: share of SMs in use while busy, shares of the time, and bytes per second."""
 
     sm_share: float
     busy: float
@@ -51,12 +51,12 @@ class Interval(NamedTuple):
 
     @property
     def sm_busy(self) -> float:
-        """Share of the SMs' time."""
+        """Share of the SMs' total time."""
         return self.busy * self.sm_share
 
 
 _SPINNING_SM_SHARE: Final = 0.15
-"""NCCL's kernels take some twenty of an H100's 132 SMs."""
+"""NCCL's kernels use about 20 of an H100's 132 SMs."""
 
 _METRICS: Final[dict[int, Callable[[Interval], float]]] = {
     1: lambda interval: 100.0 * interval.busy,
@@ -74,7 +74,7 @@ _METRICS: Final[dict[int, Callable[[Interval], float]]] = {
     20: lambda interval: interval.transmitted / _MIB,
     21: lambda interval: interval.received / _MIB,
 }
-"""Metrics by id, in percent or MiB/s, of a training job that spends its kernels mostly in tensor cores."""
+"""Metrics by ID, in percent or MiB/s, for a training job that mostly uses tensor cores."""
 
 
 def _support(device: Device, out: int | None) -> None:

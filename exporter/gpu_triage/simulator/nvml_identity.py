@@ -1,4 +1,4 @@
-"""NVML functions of the library as a whole, and those that say what and where a GPU is."""
+"""NVML functions of the library as a whole, and those for a GPU's identity and location."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _pci_info(device: Device, out: int | None) -> None:
 
 
 def _numa_node(_device: Device, _out: int | None) -> None:
-    # Only where the GPU is itself a NUMA node, which no x86 host has.
+    # Only available if the GPU is itself a NUMA node, which it is on no x86 host.
     raise Failure("NOT_SUPPORTED")
 
 
@@ -115,7 +115,7 @@ def _common_ancestor(device: Device, other: int | None, out: int | None) -> None
     elif here.ports[:1] != there.ports[:1] or not here.ports:
         level = "phb"
     else:
-        # A switch is two bridges, its upstream and its downstream port; siblings share the former.
+        # A switch consists of two bridges, its upstream and downstream port; siblings share the upstream one.
         level = "pix" if here.ports[:-1] == there.ports[:-1] else "pxb"
     put(c_uint, out, _TOPOLOGY[level])
 
@@ -132,7 +132,7 @@ def _board_part_number(device: Device) -> str:
 
 
 def _minor_number(device: Device) -> int:
-    # The device file keeps its number while NVML counts anew.
+    # The device file keeps its number even if NVML's indices change.
     minor = device.state.gpu.minor_number
     return device.state.index if minor is None else minor
 

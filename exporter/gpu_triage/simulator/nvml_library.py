@@ -1,7 +1,7 @@
 """The C declarations of NVML that the simulated library needs: structs, constants and return codes.
 
-They are pynvml's own, so that both sides of a call agree on every layout. This is the only file of the
-simulator that imports pynvml.
+They are pynvml's own, so that both sides of a call use the same layout. This is the only file of the simulator that
+imports pynvml.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ EVENT_DATA: Final[type[Structure]] = pynvml.c_nvmlEventData_t
 FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
 FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
 FIELD_VALUE: Final[type[Structure]] = type("FieldValue", (Structure,), {"_fields_": pynvml.c_nvmlFieldValue_t._fields_})
-"""Of the same layout as pynvml's, whose attributes go through Python; a round touches thousands of them."""
+"""Same layout as pynvml's struct, but without its slow Python attribute access: a round touches thousands of them."""
 GRID_FEATURES: Final[type[Structure]] = pynvml.c_nvmlGridLicensableFeatures_v4_t
 GPM_METRICS_VERSION: Final[int] = pynvml.NVML_GPM_METRICS_GET_VERSION
 GPM_METRICS: Final[type[Structure]] = pynvml.c_nvmlGpmMetricsGet_t

@@ -1,4 +1,4 @@
-"""NVML functions of work, memory, clocks, power and heat."""
+"""NVML functions for utilization, memory, clocks, power and temperature."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ _SAMPLE_LAYOUT: Final = struct.Struct("QI4x")
 _TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION = 0, 1, 2
 _ENCODER_PERIOD_US: Final = 167_000
 _SUPPORTED_REASONS: Final = 0x1FF
-"""On every card, GeForce too: the driver would give the reasons that a card's settings can lead to on another."""
+"""The same on every card, GeForce included; a real driver may omit reasons that a card's settings rule out."""
 _RESERVED_APART: Final = 510
-"""Driver branch from which on the total includes what the driver reserves."""
+"""Driver branch from which on the total includes the driver's reserved memory."""
 _WITHOUT_APPLICATION_CLOCKS: Final = 590
 
 
 def percent(share: float) -> int:
-    """A share as NVML tells it, in whole percent."""
+    """A share in NVML's form, as a whole percentage."""
     return round(share * 100)
 
 
 def memory_celsius(device: Device) -> int:
-    """Temperature of the device memory: a little above the GPU's under load."""
+    """Temperature of the device memory: slightly above the GPU's under load."""
     return int(device.gauges.celsius + 8.0 * device.gauges.memory_utilization)
 
 
 def margin_celsius(device: Device) -> int:
-    """How far the GPU is below its highest operating temperature (T.Limit)."""
+    """How far the GPU is below its maximum operating temperature (T.Limit)."""
     return int(device.model.thermal.gpu_max - device.gauges.celsius)
 
 
@@ -69,7 +69,7 @@ def _samples(device: Device, kind: int, since: int, *outs: int | None) -> None:
         raise Failure("NOT_SUPPORTED")
     put(c_uint, kind_out, _UNSIGNED_INT)
     if not out:
-        # Only how many there may be is asked: whether there is any, the newest one tells.
+        # The caller only wants the maximum number of samples; to know whether there are any, the newest one is enough.
         found = _recent_samples(device, kind, since, 1)
         put(c_uint, count_out, _SAMPLES_KEPT if found else 0)
         if not found:
@@ -81,14 +81,14 @@ def _samples(device: Device, kind: int, since: int, *outs: int | None) -> None:
         raise Failure("NOT_FOUND")
     if not count_out or c_uint.from_address(count_out).value < len(found):
         raise Failure("INSUFFICIENT_SIZE")
-    # All at once: writing them field by field was a tenth of what a simulated host costs.
+    # Written in one go: doing it field by field took a tenth of a simulated host's run time.
     packed = b"".join(_SAMPLE_LAYOUT.pack(stamp, value) for stamp, value in reversed(found))
     memmove(out, packed, len(packed))
     put(c_uint, count_out, len(found))
 
 
 def _recent_samples(device: Device, kind: int, since: int, most: int) -> list[tuple[int, int]]:
-    """Timestamps in µs and values of the ring's samples after `since`, newest first, at most so many."""
+    """Timestamps in µs and values of the ring buffer's samples after `since`, newest first, at most `most`."""
     newest = math.floor(device.state.seconds / _SAMPLE_SECONDS + 1e-9)
     samples: list[tuple[int, int]] = []
     for gauges in reversed(device.state.history):
@@ -112,7 +112,7 @@ def _sample(device: Device, kind: int, gauges: Gauges, number: int) -> int:
 
 
 def _sampled_utilization(device: Device, gauges: Gauges, number: int) -> float:
-    """What the driver's sample of this number says: the share of the time since the one before."""
+    """Utilization in the driver's sample with this number: the share of time since the previous sample."""
     ends = number * _SAMPLE_SECONDS
     return device.state.utilization_between(gauges, ends - _SAMPLE_SECONDS, ends)
 
@@ -126,7 +126,7 @@ def _decoder(device: Device) -> tuple[int, int]:
 
 
 def _encoder_stats(device: Device, sessions: int | None, frames: int | None, latency: int | None) -> None:
-    # A stream in real time keeps about an eighth of an engine busy.
+    # A real-time stream keeps about an eighth of an engine busy.
     streams = math.ceil(8 * device.gauges.encoder)
     put(c_uint, sessions, streams)
     put(c_uint, frames, 30 if streams else 0)

@@ -1,4 +1,4 @@
-"""NVML functions of MIG: whether a GPU is cut up, into what, and what each piece is."""
+"""NVML functions of MIG: whether MIG is on, the MIG devices, and their attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.simulator.nvml_processes import memory_mib
 from gpu_triage.simulator.nvml_session import MOST_MIG_DEVICES, Device, MigDevice
 
 _MULTIPROCESSORS: Final = {1: 16, 2: 32, 3: 60, 4: 64, 5: 80, 6: 96, 7: 132}
-"""Of an H100, by slices."""
+"""Number of SMs of an H100, by slices."""
 _ALL_SLICES: Final = 7
 
 

@@ -14,7 +14,7 @@ ALL_LINKS: Final = 0xFFFFFFFF
 """Scope of the sum over all links."""
 
 _BYTES_PER_SECOND: Final = 8e9
-"""What one link carries each way at full utilisation."""
+"""Traffic of one link in each direction at full utilization."""
 _ACTIVE: Final = 1
 _SPEED_MBPS: Final = 26_562
 _FIRST_WITH_PACKETS: Final = 5
@@ -36,7 +36,7 @@ def link_speed(device: Device, link: int) -> int | None:
 
 
 def link_kib(device: Device, scope: int) -> int | None:
-    """Traffic of one link, or of all: it goes with the energy the SMs turn over while the link is active."""
+    """Traffic of one link, or of all: proportional to the GPU's energy while the link is active."""
     count = 0 if _counts_packets(device) else device.model.nvlinks
     if not count:
         return None
@@ -62,30 +62,30 @@ def link_recoveries(device: Device, link: int) -> int | None:
 
 
 def link_failed_recoveries(device: Device, link: int) -> int | None:
-    """Those of them after which the link was down."""
+    """Failed recoveries, which left the link down."""
     return _accrued(device, link, "recovery_failed_per_hour") if _counts_packets(device) else None
 
 
 def link_bit_error_rate(device: Device, link: int) -> int | None:
-    """A rate as NVML encodes it: 15 and 255 for none, else 3e-11 of a link that recovers again and again."""
+    """A bit error rate in NVML's encoding: mantissa 15 and exponent 255 for none, 3e-11 for a link with recoveries."""
     recoveries = link_recoveries(device, link)
     return None if recoveries is None else 0x30B if recoveries else 0xFFF
 
 
 def link_symbol_errors(device: Device, link: int) -> int | None:
-    """Symbols that were received wrong: a million a recovery."""
+    """Symbol errors: a million per recovery."""
     recoveries = link_recoveries(device, link)
     return None if recoveries is None else recoveries * 1_000_000
 
 
 def link_fec_blocks(device: Device, link: int, repaired: int) -> int | None:
-    """Blocks in which so many symbols were repaired: most have none, and each more is a thousand times rarer."""
+    """FEC blocks with `repaired` repaired symbols: most blocks have 0, and each further one is 1000 times rarer."""
     blocks = link_bytes(device, link)
     return None if blocks is None else blocks // 512 // 1000**repaired
 
 
 def _counts_packets(device: Device) -> bool:
-    """Whether its counters are those of NVLink 5, which replace the earlier ones."""
+    """Whether the GPU has the counters of NVLink 5, which replace the earlier ones."""
     return device.model.nvlink_version >= _FIRST_WITH_PACKETS
 
 
@@ -119,7 +119,7 @@ def _state(device: Device, link: int, out: int | None) -> None:
 
 
 def _remote_pci_info(device: Device, link: int, out: int | None) -> None:
-    """The NVSwitch at the far end, which the driver knows of links that have trained."""
+    """The NVSwitch at the far end; the driver only knows it for trained links."""
     if link >= device.model.nvlinks or not _connected(device, link):
         raise Failure("INVALID_ARGUMENT" if device.model.nvlinks else "NOT_SUPPORTED")
     info = at(PCI_INFO, out)

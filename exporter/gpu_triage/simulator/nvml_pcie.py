@@ -1,4 +1,4 @@
-"""NVML functions of the PCIe link, of ECC and of the device memory's health."""
+"""NVML functions for the PCIe link, ECC, and device memory health."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def replays(device: Device) -> int:
 
 
 def ecc_errors(device: Device, severity: int, lifetime: int) -> int:
-    """ECC errors: `severity` 0 corrected, 1 uncorrected; `lifetime` 0 since the driver was loaded, 1 ever."""
+    """ECC errors: `severity` 0 corrected, 1 uncorrected; `lifetime` 0 since the driver was loaded, 1 aggregate."""
     timeline, index, seconds = device.host.timeline, device.state.index, device.state.seconds
     gpu = device.state.gpu
     if severity == _UNCORRECTED:
@@ -33,7 +33,7 @@ def ecc_errors(device: Device, severity: int, lifetime: int) -> int:
 
 
 def remapped_rows(device: Device) -> tuple[int, int, int, int]:
-    """Rows remapped for correctable and uncorrectable errors; whether a remapping is pending, or failed."""
+    """Rows remapped for correctable and uncorrectable errors; whether remapping is pending, or has failed."""
     timeline, index, seconds = device.host.timeline, device.state.index, device.state.seconds
     conditions = device.state.conditions
     return (
@@ -45,7 +45,7 @@ def remapped_rows(device: Device) -> tuple[int, int, int, int]:
 
 
 def retired_pages(device: Device, cause: int) -> int:
-    """Pages retired for one cause: 0 several single-bit errors, 1 a double-bit error."""
+    """Pages retired for one cause: 0 multiple single-bit errors, 1 a double-bit error."""
     count = "single_bit" if cause == _SINGLE_BIT else "double_bit"
     return device.host.timeline.latched(effects.RetiredPages, count, device.state.index, device.state.seconds)
 
@@ -65,7 +65,7 @@ def _total_ecc(device: Device, severity: int, lifetime: int, out: int | None) ->
 
 
 def _memory_errors(device: Device, severity: int, lifetime: int, location: int, out: int | None) -> None:
-    """Errors of one memory: those that are simulated are all of the device memory."""
+    """Errors of one memory location; all simulated errors are in device memory."""
     if severity > 1 or lifetime > 1:
         raise Failure("INVALID_ARGUMENT")
     _require_ecc_on(device)
@@ -75,7 +75,7 @@ def _memory_errors(device: Device, severity: int, lifetime: int, location: int, 
 
 
 def _require_ecc_on(device: Device) -> None:
-    """Refuse where ECC is off: nothing counts then."""
+    """Raise Failure NOT_SUPPORTED if ECC is off, because nothing is counted then."""
     if not device.state.conditions.ecc_mode:
         raise Failure("NOT_SUPPORTED")
 
@@ -149,6 +149,6 @@ FUNCTIONS: Final = (
         feature="retired_pages",
     ),
     Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows", mig="whole"),
-    # Unlike the rows, the banks are told with MIG on, too.
+    # Unlike the row counts, the histogram of banks is also available with MIG on.
     Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows"),
 )

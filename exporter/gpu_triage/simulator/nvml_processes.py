@@ -1,4 +1,4 @@
-"""NVML functions of the processes on a GPU."""
+"""NVML functions for the processes on a GPU."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
 _LISTS: Final = {BOTH: ("compute", "graphics")}
-"""The driver's lists that a process is in, for types that are in several."""
+"""The driver's lists that contain a process, for types that are in more than one."""
 
 
 def processes_on(device: Device) -> list[Process]:
-    """Processes that hold a GPU now."""
+    """Processes that use a GPU now."""
     timeline, seconds = device.host.timeline, device.state.seconds
     return [
         process
@@ -32,16 +32,16 @@ def processes_on(device: Device) -> list[Process]:
 
 
 def _listed_on(device: Device) -> list[Process]:
-    """Processes that the driver lists: to a caller in another PID namespace than the host's, none."""
+    """Processes that the driver lists; none if the caller is not in the host's PID namespace."""
     return processes_on(device) if device.host.scenario.exporter_view.host_pids else []
 
 
 def memory_mib(device: Device) -> tuple[int, int, int]:
-    """Device memory: all there is, what the driver reserves for itself, and what else is in use."""
+    """Device memory: total, reserved by the driver, and otherwise in use."""
     model = device.model
     mine = sum(process.memory_mib for process in processes_on(device))
     if isinstance(device, MigDevice):
-        # A GPU instance has a little less than its eighths of the board.
+        # A GPU instance has slightly less than its eighths of the board's memory.
         nominal = gpu_instance_gb(device.instance) * 1024
         total = nominal - nominal // 40
         return total, 0, min(mine, total)
@@ -53,12 +53,12 @@ def memory_mib(device: Device) -> tuple[int, int, int]:
 
 
 def gpu_instance_gb(instance: MigInstance) -> int:
-    """Nominal memory of a profile: 10 of 1g.10gb."""
+    """Nominal memory of a profile: 10 for 1g.10gb."""
     return int(instance.profile.split("g.")[1].split("gb")[0])
 
 
 def _placed(process: Process, device: Device) -> bool:
-    """Whether a process's place exists on a device: all of a GPU, a MIG device of it, or memory of its GPU instance."""
+    """Whether a process is on a device: a GPU without MIG, or its MIG device, or for memory its GPU instance."""
     if isinstance(device, MigDevice):
         return process.gi == device.instance.gi
     layout = device.state.conditions.mig
@@ -114,7 +114,7 @@ FUNCTIONS: Final = (
     *(
         Function(f"nvmlDeviceGet{name}RunningProcesses_{version}", (OUT, OUT), _running(kind), since=since)
         for name, kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps"))
-        # Both versions fill structs of one layout.
+        # Both versions have the same struct layout.
         for version, since in (("v2", 450), ("v3", 510))
     ),
     Function("nvmlDeviceGetProcessUtilization", (OUT, OUT, c_ulonglong), _utilization, mig="whole"),

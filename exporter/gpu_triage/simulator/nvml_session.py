@@ -1,4 +1,4 @@
-"""Initialisation, handles and what stands between a caller and a GPU: the library's own state."""
+"""NVML initialization, device handles, and injected faults: the library's own state."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _MIG_HANDLE_SPACING: Final = 0x100
 _FIRST_ALLOCATION: Final = 0x7F5B_0000_0000
 
 MOST_MIG_DEVICES: Final = 7
-"""MIG devices that a GPU can be cut into."""
+"""Maximum number of MIG devices of a GPU."""
 
 
 class Device:
-    """One GPU as one initialisation of NVML sees it.
+    """One GPU as seen by one NVML initialization.
 
     Attributes:
         session: the library it belongs to.
         host: the host it is in.
         state: the GPU.
-        index: NVML's number of it.
-        handle: address that callers know it by.
+        index: its NVML index.
+        handle: address that callers use for it.
     """
 
     __slots__ = ("handle", "host", "index", "session", "state")
@@ -51,7 +51,7 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """What it is known by for good."""
+        """Its UUID."""
         return self.state.gpu.uuid
 
     @property
@@ -61,14 +61,14 @@ class Device:
 
     @property
     def gauges(self) -> Gauges:
-        """What it shows now."""
+        """Its current gauges."""
         return self.state.gauges
 
     def peer(self, handle: int | None) -> Device:
-        """Another device (or this one) by its handle.
+        """A device (perhaps this one) by its handle.
 
         Raises:
-            Failure: INVALID_ARGUMENT, where the handle is stale.
+            Failure: INVALID_ARGUMENT, if the handle is stale.
         """
         device = self.session.find(handle)
         if device is None:
@@ -76,26 +76,26 @@ class Device:
         return device
 
     def mig_device(self, slot: int) -> MigDevice | None:
-        """The MIG device with this index; None where there is none now."""
+        """The MIG device with this index; None if there is none now."""
         layout = self.state.conditions.mig
         instance = layout.instances.get(slot) if layout else None
         return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
 
     def require(self, feature: str) -> None:
-        """Refuse where the model lacks a feature.
+        """Check that the model has a feature.
 
         Raises:
-            Failure: NOT_SUPPORTED.
+            Failure: NOT_SUPPORTED, if it does not.
         """
         if feature not in self.model.features:
             raise Failure("NOT_SUPPORTED")
 
 
 class MigDevice(Device):
-    """One MIG device of a GPU; the handle is that of its index, and goes to the next one that gets the index.
+    """A MIG device of a GPU; its handle depends on its index, so the next MIG device with that index reuses it.
 
     Attributes:
-        instance: what it is.
+        instance: its profile and IDs.
     """
 
     __slots__ = ("_since", "instance")
@@ -107,19 +107,19 @@ class MigDevice(Device):
 
     @property
     def uuid(self) -> str:
-        """Another one whenever the GPU is cut anew."""
+        """Its UUID, which changes whenever the GPU is repartitioned."""
         origin = f"{self.state.gpu.uuid} {self._since} {self.instance.gi} {self.instance.ci}"
         return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, origin)}"
 
 
 class NvmlSession:
-    """Reference-counted initialisation; handles die with the last shutdown. The host's lock guards it.
+    """Reference-counted initialization; the last shutdown invalidates the handles. Guarded by the host's lock.
 
     Attributes:
-        devices: the GPUs, by NVML's index.
-        samples: GPM samples by address, None until one is taken; memory like any other, that only freeing gives back.
+        devices: the GPUs, by NVML index.
+        samples: GPM samples by address, None until one is taken; they stay allocated until freed.
         event_sets: by address.
-        abandoned_sets: how many were not freed before NVML was shut down, which a real library does not forgive.
+        abandoned_sets: number of sets that were not freed before shutdown, which can crash a real library.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -137,7 +137,7 @@ class NvmlSession:
         self._driver_can_fail = any(any(host.timeline.host(kind)) for kind in kinds)
 
     def initialise(self) -> None:
-        """Count one more user; the first finds the GPUs.
+        """Add a user; the first one enumerates the GPUs.
 
         Raises:
             Failure: the driver cannot be used.
@@ -154,7 +154,7 @@ class NvmlSession:
         self._references += 1
 
     def shut_down(self) -> None:
-        """Count one user less; with the last, every handle dies. It works without the driver too.
+        """Remove a user; with the last one, every handle becomes invalid. Works without the driver, too.
 
         Raises:
             Failure: UNINITIALIZED.
@@ -169,10 +169,10 @@ class NvmlSession:
             self._by_handle = {}
 
     def require_initialised(self) -> float:
-        """Scenario time, the GPUs brought to it.
+        """Scenario time, with the GPUs advanced to it.
 
         Raises:
-            Failure: NVML is not initialised, or the driver is gone.
+            Failure: NVML is not initialized, or the driver is gone.
         """
         if self._references == 0:
             raise Failure("UNINITIALIZED")
@@ -187,12 +187,12 @@ class NvmlSession:
         return address
 
     def new_address(self) -> int:
-        """An address that nothing else has, for what the library allocates."""
+        """An unused address, for what the library allocates."""
         self._next_address += _HANDLE_SPACING
         return self._next_address
 
     def find(self, handle: int | None) -> Device | None:
-        """The device, or the MIG device, of a handle that is alive."""
+        """The device or MIG device of a valid handle; None for any other."""
         if not handle:
             return None
         part = handle % _HANDLE_SPACING
@@ -203,10 +203,10 @@ class NvmlSession:
         return None if rest else device.mig_device(slot - 1)
 
     def resolve(self, handle: int | None) -> Device:
-        """The device of a handle, ready to answer.
+        """The device of a handle, after checking that it responds.
 
         Raises:
-            Failure: the handle is stale, or the GPU lost or in need of a reset.
+            Failure: the handle is stale, or the GPU is lost or needs a reset.
         """
         seconds = self.require_initialised()
         device = self.find(handle)
@@ -219,7 +219,7 @@ class NvmlSession:
         """The handle of a device.
 
         Raises:
-            Failure: it is denied, lost, or in need of a reset.
+            Failure: it is denied, lost, or needs a reset.
         """
         if device.state.conditions.denied:
             raise Failure("NO_PERMISSION")
@@ -248,7 +248,7 @@ class NvmlSession:
 
 
 class Gate:
-    """What happens to a call before it reaches its function: hangs, delays and errors of the timeline."""
+    """Hangs, delays and errors of the timeline, applied to a call before it reaches its function."""
 
     def __init__(self, session: NvmlSession) -> None:
         self._session = session
@@ -261,17 +261,17 @@ class Gate:
         self._missing = tuple(timeline.host(host_effects.MissingFunction))
 
     def missing(self, name: str) -> bool:
-        """Whether a function is not in the library now."""
+        """Whether a function is missing from the library now."""
         return bool(self._missing) and any(
             effect.function == name and event.active(self._session.host.seconds()) for event, effect in self._missing
         )
 
     def pass_device(self, name: str, device: Device | None) -> int:
-        """Let a call wait as long as it must; returns the code it fails with, or 0.
+        """Delay or block a call as the scenario requires; returns the code it fails with, or 0.
 
         Args:
             name: the function.
-            device: what it is asked of; None for the library as a whole.
+            device: the one it operates on; None for the library as a whole.
 
         Raises:
             Blocked: on a virtual clock, instead of waiting.
@@ -296,7 +296,7 @@ class Gate:
         return 0
 
     def _hang_ends(self, gpus: tuple[int, ...], functions: tuple[str | None, ...]) -> float | None:
-        """Scenario time at which a hang in these functions ends, infinite if never; None while there is none."""
+        """Scenario time at which a hang of these functions ends, infinity if never; None if there is none."""
         host = self._session.host
         seconds = host.seconds()
         hangs = (pair for gpu in gpus for pair in host.timeline.of(effects.Hang, gpu))
@@ -305,7 +305,7 @@ class Gate:
 
 
 def handle_address(argument: Any) -> int | None:
-    """The address in a handle as pynvml passes it; None for what is no handle."""
+    """The address in a handle in pynvml's form; None if it is not a handle."""
     try:
         return c_void_p.from_buffer(argument).value
     except TypeError:

@@ -1,4 +1,4 @@
-"""The exporter at work on a simulated host, on a virtual clock, and a scraper that looks at it."""
+"""Runs the exporter on a simulated host, on a virtual clock, and scrapes it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from gpu_triage.simulator.series import SeriesRecorder
 from gpu_triage.simulator.session import SimulatedMachine
 
 _FIRST_ROUNDS: Final = 3
-"""Rounds within which a new sampler has asked everything once: for the driver, for its GPUs, for what they say."""
+"""Rounds that a new sampler needs to read everything once: the driver, its GPUs, and their readings."""
 _TOLERANCE_SECONDS: Final = 1e-6
 
 
 class Observation:
-    """A sampler that is stepped once a fast interval of scenario time, and scraped in between.
+    """A sampler that is stepped once per fast interval of scenario time, and scraped in between.
 
-    It has a state directory, as the unit and the chart provide one, unless the configuration names another.
+    Unless the configuration names a state directory, it gets one, like an exporter installed from the systemd unit or
+    the Helm chart.
     """
 
     def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
@@ -39,7 +40,7 @@ class Observation:
         self._sampler: Sampler | None = None
 
     def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
-        """Go on to a scenario time and record what a scrape brings then, as number `step`: nothing in a gap."""
+        """Advance to a scenario time and record scrape number `step`; records nothing during a scrape gap."""
         self._sample_to(seconds)
         if self._timeline.host_active(ScrapeGap, seconds):
             return
@@ -50,7 +51,7 @@ class Observation:
         self._sampler.status.scrapes += 1
 
     def close(self) -> None:
-        """End the sampler, if one runs, as a process ends it."""
+        """Stop the sampler if one runs, as at the end of a process."""
         if self._sampler is not None:
             self._sampler.close(_is_met)
             self._sampler.save(_is_met)
@@ -72,7 +73,7 @@ class Observation:
             self._elapsed = seconds
 
     def _act(self, seconds: float) -> None:
-        """Let happen to the exporter what is due."""
+        """Apply exporter restarts, downtime and releases that are due."""
         restarted = bool(self._restarts) and self._restarts[0] <= seconds
         self._restarts = [at for at in self._restarts if at > seconds]
         down = self._timeline.host_active(ExporterDown, seconds)
@@ -87,7 +88,7 @@ class Observation:
             self._released = released
 
     def _start(self) -> Sampler:
-        """A new exporter that has had its first rounds, as by the time of its first scrape."""
+        """A new exporter that has completed its first rounds, as it would have by its first scrape."""
         clock = self._clock
         sampler = Sampler(
             self._simulated.for_another_process(),
@@ -105,7 +106,7 @@ class Observation:
 
 
 def _is_met(condition: Callable[[], bool]) -> bool:
-    """Whether it holds now: what a lane on a virtual clock is given is done at once."""
+    """Whether it holds now: on a virtual clock, a lane finishes its job immediately."""
     return condition()
 
 

@@ -1,7 +1,7 @@
-"""What can happen to those who look at a simulated host: the exporter, its scraper, and whoever operates them.
+"""What can happen to the exporter, its scraper, and their operators; not to the simulated host.
 
-The machine knows nothing of it, so only a history plays these; ``serve --simulate`` leaves them out, for there a real
-exporter is looked at by a real Prometheus. They take hold with the sampler's next round.
+The machine does not see these effects, so only a history applies them. ``serve --simulate`` ignores them, because there
+a real Prometheus scrapes a real exporter. They take effect at the sampler's next round.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExporterRestart:
-    """The exporter ends and starts anew at once: its own counters reset, Xids are read again from the kernel log."""
+    """The exporter restarts immediately: its own counters reset, and Xids are reread from the kernel log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterDown:
-    """The exporter does not run: a scrape finds nobody. It starts anew at the end."""
+    """The exporter is not running, and scrapes fail. It starts again at the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeGap:
-    """Nobody scrapes: no samples at all, ``up`` included, while the exporter runs on."""
+    """There are no scrapes: no samples at all, not even ``up``, while the exporter keeps running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The exporter lets go of every GPU, as after SIGUSR1, and takes them back at the end, as after SIGUSR2."""
+    """The exporter releases all GPUs, as after SIGUSR1, and acquires them at the end, as after SIGUSR2."""

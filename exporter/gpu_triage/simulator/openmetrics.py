@@ -14,10 +14,10 @@ _HELP_ESCAPES = _LABEL_ESCAPES
 
 
 def write_openmetrics(history: History, stream: TextIO) -> None:
-    """Write a history, each family and each of its series in one piece and in the order of time, then ``# EOF``.
+    """Write a history, with all samples of a family and of a series together and in time order, then ``# EOF``.
 
     Raises:
-        OSError: the stream takes no more.
+        OSError: the stream cannot be written.
     """
     stamps = [_stamp(history.start_seconds + i * history.step_seconds) for i in range(history.steps)]
     for family in history.families:
@@ -33,10 +33,10 @@ def _lines(key: SeriesKey, series: Mapping[SeriesKey, Sequence[float]], stamps: 
     inside = ",".join(f'{label}="{value.translate(_LABEL_ESCAPES)}"' for label, value in labels)
     start = f"{name}{{{inside}}} " if inside else f"{name} "
     for value, stamp in zip(series[key], stamps, strict=True):
-        if value == value:  # noqa: PLR0124 - the fastest test for NaN, of tens of millions of values
+        if value == value:  # noqa: PLR0124 - the fastest test for NaN, for tens of millions of values
             yield f"{start}{value!r} {stamp}\n"
 
 
 def _stamp(seconds: float) -> str:
-    """Seconds since the Unix epoch, to the millisecond, as that is what the database keeps."""
+    """Unix seconds, to the millisecond, because that is the database's resolution."""
     return f"{seconds:.3f}".rstrip("0").rstrip(".")

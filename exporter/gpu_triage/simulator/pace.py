@@ -1,4 +1,4 @@
-"""A scenario whose night passes faster, for a demonstration that nobody wants to wait an hour for."""
+"""A scenario sped up, for demonstrations that should not take an hour."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from gpu_triage.simulator.scenario import Event, Expectation, Scenario
 
 
 def at_pace(scenario: Scenario, pace: int) -> Scenario:
-    """The same scenario with everything in it `pace` times sooner.
+    """The same scenario with all its times divided by `pace`.
 
-    Clocks, counters and physics keep real time: a throttled second is a second. What a scenario states by the hour
-    comes as much more often, so that as many errors fall into the shorter time. To find the same in it, the judge needs
-    waits, holds and windows that are as much shorter (`JudgeSettings.at_pace`, `Memory`), and so do the rules.
+    Clocks, counters and physics stay in real time: a throttled second is a second. Hourly rates of the scenario are
+    multiplied by `pace`, so that the same number of errors falls into the shorter time. To reach the same findings, the
+    judge needs delays, holds and windows divided by `pace` (`JudgeSettings.at_pace`, `Memory`), and so do the rules.
 
     Args:
         scenario: as it was read.
-        pace: 1 leaves it as it is.
+        pace: 1 leaves it unchanged.
     """
     if pace == 1:
         return scenario

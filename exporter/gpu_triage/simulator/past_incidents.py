@@ -1,4 +1,4 @@
-"""What the exporter on a simulated host remembers of the weeks before: its ledger of incidents."""
+"""The incident ledger that a simulated host's exporter has from the weeks before."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.replacement import identity
 
 _EARLIER_BOOT = ""
-"""Nobody asks how long the host had been up then."""
+"""The boot ID does not matter, because uptimes of earlier boots are not used."""
 
 
 def ledger_file(host: SimulatedHost) -> bytes:
-    """Content of the ledger as the scenario begins."""
+    """Contents of the ledger file when the scenario starts."""
     begins_at = host.wall(0.0)
     past = sorted(host.scenario.incidents, key=lambda incident: -incident.days_ago)
     return INCIDENT_HISTORY.encode(Memory(incidents=tuple(_incident(host, each, begins_at) for each in past)))

@@ -1,4 +1,4 @@
-"""Faults of PCIe links: errors, as each end of the link sees them, and links above switches that trained down."""
+"""Faults of PCIe links: errors seen by each end of the link, and degraded links above switches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.simulator.gpu_state import GpuState
 
 
 def pcie_errors(timeline: Timeline, state: GpuState, rate: str, end: Literal["gpu", "port"]) -> int:
-    """Errors of a GPU's link up to now; `rate` is the name of the effect's hourly rate."""
+    """Errors of a GPU's link so far; `rate` is the name of the effect's hourly rate."""
     seen = timeline.accrued(
         effects.PcieErrors, rate, state.index, state.seconds, lambda effect: effect.seen_by in ("both", end)
     )
@@ -21,12 +21,12 @@ def pcie_errors(timeline: Timeline, state: GpuState, rate: str, end: Literal["gp
 def uplinks(
     timeline: Timeline, seconds: float, chains: Iterable[Mapping[str, str]]
 ) -> Iterator[tuple[str, host_effects.Uplink]]:
-    """Both ends of each link above a switch that does not run as it could, by their directories.
+    """Both ends of each degraded link above a switch, by their directories.
 
     Args:
         timeline: of the host.
         seconds: scenario time.
-        chains: of each device, the directories of the bridges above it by their addresses, root port first.
+        chains: for each device, the directories of the bridges above it by their addresses, root port first.
     """
     for event, uplink in timeline.host(host_effects.Uplink):
         if event.active(seconds):

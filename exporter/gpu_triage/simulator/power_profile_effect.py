@@ -1,4 +1,4 @@
-"""What an administrator can set of a Blackwell board; an effect as those of `effects`."""
+"""Workload power profiles, set by an administrator on a Blackwell board; an effect like those in `effects`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PowerProfiles:
 
     Attributes:
         requested: numbers of NVML_POWER_PROFILE_*.
-        enforced: those of them that the driver lets stand.
+        enforced: the subset that the driver enforces.
     """
 
     requested: tuple[Profile, ...]

@@ -1,4 +1,4 @@
-"""Contents of the simulated procfs: the host's counters, and the processes that hold GPUs."""
+"""Contents of the simulated procfs: the host's counters, and the processes that use GPUs."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _NET_HEADER: Final = (
 )
 _PACKET_BYTES: Final = 4000
 _OTHER_THREAD: Final = 5
-"""By how much the number of a process's other thread is above its PID."""
+"""Difference between the thread ID of a process's second thread and its PID."""
 FABRIC_MANAGER_PID: Final = 2741
 _EXPORTER_PID: Final = 3977
-"""The exporter's PID on the host; in a PID namespace of its own it is process 1."""
+"""The exporter's PID on the host; in its own PID namespace it is process 1."""
 _OWN_PID_NAMESPACE: Final = "pid:[4026532999]"
 
 
 def own_files(scenario: Scenario) -> dict[str, str]:
-    """Text of what procfs shows of the exporter itself, where it is in a PID namespace of its own."""
+    """Text of the exporter's own files in procfs, if it has its own PID namespace."""
     if scenario.exporter_view.host_pids:
         return {}
     pids = ["1"] if not scenario.exporter_view.host_procfs else [str(_EXPORTER_PID), "1"]
@@ -48,12 +48,12 @@ def own_files(scenario: Scenario) -> dict[str, str]:
 
 
 def own_links(scenario: Scenario) -> dict[str, str]:
-    """As `own_files`, targets of symbolic links; they name a namespace, and lead nowhere."""
+    """As `own_files`, targets of symbolic links; they name a namespace and are dangling."""
     return {} if scenario.exporter_view.host_pids else {"self/ns/pid": _OWN_PID_NAMESPACE}
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of every file but the processes', by its path below procfs."""
+    """Text of every file except the processes', by its path below procfs."""
     hosts = host.scenario.exporter_view.host_procfs
     counters, rates = host.host.counters(seconds), host.host.rates(seconds)
     load = _running_cpus(host, seconds)
@@ -63,7 +63,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "meminfo": _meminfo(host, seconds),
         "vmstat": _vmstat(counters),
         "diskstats": _diskstats(host.scenario, counters),
-        # A procfs of the container's own has its network, and its process 1.
+        # A container's own procfs shows the container's network and process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
         "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, len(boots(host.scenario, seconds)))}\n",
@@ -92,12 +92,12 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 @cache
 def _boot_id(scenario: str, boots_before: int) -> str:
-    """The same in every run, as all of a scenario is."""
+    """Derived from the scenario, so that it is the same in every run."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{scenario} {boots_before}" if boots_before else scenario))
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
-    """Files of every process that runs, by PID and name."""
+    """Files of every running process, by PID and name."""
     if not host.scenario.exporter_view.host_procfs:
         return {}
     everywhere = f"0-{_cpu_count(host.scenario) - 1}"
@@ -113,14 +113,14 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
 
 
 def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str, str]:
-    """What shows a thread of a process that waits in the kernel, where there is one at any time of the scenario."""
+    """Files that show a thread blocked in the kernel, if the scenario ever blocks one in this process."""
     found: dict[str, str] = {}
     for event, blocked in host.timeline.host(host_effects.Blocked):
         if process.pid not in blocked.pids:
             continue
         thread = process.pid if blocked.first_thread else process.pid + _OTHER_THREAD
         holds = event.active(seconds)
-        # One that waits does not run, so it is not switched; one that runs is, between any two looks.
+        # A blocked thread does not switch context; a running one does between any two polls.
         switches = int(event.at if holds else seconds)
         stat = f"{thread} ({process.name}) {'D' if holds else 'S'} 1 {process.pid}" + " 0" * 47 + "\n"
         found |= {
@@ -165,7 +165,7 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
 
 
 def _numa_maps(process: Process, scenario: Scenario) -> str:
-    """Half of the memory in transparent huge pages or smaller, half in hugetlbfs; where it was first touched."""
+    """Half of the memory in transparent huge pages or smaller, half in hugetlbfs, on the nodes of first touch."""
     mine = set(cpu_numbers(process.cpus)) if process.cpus else set()
     nodes = [i for i, node in enumerate(scenario.machine.node) if not mine or mine & set(cpu_numbers(node.cpus))]
     if process.memory_node is not None:
@@ -249,7 +249,7 @@ def _diskstats(scenario: Scenario, counters: Mapping[str, float]) -> str:
         line = _disk_line(counters, disk.name)
         lines.append(f" 259 {i * 16:7d} {disk.name} {line}\n")
         for part in range(1, disk.partitions + 1):
-            # Only the last partition is in use, so it shows what the disk does.
+            # Only the last partition is in use, so it has the disk's activity.
             shown = line if part == disk.partitions else " ".join("0" * 17)
             lines.append(f" 259 {i * 16 + part:7d} {disk.name}p{part} {shown}\n")
     return "".join(lines)

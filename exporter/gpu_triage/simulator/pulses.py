@@ -1,4 +1,4 @@
-"""Pulses shorter than a step: when they are on, and for how long they have been."""
+"""Pulses shorter than a step: whether one is on, and for how long in total."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpu_triage.simulator.scenario import Event
 
 @dataclass(frozen=True, slots=True)
 class PulseTrain:
-    """One pulse a period, at a random time within it, the same ones in every run.
+    """One pulse per period, at a random but reproducible time within it.
 
     Attributes:
         of: what is pulsed, as in the effect.
         begins, ends: scenario time; no end if None.
-        period_seconds, pulse_seconds: one pulse of this length falls into each period as a whole.
-        seed: which random times.
+        period_seconds, pulse_seconds: each period contains one whole pulse of this length.
+        seed: of the random times.
     """
 
     of: str
@@ -29,7 +29,7 @@ class PulseTrain:
     seed: int
 
     def on_seconds(self, seconds: float) -> float:
-        """How long pulses have been on up to a scenario time."""
+        """Total time pulses have been on up to a scenario time."""
         end = seconds if self.ends is None else min(seconds, self.ends)
         if end <= self.begins:
             return 0.0
@@ -46,7 +46,7 @@ class PulseTrain:
 
     def _start(self, number: int) -> float:
         room = self.period_seconds - self.pulse_seconds
-        # Seeded anew for every pulse, so that none depends on which were looked at before.
+        # Seeded per pulse, so that a pulse does not depend on which ones were computed before.
         delay = random.Random(f"{self.seed} {number}").random() * room  # noqa: S311 - a simulation
         return self.begins + number * self.period_seconds + delay
 

@@ -1,4 +1,4 @@
-"""When an event of a scenario happens: once, or again and again."""
+"""When an event of a scenario happens: once, or repeatedly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_triage.documents import Place
 from gpu_triage.simulator.schema import Seconds
 
 MOST_OCCURRENCES: Final = 1000
-"""Of one event: each costs two edges of the timeline, at which the whole host is worked out anew."""
+"""Maximum for one event: each occurrence adds two edges to the timeline, and the whole host is recomputed at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class EventTimes:
     """The times of an ``[[event]]`` table, in seconds of scenario time.
 
     Attributes:
-        at: when it begins.
-        until: when it is over for good; None for never.
-        every: from the beginning of one occurrence to that of the next; None for an event that happens once.
-        lasts: how long one occurrence takes.
+        at: when it starts.
+        until: when it finally ends; None for never.
+        every: from the start of one occurrence to the next; None for an event that happens once.
+        lasts: duration of one occurrence.
     """
 
     at: Seconds
@@ -31,10 +31,10 @@ class EventTimes:
 
 
 def check_times(times: EventTimes, where: Place) -> None:
-    """Check that the times of an event make sense together; `where` names it.
+    """Check that the times of an event are consistent; `where` names the event.
 
     Raises:
-        DocumentError: they do not.
+        DocumentError: they are not.
     """
     if times.until is not None and times.until <= times.at:
         raise where.at("until").error("is not after at")
@@ -51,7 +51,7 @@ def check_times(times: EventTimes, where: Place) -> None:
 
 
 def occurrences(times: EventTimes) -> Iterator[tuple[int, int | None]]:
-    """Beginning and end of each occurrence; the last one ends with the event."""
+    """Start and end of each occurrence; the last one ends with the event."""
     if times.every is None or times.lasts is None or times.until is None:
         yield times.at, times.until
         return

@@ -1,4 +1,4 @@
-"""Cards that are replaced: which one is in a slot when, and what of the events goes with the old one."""
+"""Card replacement: which card is in a slot at what time, and which events end with the old card."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from gpu_triage.simulator.model import load_model
 from gpu_triage.simulator.scenario import Card, Event, Gpu
 
 _OF_THE_SLOT = (Load, Ambient)
-"""Effects of the jobs and of the room; all others are of the card, and go with it."""
+"""Effects of the workload and the room; all others belong to the card, and end with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a card is known by: UUID and serial number."""
+    """Identity of a card: UUID and serial number."""
 
     uuid: str
     serial: str
 
 
 def identity(scenario: str, place: str) -> Identity:
-    """The identity of a card that the scenario does not name: the same in every run, and no other's."""
+    """Identity of a card that the scenario does not specify: reproducible and unique."""
     digest = hashlib.sha256(f"{scenario} {place}".encode()).hexdigest()
     uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
     return Identity(uuid, str(1_320_000_000_000 + int(digest[:8], 16)))
 
 
 def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event]) -> tuple[Card, ...]:
-    """The cards that are put in, in the order of time."""
+    """The cards that are inserted, in time order."""
     swaps = [event for event in events if isinstance(event.effect, ReplaceGpu)]
     cards = []
     for event in sorted(swaps, key=lambda event: event.at):
@@ -54,7 +54,7 @@ def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event])
 
 
 def end_with_their_cards(events: Iterable[Event], cards: tuple[Card, ...]) -> tuple[Event, ...]:
-    """The events, those of a card that is replaced ended by then."""
+    """The events, with those of a replaced card ended at its replacement."""
     ended = list(events)
     for card in cards:
         ended = [part for event in ended for part in _parts(event, card)]

@@ -1,4 +1,4 @@
-"""A simulated host as a scenario describes it: GPU models, the machine around them, and what happens when."""
+"""A simulated host as described by a scenario: GPU models, the machine around them, and a timeline of events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Driver:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The version as numbers, for comparing."""
+        """The version as numbers, for comparisons."""
         return tuple(int(part) for part in self.version.split("."))
 
 
@@ -58,7 +58,7 @@ class Node:
     """A NUMA node.
 
     Attributes:
-        socket: of the processor that it is a part of; by default each node is a processor of its own.
+        socket: of its processor; by default each node is a processor of its own.
     """
 
     cpus: CpuList
@@ -67,13 +67,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a PCIe device sits.
+    """Location of a PCIe device.
 
     Attributes:
         bus_id: the device's address.
-        node: its NUMA node, -1 where the firmware does not say.
+        node: its NUMA node, -1 if the firmware does not report it.
         ports: addresses of the bridges above it, root port first; none in a virtual machine.
-        generation, width: the most that the slot allows.
+        generation, width: the maximum of the slot.
     """
 
     bus_id: BusId
@@ -85,7 +85,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface; `infiniband` is the name of its RDMA device, if it is one."""
+    """A network interface; `infiniband` is the name of its RDMA device, if it has one."""
 
     name: str
     slot: Slot
@@ -107,7 +107,7 @@ class DiskDevice:
 
 @dataclass(frozen=True, slots=True)
 class NfsMount:
-    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` where it is seen."""
+    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` the mount point."""
 
     mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
     export: str
@@ -119,10 +119,10 @@ class ScenarioHost:
     """The host around the GPUs.
 
     Attributes:
-        memory_gib, memory_available_gib, swap_gib, swap_used_gib: as free(1) shows them.
+        memory_gib, memory_available_gib, swap_gib, swap_used_gib: as in free(1).
         iommu: whether the kernel has an IOMMU active.
         context_switches_per_second: of the whole host.
-        nvswitch: NVSwitches on the PCI bus. Where there are some, systemd runs a fabric manager.
+        nvswitch: NVSwitches on the PCI bus. If there are any, systemd runs a fabric manager.
     """
 
     node: tuple[Node, ...]
@@ -145,17 +145,16 @@ class Gpu:
     """A GPU in its slot.
 
     Attributes:
-        uuid, serial: made up where the file names none.
-        ambient_celsius: air at its inlet.
-        power_limit_watts: enforced limit; the model's default where not given.
-        sm_target_mhz: application clock; the model's default where not given.
-        boost_mhz: the highest clock this very chip reaches; the model's where not given.
-        corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
-        other_memory_mib: device memory in use that no process of the scenario holds.
-        powered_seconds: how long the driver has been loaded: counters do not start at zero.
-        nvlinks_connected: how many of the model's NVLink links lead somewhere; where not given, all of those that need
-            no bridge.
-        minor_number: N of its device file /dev/nvidiaN; its index where not given.
+        uuid, serial: generated if not given.
+        ambient_celsius: temperature at its air inlet.
+        power_limit_watts: enforced limit; by default the model's.
+        sm_target_mhz: application clock; by default the model's.
+        boost_mhz: the maximum clock of this particular chip; by default the model's.
+        corrected_errors, uncorrected_errors: aggregate ECC errors before the scenario.
+        other_memory_mib: device memory in use by no process of the scenario.
+        powered_seconds: how long the driver has been loaded, so that counters do not start at zero.
+        nvlinks_connected: how many of the model's NVLink links are connected; by default, all that need no bridge.
+        minor_number: N of its device file /dev/nvidiaN; by default its index.
     """
 
     model: Model
@@ -178,7 +177,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU that is put into the slot of GPU `index` at a second of scenario time."""
+    """A GPU that is inserted into the slot of GPU `index` at the scenario time `since`."""
 
     index: int
     since: int
@@ -187,16 +186,16 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that holds a GPU.
+    """A process that uses a GPU.
 
     Attributes:
-        sm: its share of the GPU's utilisation.
-        type: as nvidia-smi has it: C, G, or C+G, which is in the driver's lists of both; or a client of MPS.
-        gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
-        cpus: CPUs it may run on; all where not given.
+        sm: its share of the GPU's utilization.
+        type: as in nvidia-smi: C, G, or C+G, which is in both of the driver's lists; or an MPS client.
+        gi, ci: its MIG device; the process is only on the GPU while that exists, or without one, while MIG is off.
+        cpus: CPUs it may run on; by default all.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
-        memory_node: NUMA node its memory is on; where not given, the nodes of its CPUs alike.
-        pod: the container that the kubelet gave the GPU to.
+        memory_node: NUMA node of its memory; by default spread evenly over the nodes of its CPUs.
+        pod: the container that the kubelet assigned the GPU to.
     """
 
     gpu: Count
@@ -217,9 +216,9 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An effect from `at` until `until` (seconds of scenario time; None: for good), on GPUs by index.
+    """An effect from `at` until `until` (seconds of scenario time; None: indefinitely), on GPUs by index.
 
-    `number` tells which event of the file it is of: one that is repeated has several.
+    `number` is the index of the event in the file, shared by all occurrences of a repeated one.
     """
 
     at: int
@@ -229,19 +228,19 @@ class Event:
     number: int = 0
 
     def active(self, seconds: float) -> bool:
-        """Whether it holds at this scenario time."""
+        """Whether it is active at this scenario time."""
         return self.at <= seconds and (self.until is None or seconds < self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that happened before the scenario begins, and that the exporter on this host remembers.
+    """An incident from before the scenario, which is in the ledger of this host's exporter.
 
     Attributes:
         kind: an Xid, or "lost", "uncorrected" or "reset".
-        gpu: in whose slot.
-        days_ago: days before the scenario begins.
-        card: UUID of the card that was there then; the one that is there now where not given.
+        gpu: index of the slot.
+        days_ago: days before the scenario starts.
+        card: UUID of the card that was there then; by default the current one.
     """
 
     kind: Annotated[str, Matching(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
@@ -252,13 +251,13 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What must be seen `at` a scenario time.
+    """Expected results `at` a scenario time.
 
     Attributes:
-        alerts: all that fire, but for the one that says that the pager works; one without labels stands for any
-            number of alerts of that name.
-        quiet: says that leaving `alerts` empty is meant.
-        near_misses: names of alerts that something of this scenario comes close to, and that never fire in it.
+        alerts: all firing alerts, except the watchdog alert that always fires; one without labels matches any number of
+            alerts of that name.
+        quiet: confirms that `alerts` is empty on purpose.
+        near_misses: names of alerts that this scenario comes close to, but that must never fire in it.
         bottleneck: class of each GPU, by index.
         findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
     """
@@ -273,11 +272,11 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ExporterView:
-    """What the container that the exporter runs in leaves it to see.
+    """What the exporter can see from inside its container.
 
     Attributes:
-        host_pids: whether it shares the host's PID namespace; to any other the driver lists no process.
-        host_procfs: whether it has the host's ``/proc``, as the chart mounts it, or the container's own.
+        host_pids: whether it shares the host's PID namespace; otherwise the driver lists no processes.
+        host_procfs: whether it has the host's ``/proc``, as mounted by the chart, or the container's own.
     """
 
     host_pids: bool = True
@@ -286,7 +285,7 @@ class ExporterView:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a scrape attaches to every series of this host."""
+    """Labels that a scrape attaches to every series of this host."""
 
     labels: dict[str, str] = field(default_factory=dict)
 
@@ -296,14 +295,14 @@ class Scenario:
     """A whole scenario.
 
     Attributes:
-        gpus: as they are at its start.
-        seed: drives all that wanders.
-        replacements: cards that are put in later, in the order of time.
-        target: what a scrape attaches to its series.
-        exporter_options: how the exporter on this host is configured, below flags, variables and file.
+        gpus: at its start.
+        seed: of all noise.
+        replacements: cards that are inserted later, in time order.
+        target: labels added by a scrape.
+        exporter_options: configuration of this host's exporter, overridden by flags, variables and file.
         exporter_view: what that exporter can see.
-        incidents: what it remembers of the weeks before.
-        allocations: GPUs that are given away, beside those of the processes' pods.
+        incidents: from the weeks before.
+        allocations: allocated GPUs, besides those of the processes' pods.
     """
 
     name: str
@@ -323,12 +322,12 @@ class Scenario:
     allocations: tuple[Allocation, ...] = ()
 
     def card(self, index: int, seconds: float) -> Gpu:
-        """The GPU in this place at a scenario time."""
+        """The GPU in this slot at a scenario time."""
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]
 
     def card_since(self, index: int, seconds: float) -> int:
-        """Scenario time at which the GPU in this place was put in; 0 for one that was always there."""
+        """Scenario time at which the GPU in this slot was inserted; 0 for the initial one."""
         return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Whether the parts of a scenario fit together: every reference leads somewhere."""
+"""Checks that the parts of a scenario are consistent: every reference resolves."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def check_references(scenario: Scenario, where: Place) -> None:
-    """Follow every reference between the parts of a scenario; `where` names its file.
+    """Check every reference between the parts of a scenario; `where` names its file.
 
     Raises:
-        DocumentError: one of them leads nowhere.
+        DocumentError: one of them does not resolve.
     """
     _check_machine(scenario, where)
     _check_processes(scenario, where)

@@ -1,4 +1,4 @@
-"""Scenario files: finding them, reading them strictly, and saying what is wrong with them."""
+"""Scenario files: find them, read them strictly, and report what is wrong with them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummary:
-    """A scenario's name and what it shows, in one sentence."""
+    """A scenario's name and its description, in one sentence."""
 
     name: str
     description: str
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    """Values of an option as a configuration file writes them, still as text: the option's own parser reads it."""
+    """Values of an option as in a configuration file, still as text for the option's own parser."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(each, (str, int, float)) for each in values):
         raise ValueError("write a value or a list of values")
@@ -58,7 +58,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Exporter(ExporterView):
-    """The ``[exporter]`` table: what the exporter sees, and its options."""
+    """The ``[exporter]`` table: what the exporter can see, and its options."""
 
     options: dict[str, Annotated[tuple[str, ...], Parsed(_texts)]] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ class _Event(EventTimes):
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The top table of a scenario file."""
+    """The top-level table of a scenario file."""
 
     name: str
     description: Annotated[str, Matching(r"\s*[^\n]*\S\s*", "one sentence on one line")]
@@ -91,7 +91,7 @@ class _File:
 
 
 def list_scenarios() -> tuple[ScenarioSummary, ...]:
-    """The scenarios that come with the program, by name."""
+    """The scenarios that ship with the exporter, by name."""
     return tuple(
         ScenarioSummary(scenario.name, scenario.description)
         for scenario in (load_scenario(path) for path in sorted(SCENARIOS.glob("*.toml")))
@@ -99,10 +99,10 @@ def list_scenarios() -> tuple[ScenarioSummary, ...]:
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
-    """The scenario of this name, or in this file.
+    """The scenario with this name, or in this file.
 
     Raises:
-        DocumentError: there is no such scenario, or the file is wrong; names the file and the key.
+        DocumentError: there is no such scenario, or the file is invalid; names the file and the key.
     """
     path = _find(name_or_path)
     return _shipped(path) if path.parent == SCENARIOS else _in_file(path)
@@ -113,15 +113,15 @@ def _in_file(path: Path) -> Scenario:
         return read_scenario(read_toml(path), path.name)
 
 
-# Whoever simulates one host after another takes the same few of them, and reading one takes up to 30 ms.
+# Cached, because programs that simulate many hosts reuse a few scenarios, and reading one takes up to 30 ms.
 _shipped = lru_cache(maxsize=32)(_in_file)
 
 
 def read_scenario(table: Mapping[str, Any], name: str) -> Scenario:
-    """The scenario that the top table of a scenario file describes; `name` is that of the file.
+    """The scenario described by the top-level table of a scenario file; `name` is the file's name.
 
     Raises:
-        ScenarioError: a key or a value is wrong; names it.
+        ScenarioError: a key or a value is invalid; names it.
     """
     where = Place(name)
     with raised_as(ScenarioError):
@@ -175,7 +175,7 @@ def _named(gpu: Gpu, scenario: str) -> Gpu:
 
 
 def _events(event: _Event, number: int, gpu_count: int, where: Place) -> tuple[Event, ...]:
-    """The event of a table, once for each time that it happens."""
+    """The events of a table, one for each occurrence."""
     check_times(event, where)
     on_gpus = type(event.effect) in GPU_EFFECTS.values()
     if event.gpu is not None and not on_gpus:

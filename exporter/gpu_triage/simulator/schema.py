@@ -1,4 +1,4 @@
-"""The kinds of value that scenario files and GPU models have."""
+"""Value types used in scenario files and GPU models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CpuList = Annotated[str, Matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", 'a CPU list such 
 
 
 def one_of(words: Iterable[str]) -> Matching:
-    """The rule for text that is one of these words.
+    """A rule that text must be one of these words.
 
     >>> one_of(["idle", "sick"]).meaning
     'one of idle, sick'
@@ -48,7 +48,7 @@ def one_of(words: Iterable[str]) -> Matching:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The top table of a TOML file.
+    """The top-level table of a TOML file.
 
     Raises:
         DocumentError: the file cannot be read, or is not TOML.

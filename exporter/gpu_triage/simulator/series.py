@@ -1,4 +1,4 @@
-"""Samples of many scrapes, kept as one compact column a series."""
+"""Samples of many scrapes, stored as one compact column per series."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gpu_triage.subjects.exporter import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.subjects.metric import Kind, MetricSpec, Sample
 
 MOST_VALUES: Final = 1 << 27
-"""Values a history may hold, of eight bytes each: 1 GiB."""
+"""Maximum number of values in a history, at eight bytes each: 1 GiB."""
 
 UP: Final = "up"
-"""The series a scrape makes itself: whether the target answered."""
+"""The series that a scrape itself adds: whether the target responded."""
 
 SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
-"""A series: its name on the wire, and its labels (the target's among them) as sorted pairs."""
+"""A series: its exposed name, and its labels (including the target's) as sorted pairs."""
 
 _RESERVED: Final = "exported_"
 _CREATED: Final = "_created"
@@ -30,12 +30,12 @@ _CREATED: Final = "_created"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric of the history.
+    """A metric family of the history.
 
     Attributes:
-        name: as a TYPE line names it: a counter's lacks ``_total``.
-        kind: ``counter``, ``gauge``, or ``unknown`` for what a job's file brought.
-        help: what it means; "" where nobody says.
+        name: as in a TYPE line: a counter's lacks ``_total``.
+        kind: ``counter``, ``gauge``, or ``unknown`` for metrics from a job's file.
+        help: its HELP text; "" if there is none.
         series: its series, sorted.
     """
 
@@ -47,18 +47,18 @@ class Family:
 
 @dataclass(slots=True)
 class _Kept:
-    """What the last scrape saw of one collector and subject, and the columns it went to."""
+    """One collector's last scraped outcome for one subject, with the columns of its values."""
 
     outcome: Outcome
     pairs: list[tuple[array[float], float]]
 
 
 class SeriesRecorder:
-    """Takes in scrapes one after the other.
+    """Records consecutive scrapes.
 
     Attributes:
-        columns: values by series, one a scrape so far, NaN where a scrape lacks the series; the columns of series
-            that are gone end early until `finish`.
+        columns: values by series, one per scrape so far, NaN where a scrape lacks the series; columns of series that
+            have ended are shorter until `finish`.
     """
 
     def __init__(self, target: Mapping[str, str], steps: int, selection: Selection = EVERYTHING) -> None:
@@ -71,12 +71,12 @@ class SeriesRecorder:
         self._kept: dict[tuple[str, str], _Kept] = {}
 
     def scrape(self, step: int, store: OutcomeStore, wall: float) -> None:
-        """Take in what the exporter publishes now; of two subjects that claim one series, the first has it.
+        """Record what the exporter publishes now; if two subjects claim the same series, the first one wins.
 
         Args:
             step: number of the scrape.
-            store: what is published.
-            wall: the time by the host's clock, which the page bears.
+            store: the published outcomes.
+            wall: the host's wall time, which is part of the exposition.
 
         Raises:
             ConfigError: the history would hold more than MOST_VALUES values.
@@ -95,13 +95,13 @@ class SeriesRecorder:
             )
 
     def up(self, step: int, *, answered: bool) -> None:
-        """Note whether the target answered a scrape."""
+        """Record whether the target responded to a scrape."""
         column = self._column((UP, ()), UP, "gauge", "Whether the target answered the scrape.", {})
         column.extend(repeat(math.nan, step - len(column)))
         column.append(float(answered))
 
     def finish(self) -> tuple[Family, ...]:
-        """The families, in the order of their names, all columns filled up to the last scrape."""
+        """The families, sorted by name, with all columns padded to the last scrape."""
         members: dict[str, list[SeriesKey]] = {}
         for key in sorted(self.columns):
             column = self.columns[key]
@@ -124,7 +124,7 @@ class SeriesRecorder:
             yield self._column_of(sample), sample.value
 
     def _foreign(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
-        """Series of jobs' files; without the times of creation, which no database keeps."""
+        """Series from jobs' files, without ``_created`` timestamps, which databases do not store."""
         for family in outcome.foreign:
             for sample in family.samples:
                 if sample.name.endswith(_CREATED) or math.isnan(sample.value):
@@ -159,7 +159,7 @@ class SeriesRecorder:
 
 
 def _append(column: array[float], step: int, value: float) -> None:
-    """Note a value of a scrape, unless it has one."""
+    """Add a scrape's value, unless the scrape already has one."""
     gap = step - len(column)
     if gap > 0:
         column.extend(repeat(math.nan, gap))
@@ -168,7 +168,7 @@ def _append(column: array[float], step: int, value: float) -> None:
 
 
 def _scraped_labels(labels: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
-    """Labels after a scrape: the target's win, what they hide is ``exported_…``, and an empty label is none."""
+    """Labels after a scrape: the target's win, conflicting ones become ``exported_…``, and empty ones are dropped."""
     merged = {name: value for name, value in target.items() if value}
     for name, value in labels.items():
         free = name

@@ -1,4 +1,4 @@
-"""A simulated machine from start to end: its clock, its files, and their removal."""
+"""Lifecycle of a simulated machine: its clock, its files, and their removal."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from gpu_triage.simulator.tree import HostTree
 
 _REFRESH_SECONDS: Final = 1.0
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a directory of its own in it
-"""Opening a file is a fifth of what a history costs, and cheapest here; a host takes a few MiB of it."""
+"""Opening files takes a fifth of a history's run time, and is cheapest here; a host needs a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class _LookedAtMachine(Machine):
-    """A machine whose files are written when somebody asks where they are: most rounds of a sampler read none."""
+    """A machine that refreshes its files when their root is accessed: most rounds of a sampler read none."""
 
     refresh: Callable[[], None] = field(kw_only=True)
 
     def __getattribute__(self, name: str) -> Any:
-        """The seam of this name, its files brought to the present."""
+        """The attribute of this name; for a root of files, refresh these first."""
         if name in {"sysfs", "procfs"}:
             object.__getattribute__(self, "refresh")()
         return object.__getattribute__(self, name)
@@ -44,8 +44,8 @@ class SimulatedMachine:
     """A running simulation.
 
     Attributes:
-        machine: the seams, for the program above; it cannot tell them from a real host's.
-        host: what is behind them, for whoever stages the simulation.
+        machine: for the exporter, which cannot distinguish it from a real host.
+        host: the simulated host behind it, for whoever controls the simulation.
         root: directory of its files.
     """
 
@@ -74,7 +74,7 @@ class SimulatedMachine:
         )
 
     def _remember(self, scenario: Scenario) -> Path | None:
-        """The ledger that the scenario begins with, as a file; None where it begins with none."""
+        """The initial incident ledger of the scenario, as a file; None without one."""
         if not scenario.incidents:
             return None
         path = self.root / "incidents.json"
@@ -82,11 +82,11 @@ class SimulatedMachine:
         return path
 
     def for_another_process(self) -> Machine:
-        """The same machine as a process sees it that starts now: it loads the library anew."""
+        """The same machine for a newly started process, which loads the library again."""
         return replace(self.machine, nvml=SimulatedNvml(self.host))
 
     def close(self) -> None:
-        """End it: blocked calls return, the files are removed. Closing again does nothing."""
+        """Stop: blocked calls return and the files are removed. Closing again has no effect."""
         self.host.release()
         self._stop()
         shutil.rmtree(self.root, ignore_errors=True)
@@ -96,14 +96,14 @@ class SimulatedMachine:
 def simulated_machine(
     scenario: Scenario, *, clock: Clock | None = None, starting_at: float = 0.0, when_looked_at: bool = False
 ) -> Iterator[SimulatedMachine]:
-    """A simulated machine for the length of a ``with`` block.
+    """A simulated machine for the duration of a ``with`` block.
 
     Args:
         scenario: what it is and what happens to it.
-        clock: a VirtualClock, whose advances move the machine; the real clock if None.
-        starting_at: scenario time in seconds at which it begins.
-        when_looked_at: whether sysfs and procfs are brought to the present only when the machine is asked where they
-            are, which saves a virtual clock much work. Who keeps a path of it reads old files.
+        clock: a VirtualClock, which drives the machine when advanced; the real clock if None.
+        starting_at: scenario time in seconds at which it starts.
+        when_looked_at: whether sysfs and procfs are only refreshed when their roots are accessed through the machine,
+            which saves much work on a virtual clock. Paths kept from earlier then lead to stale files.
     """
     simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at)
     try:
@@ -113,7 +113,7 @@ def simulated_machine(
 
 
 def _follow(clock: Clock, refresh: Callable[[], None]) -> Callable[[], None]:
-    """Refresh with every advance of a virtual clock, or once a second beside a real one; returns the stop."""
+    """Refresh at every advance of a virtual clock, or once per second on a real one; returns a stop function."""
     if isinstance(clock, VirtualClock):
         return _once(clock.on_advance(lambda _moment: refresh()))
     ended = threading.Event()

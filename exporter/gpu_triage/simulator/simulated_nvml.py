@@ -1,4 +1,4 @@
-"""The simulated libnvidia-ml.so.1: what pynvml finds where it expects a CDLL."""
+"""The simulated libnvidia-ml.so.1: takes the place of pynvml's CDLL."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
     )
     for function in module.FUNCTIONS
 }
-"""Every device and system function that the simulated library knows, by name."""
+"""Every device and system function of the simulated library, by name."""
 
 
 class LoadedLibrary:
-    """The library as dlopen leaves it: an attribute for each function that this driver exports.
+    """The library as loaded by dlopen: an attribute for each function that this driver exports.
 
     Attributes:
-        session: its state, for whoever stages the simulation.
+        session: its state, for whoever controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -69,7 +69,7 @@ class LoadedLibrary:
         """The function of this name.
 
         Raises:
-            AttributeError: this driver does not export it, as a real CDLL says it.
+            AttributeError: this driver does not export it; the message is that of a real CDLL.
         """
         if name.startswith("_") or name not in self._functions or self._gate.missing(name):
             raise AttributeError(f"libnvidia-ml.so.1: undefined symbol: {name}")
@@ -77,7 +77,7 @@ class LoadedLibrary:
 
 
 class SimulatedProbe:
-    """The Probe seam of a simulated machine: another process would load the library anew."""
+    """The Probe of a simulated machine: loads the library again, like another process."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
@@ -107,10 +107,10 @@ def _answers(library: LoadedLibrary, device: Device) -> bool:
 
 
 class SimulatedNvml:
-    """The NvmlLibrary seam of a simulated machine.
+    """The NvmlLibrary of a simulated machine.
 
     Attributes:
-        session: the library's state, for whoever stages the simulation.
+        session: the library's state, for whoever controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -118,5 +118,5 @@ class SimulatedNvml:
         self.session = self._library.session
 
     def load(self) -> object:
-        """The one library of this process, as dlopen gives it however often it is asked."""
+        """The only instance of the library in this process, as with repeated dlopen calls."""
         return self._library

@@ -31,9 +31,9 @@ _QUIET_COUNTERS: Final = (
     "hw_counters/rnr_nak_retry_err",
     "hw_counters/out_of_buffer",
 )
-"""What a healthy port of InfiniBand counts and never has."""
+"""Error counters that stay 0 on a healthy InfiniBand port."""
 _DEAD_WIDTH: Final = 63
-"""What a register of all ones says when a device no longer answers."""
+"""Width field of a register that reads all ones because the device no longer responds."""
 _AER_CORRECTABLE: Final = (
     "RxErr",
     "BadTLP",
@@ -85,13 +85,13 @@ def path_of(slot: Slot) -> str:
 
 
 def host_bridge(slot: Slot) -> str:
-    """The host bridge that a device is below, as sysfs names it: ``pci0000:15`` of root port 0000:15:01.0."""
+    """The host bridge above a device, by its sysfs name: ``pci0000:15`` for root port 0000:15:01.0."""
     first = slot.ports[0] if slot.ports else slot.bus_id
     return f"pci{first[:7]}"
 
 
 def links(scenario: Scenario) -> dict[str, str]:
-    """Symbolic links, each with its target, both below sysfs."""
+    """Symbolic links and their targets, both below sysfs."""
     found: dict[str, str] = {}
     for endpoint in _endpoints(scenario, scenario.gpus):
         path = path_of(endpoint.slot)
@@ -122,13 +122,13 @@ def links(scenario: Scenario) -> dict[str, str]:
 
 
 def directories(scenario: Scenario) -> list[str]:
-    """Directories that are there although nothing is in them."""
+    """Directories that exist even if empty."""
     iommu = ("class/iommu/dmar0", _IOMMU_GROUP) if scenario.machine.iommu else ("class/iommu",)
     return [*iommu, "kernel/iommu_groups", "class/infiniband", "class/net"]
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of every file, by its path below sysfs; the host is at `seconds` and its lock is held."""
+    """Text of every file, by its path below sysfs; the host must be at `seconds` and its lock held."""
     scenario = host.scenario
     found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
     found |= node_files(scenario.machine)
@@ -181,7 +181,7 @@ def _uplinks(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 
 def removed(host: SimulatedHost, seconds: float) -> frozenset[str]:
-    """Links that are not there now: of GPUs gone from the bus, and to a driver that is not loaded."""
+    """Links that are missing now: of GPUs removed from the bus, and to a driver that is not loaded."""
     gone = {f"bus/pci/devices/{gpu.gpu.slot.bus_id}" for gpu in host.gpus if gpu.conditions.removed}
     if host.timeline.host_active(host_effects.DriverNotLoaded, seconds):
         gone |= {f"{path_of(gpu.gpu.slot)}/driver" for gpu in host.gpus}
@@ -223,7 +223,7 @@ def _device(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int,
 
 
 def _bridge(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None) -> dict[str, str]:
-    """A bridge; `link` is of its lower side, where it is the port of the slot itself."""
+    """A bridge; `link` is its downstream link if it is the slot's own port."""
     slot = endpoint.slot
     generation, width = link or (slot.generation, slot.width)
     values = {
@@ -249,7 +249,7 @@ def _speed(generation: int) -> str:
 
 
 def _aer(host: SimulatedHost, state: GpuState, end: Literal["gpu", "port"]) -> _AerCounts:
-    """Errors of a GPU's link as one end of it reports them."""
+    """Errors of a GPU's link as reported by one end."""
     rates = ("correctable_per_hour", "nonfatal_per_hour", "fatal_per_hour")
     return _AerCounts(*(pcie_errors(host.timeline, state, rate, end) for rate in rates))
 
@@ -277,7 +277,7 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             "speed": speed or -1,
             "operstate": "up" if speed else "down",
             "carrier": 1 if speed else 0,
-            # A link that changes its speed goes down and up for it, for too short to be noticed.
+            # A link that changes its speed goes down and up, too briefly to be seen as down.
             "carrier_changes": 2 * (downs + host.host.speed_changes(nic, seconds)) + bool(speed),
             "carrier_down_count": downs,
             "dev_port": 0,
@@ -289,12 +289,12 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             adapter = f"{path_of(nic.slot)}/infiniband/{nic.infiniband}"
             found[f"{adapter}/board_id"] = f"{_BOARDS.get(nic.speed_mbps, 'MT_0000000008')}\n"
             port = {
-                # A port that is down tells the least that it can do.
+                # A port that is down reports its minimum rate.
                 "rate": f"{speed // 1000} Gb/sec (4X {_LINKS.get(speed, 'EDR')})" if speed else "10 Gb/sec (4X SDR)",
                 "state": "4: ACTIVE" if speed else "1: DOWN",
                 "phys_state": "5: LinkUp" if speed else "2: Polling",
                 "link_layer": "InfiniBand",
-                # The ports count in words of four bytes.
+                # The ports count in four-byte words.
                 "counters/port_rcv_data": int(counters[f"net.{nic.name}.receive_bytes"]) // 4,
                 "counters/port_xmit_data": int(counters[f"net.{nic.name}.transmit_bytes"]) // 4,
                 "counters/symbol_error": int(counters[f"net.{nic.name}.link_errors"]),

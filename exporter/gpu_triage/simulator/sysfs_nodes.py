@@ -1,4 +1,4 @@
-"""The NUMA nodes of a simulated sysfs: their CPUs and clocks, distances, memory and its controllers."""
+"""NUMA nodes in the simulated sysfs: CPUs and clocks, distances, memory and memory controllers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HIGHEST_KILOHERTZ: Final = 3_800_000
 
 
 def node_files(machine: ScenarioHost) -> dict[str, str]:
-    """Text of the files of every node, by path below sysfs."""
+    """Text of every node's files, by path below sysfs."""
     nodes = machine.node
     found = {f"{_ROOT}/online": f"0-{len(nodes) - 1}\n" if nodes[1:] else "0\n"}
     for number, node in enumerate(nodes):
@@ -23,28 +23,28 @@ def node_files(machine: ScenarioHost) -> dict[str, str]:
             f"{path}/cpulist": f"{node.cpus}\n",
             f"{path}/distance": f"{' '.join(map(str, distances))}\n",
             f"{path}/meminfo": _meminfo(machine, number),
-            # Processes get their memory where they want it.
+            # All allocations are local.
             f"{path}/numastat": "numa_hit 70000000\nnuma_miss 0\nnuma_foreign 0\n",
         }
     return found
 
 
 def _distance(node: Node, other: Node) -> int:
-    """As the firmware of an EPYC host has it."""
+    """Distance as reported by the firmware of an EPYC host."""
     if node is other:
         return 10
     return 12 if node.socket is not None and node.socket == other.socket else 32
 
 
 def _meminfo(machine: ScenarioHost, number: int) -> str:
-    """Each node has its share of the memory."""
+    """Memory is split evenly between the nodes."""
     gibibytes = {"MemTotal": machine.memory_gib, "MemFree": machine.memory_available_gib * 0.3}
     shares = {f"{name}:": int(total * 2**20 / len(machine.node)) for name, total in gibibytes.items()}
     return "".join(f"Node {number} {name:<16}{share:>12} kB\n" for name, share in shares.items())
 
 
 def cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """The clock of the CPUs, one policy a node, and the source of the time."""
+    """CPU frequency settings, one policy per node, and the clock source."""
     events = host.timeline.host(host_effects.CpuSettings)
     settings = next((each for event, each in events if event.active(seconds)), host_effects.CpuSettings())
     found = {
@@ -66,7 +66,7 @@ def cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 
 def memory_controllers(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Memory controllers, one a node with a DIMM each: what their EDAC driver counts, by event and hour."""
+    """Memory controllers, one per node with one DIMM each, and their EDAC error counts."""
     found: dict[str, str] = {}
     for node in range(len(host.scenario.machine.node)):
         corrected = uncorrected = 0

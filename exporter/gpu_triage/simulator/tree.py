@@ -15,12 +15,12 @@ from gpu_triage.simulator.host import SimulatedHost
 
 
 class HostTree:
-    """Files that a reader may open at any time: each is replaced in whole, and only when it changes.
+    """Files that may be opened at any time: each is replaced atomically, and only when it changes.
 
     Attributes:
         sysfs, procfs: roots of the two file systems.
-        kmsg: the kernel log of this boot in the format of ``/dev/kmsg``. Who opened it before the boot reads on in the
-            file of then, which grows as well.
+        kmsg: the kernel log of this boot in the format of ``/dev/kmsg``. A reader that opened it before the boot
+            continues with the old file, which also grows.
     """
 
     def __init__(self, host: SimulatedHost, root: Path) -> None:
@@ -51,12 +51,12 @@ class HostTree:
         self.refresh()
 
     def refresh_log(self) -> None:
-        """Bring the kernel log to the present, and leave all other files as they are."""
+        """Update only the kernel log."""
         with self._lock:
             self._log(self._host.seconds())
 
     def refresh(self) -> None:
-        """Bring every file to the present."""
+        """Update every file to the current time."""
         with self._lock:
             with self._host.lock:
                 seconds = self._host.advance()
@@ -98,7 +98,7 @@ class HostTree:
     def _log(self, seconds: float) -> None:
         segment = self._host.timeline.segment(seconds)
         if segment == self._logged_segment:
-            # The driver writes when something begins, and at no other time.
+            # The driver only logs when an event starts.
             return
         self._logged_segment = segment
         records = kernel_log.records(self._host, seconds)
@@ -114,7 +114,7 @@ class HostTree:
         self._last_record = max(records)
 
     def _begin_log(self, lines: list[str]) -> None:
-        """Put a new kernel log in the place of the old one."""
+        """Replace the kernel log with a new one."""
         earlier = self.kmsg.with_name(f"kmsg.{len(self._earlier_logs)}")
         earlier.hardlink_to(self.kmsg)
         self._earlier_logs.append(earlier)
@@ -123,7 +123,7 @@ class HostTree:
         partial.replace(self.kmsg)
 
     def _write(self, root: Path, files: Mapping[str, str]) -> None:
-        # Strings, not Paths: this runs over hundreds of files a second, and Paths were half of its cost.
+        # Strings, not Paths: this handles hundreds of files per second, and Paths took half of the time.
         written = self._written[root]
         for name, text in files.items():
             known = written.get(name)
@@ -132,7 +132,7 @@ class HostTree:
             path = f"{root}/{name}"
             if known is None:
                 self._make_directory(os.path.dirname(path))  # noqa: PTH120 - as above
-            # Renaming is atomic: nobody ever reads half a file.
+            # Renaming is atomic, so readers never see a partial file.
             partial = f"{path}.partial"
             with open(partial, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(text)

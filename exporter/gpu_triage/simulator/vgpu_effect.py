@@ -1,4 +1,4 @@
-"""What can happen to the license of a vGPU; an effect as those of `effects`."""
+"""What can happen to the license of a vGPU; an effect like those in `effects`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VgpuLicense:
-    """The host is a virtual machine, and the GPU a part of one that it was given.
+    """The host is a virtual machine, and the GPU is a vGPU.
 
     Attributes:
-        licensed: whether it has its license.
-        product: what it is licensed as.
+        licensed: whether it has a license.
+        product: the licensed product.
     """
 
     licensed: bool

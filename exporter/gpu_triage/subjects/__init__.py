@@ -1,1 +1,1 @@
-"""What all subjects share: their contract, rounds, counters, and the list of them all."""
+"""Shared by all subjects: contract, rounds, metric declarations, counters and rendering."""

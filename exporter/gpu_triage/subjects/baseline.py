@@ -1,4 +1,4 @@
-"""Whether the host is still what its baseline says."""
+"""Metrics that compare the host with its recorded baseline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ABOUT = "whether the host is still what its baseline says"
 TIER = Tier.MEDIUM
 
 THE_HOST = GpuLabels("", "")
-"""Labels of what is the host's; to Prometheus an empty label is none."""
+"""Labels of host fields; Prometheus treats an empty label as missing."""
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "gpu_baseline_mismatch",
@@ -34,12 +34,12 @@ GPU_BASELINE_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class BaselineReading:
-    """The baseline in use and what came of it.
+    """The baseline in use and the result of the comparison.
 
     Attributes:
-        sha256: of its file.
-        recorded: when it was taken, as the file writes it.
-        mismatches: whether a field differs, by the GPU's labels (THE_HOST for the host's) and field.
+        sha256: of the baseline file.
+        recorded: recording time as written in the file.
+        mismatches: whether a field differs, by GPU labels (THE_HOST for host fields) and field name.
     """
 
     sha256: str
@@ -48,7 +48,7 @@ class BaselineReading:
 
 
 def render(reading: BaselineReading | None) -> Iterator[Sample]:
-    """Samples of one reading; none where there is no baseline to use."""
+    """Render the samples of one reading; none without a usable baseline."""
     if reading is None:
         return
     yield GPU_BASELINE_INFO.sample(1, reading.sha256, reading.recorded)

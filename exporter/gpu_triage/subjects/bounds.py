@@ -1,4 +1,4 @@
-"""How many devices of one kind are read and published."""
+"""Limit how many devices of one kind are read and published."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MOST_DEVICES: Final = 256
-"""Far more than a GPU host has, unless each path of a storage network or each virtual function counts as one."""
+"""Far more than a GPU host has, unless each path of a storage network or each virtual function counts as a device."""
 
 
 class Bound:
-    """Leaves out what is beyond a number, and says so once."""
+    """Truncates a list to a maximum, and reports that once."""
 
     def __init__(self, most: int, error: str) -> None:
-        """The bound, and the name under which going beyond it is counted as an error."""
+        """Set the maximum, and the error name under which exceeding it is counted."""
         self._most = most
         self._error = error
         self._told = False
 
     def kept(self, found: Sequence[T], failures: list[str], minor: Callable[[T], bool] | None = None) -> Sequence[T]:
-        """The first of what was found, in its order.
+        """Return the first items up to the maximum, in their order.
 
         Args:
-            found: all of it.
-            failures: where the error is noted.
-            minor: what is left out before anything else; asked only where something must be.
+            found: all items.
+            failures: receives the error.
+            minor: marks items to drop first; only called if the maximum is exceeded.
         """
         if len(found) <= self._most:
             return found
@@ -41,7 +41,7 @@ class Bound:
 
 
 def is_virtual_function(device: Path) -> bool:
-    """Whether a device of /sys/class is one that an adapter was cut into (SR-IOV), not the adapter.
+    """Whether a device of /sys/class is an SR-IOV virtual function.
 
     Source: ``/sys/class/*/*/device/physfn``
     """

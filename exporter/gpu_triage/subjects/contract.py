@@ -1,6 +1,6 @@
-"""What a collector is: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
+"""The collector contract: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
 
-Its metrics are those that its module declares; a module has one collector, or is an OwnSubject.
+A collector's metrics are those declared in its module; a module contains one collector, or is an OwnSubject.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ R = TypeVar("R")
 
 
 class GpuLabels(NamedTuple):
-    """The labels every per-GPU series starts with: NVML index and UUID, as text."""
+    """The first labels of every per-GPU series: NVML index and UUID, as text."""
 
     gpu: str
     uuid: str
 
 
 HOST_LABELS: Final = GpuLabels("", "")
-"""The same for what concerns no GPU in particular."""
+"""GPU labels for what concerns no particular GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuCollector(Generic[R]):
-    """One subject read from each GPU.
+    """A subject read from each GPU.
 
     Attributes:
         name: the subject; the `collector` label and the flag ``--collector.<name>``.
         about: what it reads, for ``--help``.
         tier: how often it runs.
-        reader: makes the reader of one GPU, called once per GPU ever seen; the reader may keep state
-            (integrals, last values) for that GPU's life in this process.
-        render: samples of one reading; pure. By default those of its annotated fields.
-        default: whether it runs unless asked otherwise.
-        kept: whether its last samples stay while the GPU is lost (identity only).
-        asks_peers: whether its questions name other GPUs too. A question to a GPU that hangs would hold up all the
-            others, so these are asked in a lane that they share.
-        also_in: further modules that declare metrics of it and render them.
+        reader: factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last
+            values) for that GPU as long as the process runs.
+        render: pure function that renders a reading; by default from its annotated fields.
+        default: whether it is enabled by default.
+        kept: whether its last samples stay published while the GPU is lost (identity only).
+        asks_peers: whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such
+            collectors share a lane of their own.
+        also_in: additional modules that declare and render some of its metrics.
     """
 
     name: str
@@ -63,21 +63,20 @@ class GpuCollector(Generic[R]):
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """Every spec its samples may have: those declared where its reader is, and in `also_in`."""
+        """All metrics it may produce: those declared in its reader's module and in `also_in`."""
         return _declared(self.reader, self.also_in)
 
 
 @dataclass(frozen=True, slots=True)
 class HostCollector(Generic[R]):
-    """One subject read from the host; attributes as GpuCollector, and these.
+    """A subject read from the host; attributes as for GpuCollector, plus these.
 
     Attributes:
-        foreign: families that others made, to be republished as they are; they bear no name of the catalogue.
-        needs: the field of Config without which it does not run; None when it needs none.
-        own_lane: whether it runs beside the host's other collectors instead of after them: what it reads asks
-            hardware or takes a lock of the kernel, and may not come back.
-        kept_while_stalled: whether its last samples stay while a read of it does not come back. Its success is 0
-            meanwhile.
+        foreign: metric families from other sources, republished unchanged; they are not in the metric catalog.
+        needs: name of a Config field that must be set for the collector to run; None if there is none.
+        own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
+            or takes a kernel lock, and may hang.
+        kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
         also_in: as GpuCollector's.
     """
 
@@ -110,30 +109,30 @@ AnyCollector = AnyGpuCollector | AnyHostCollector
 
 
 class OwnSubject(Protocol):
-    """A module of a subject that the sampler itself knows: it renders without being asked to read."""
+    """A module with a subject that the sampler itself provides: it renders but has no reader."""
 
     __name__: str
 
     @property
     def NAME(self) -> str:  # noqa: N802 - a constant of the module
-        """The subject."""
+        """Name of the subject."""
 
     @property
     def ABOUT(self) -> str:  # noqa: N802 - as above
-        """What it says, in the words of a heading."""
+        """What it covers, worded as a heading."""
 
     @property
     def TIER(self) -> Tier:  # noqa: N802 - as above
-        """How often its metrics are sampled that do not say."""
+        """Default tier of its metrics."""
 
 
 def runs(collector: AnyCollector, config: Config) -> bool:
-    """Whether a collector runs under this configuration."""
+    """Whether a collector is enabled by this configuration."""
     if isinstance(collector, HostCollector) and collector.needs is not None and not getattr(config, collector.needs):
         return False
     return collector_enabled(config, collector.name, default=collector.default)
 
 
 def max_gap_seconds(config: Config) -> float:
-    """The longest silence on the fast tier that an integral may bridge: as long as values are still published."""
+    """Longest gap on the fast tier that an integral may bridge: the time for which values stay published."""
     return config.stale_after * config.sample_fast_seconds

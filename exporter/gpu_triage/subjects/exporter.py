@@ -1,4 +1,4 @@
-"""The exporter's word about itself."""
+"""Metrics about the exporter itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gpu_triage.subjects.rendering import samples
 
 STALE_INTERVALS: Final = 3
 STALE_GRACE_SECONDS: Final = 30.0
-"""A collector is stale when its last success is older than this many of its intervals and so much more."""
+"""A collector is stale if its last success is older than this many intervals plus the grace period."""
 
 DRIVER: Final = "driver"
-"""What looks at the driver are called where collectors are named."""
+"""Collector name used for the search for GPUs."""
 
 NAME = "exporter"
 ABOUT = "the exporter itself"
@@ -151,7 +151,7 @@ GPU_EXPORTER_STATE_SAVED = host_gauge(
     "gpu_exporter_state_saved",
     "1 while the states of findings and the incident history are saved to --state.directory, so that a restart of the "
     "exporter changes nothing, 0 while they are not: without a state directory, while another exporter writes there, "
-    "and while nothing can be written there. After a restart, a finding then starts anew: an alert about it resolves "
+    "and while nothing can be written there. After a restart, a finding then starts over: an alert about it resolves "
     "and fires again. Absent until the first write was tried.",
     source="--state.directory",
 )
@@ -159,10 +159,10 @@ GPU_EXPORTER_STATE_SAVED = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """How one collector fares; None before its first round, and before its first success.
+    """Health of one collector; None before its first round or first success.
 
     Attributes:
-        last_success_at: when its last success ended.
+        last_success_at: when its last successful round ended.
     """
 
     name: str
@@ -174,12 +174,12 @@ class CollectorHealth:
 
 @dataclass(frozen=True, slots=True)
 class CallInFlight:
-    """A call that takes long.
+    """A slow call that is still in progress.
 
     Attributes:
-        gpu: the GPU that is asked; HOST_LABELS where it is none in particular.
-        collector: whose call it is.
-        function: of NVML; "" where it calls none (files).
+        gpu: the GPU; HOST_LABELS if none in particular.
+        collector: that makes the call.
+        function: NVML function; "" for file reads.
     """
 
     gpu: GpuLabels
@@ -190,7 +190,7 @@ class CallInFlight:
 
 @dataclass(frozen=True, slots=True)
 class WebConfigHealth:
-    """How the last load of the web configuration went."""
+    """Result of the last load of the web configuration."""
 
     success: Annotated[bool, GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS]
     loaded_at: Annotated[float, GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
@@ -198,7 +198,7 @@ class WebConfigHealth:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettingsHealth:
-    """How the judge's settings were last read."""
+    """Result of the last load of the judge's settings."""
 
     success: Annotated[bool, GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS]
     loaded_at: Annotated[float, GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
@@ -209,20 +209,20 @@ class ExporterReading:
     """The state of this process.
 
     Attributes:
-        version: of the package.
-        revision: of its source; "" where unknown.
-        python_version: of the interpreter.
-        simulated: whether the host is made up.
-        collectors: those that run here.
-        errors: failed questions by collector and error.
-        scrapes: answered so far.
-        gpus_released: whether all GPU handles were given back on request.
-        published_at: when this is published.
-        calls: those that take long.
-        web_config: how TLS and passwords were loaded; None where there is no file of them.
-        judge_settings: how the judge's settings were read; None without a configuration file.
-        state_in_use: whether another exporter writes to the state directory; None where that is not known.
-        state_saved: whether what must outlive this process is saved; None where that is not known.
+        version: package version.
+        revision: source revision; "" if unknown.
+        python_version: Python version.
+        simulated: whether the host is simulated.
+        collectors: the enabled ones.
+        errors: failed reads by collector and error.
+        scrapes: scrapes answered so far.
+        gpus_released: whether all GPU handles were released on request.
+        published_at: time of this publication.
+        calls: slow calls in progress.
+        web_config: result of loading TLS settings and passwords; None without a web configuration file.
+        judge_settings: result of loading the judge's settings; None without a configuration file.
+        state_in_use: whether another exporter writes to the state directory; None if unknown.
+        state_saved: whether state is saved across restarts; None if unknown.
     """
 
     version: str
@@ -242,7 +242,7 @@ class ExporterReading:
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
-    """Samples of this process."""
+    """Render the samples of this process."""
     yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
     yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
     for collector in reading.collectors:
@@ -272,10 +272,10 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
 
 
 def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:
-    """How old the last success of a collector is, if it should have succeeded since."""
+    """Age of a collector's last success if it is overdue, else None."""
     if collector.last_success_at is None or reading.gpus_released:
         return None
-    # Not by the wall clock: one that is set would make collectors overdue, or hide that they are.
+    # Not by the wall clock: setting it would make collectors look overdue, or hide that they are.
     age_seconds = reading.published_at.monotonic - collector.last_success_at.monotonic
     due_seconds = STALE_INTERVALS * collector.interval_seconds + STALE_GRACE_SECONDS
     return age_seconds if age_seconds > due_seconds else None

@@ -1,4 +1,4 @@
-"""What the flight recorder has written: which recording shows the fault of which GPU."""
+"""Metrics of the flight recorder: the latest recording written for each GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ABOUT: Final = "recordings of the minutes before a critical finding"
 TIER: Final = Tier.EVENT
 
 THE_HOST: Final = GpuLabels("", "")
-"""Labels of a finding about the host; to Prometheus an empty label is none."""
+"""Labels of a finding about the host; Prometheus treats an empty label as missing."""
 
 GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_flight_recording_timestamp_seconds",
@@ -27,30 +27,30 @@ GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
 
 
 class WrittenRecording(NamedTuple):
-    """A recording in the directory."""
+    """A recording in the flight recorder's directory."""
 
-    file: str  # its name there
+    file: str  # file name
     at: float  # Unix seconds
 
 
 FlightReading = Mapping[GpuLabels, WrittenRecording]
-"""The last recording for each GPU, and for THE_HOST."""
+"""The latest recording of each GPU, and of THE_HOST."""
 
 
 class FlightWatch(Protocol):
-    """What the sampler publishes of the flight recorder. Never waits."""
+    """The flight recorder's state, as published by the sampler. Never blocks."""
 
     def reading(self, now: float) -> FlightReading:
-        """What was written, as of `now` in Unix seconds."""
+        """Recordings to publish; `now` in Unix seconds."""
 
     def health(self) -> CollectorHealth:
-        """How it fares."""
+        """Health of the flight recorder, as for collectors."""
 
     def failures(self) -> tuple[str, ...]:
-        """Names of what failed since the last call."""
+        """Error names since the last call."""
 
 
 def render(reading: FlightReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for labels, written in reading.items():
         yield GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS.sample(written.at, *labels, written.file)

@@ -1,12 +1,12 @@
-"""Running totals that miss nothing between scrapes and never go back."""
+"""Accumulate readings into counters that survive driver resets and miss nothing between scrapes."""
 
 from __future__ import annotations
 
 
 class Integral:
-    """Seconds that a ratio was 1, integrated by the trapezoid rule over successive readings.
+    """Integral of a ratio over time in seconds, by the trapezoid rule over successive readings.
 
-    A gap longer than `max_gap_seconds` is not integrated over: nobody knows what happened in it.
+    Gaps longer than `max_gap_seconds` are left out, since what happened in them is unknown.
     """
 
     __slots__ = ("_last_at", "_last_ratio", "_max_gap_seconds", "total_seconds")
@@ -18,7 +18,7 @@ class Integral:
         self.total_seconds = 0.0
 
     def add(self, ratio: float, at: float) -> float:
-        """The total after a reading of `ratio` (0-1) at monotonic second `at`."""
+        """Add a reading of `ratio` (0-1) at monotonic second `at`; return the total."""
         if self._last_at is not None and 0 < at - self._last_at <= self._max_gap_seconds:
             self.total_seconds += (ratio + self._last_ratio) / 2 * (at - self._last_at)
         self._last_at = at
@@ -27,12 +27,13 @@ class Integral:
 
 
 class Continued:
-    """A driver's counter, carried on over its resets: the driver's own value plus what it forgot.
+    """A driver's counter, continued over resets: the driver's value plus the totals lost in resets.
 
-    One low reading is a glitch and is held back, else what comes after it would be counted twice; two are a reset.
+    A single low reading is treated as a glitch and held back, otherwise the recovery would be counted twice; two in a
+    row are a reset.
 
     Attributes:
-        accepted: the driver's value that was last believed; 0 before the first.
+        accepted: last driver value that was accepted; 0 before the first.
     """
 
     __slots__ = ("_forgotten", "_suspect", "accepted")
@@ -43,7 +44,7 @@ class Continued:
         self.accepted = 0.0
 
     def add(self, raw: float) -> float:
-        """The counter after the driver said `raw`; never less than before."""
+        """Add a driver value; return the counter, which never decreases."""
         fell = raw < self.accepted
         if fell and self._suspect:
             self._forgotten += self.accepted
@@ -53,17 +54,17 @@ class Continued:
         return self._forgotten + self.accepted
 
     def rebase(self, raw: float) -> None:
-        """Go on from `raw` without counting the way to it."""
+        """Continue from `raw` without counting the jump."""
         self._forgotten += self.accepted - raw
         self._suspect = False
         self.accepted = raw
 
 
 class Confirmed:
-    """A driver's counter whose fall counts only when the next reading agrees.
+    """A driver's counter that only decreases if two readings in a row agree.
 
-    One low reading is a glitch and is held back; two are an administrator's or the driver's reset, which
-    must show, because alerts look at the level (an error count that was cleared is clear).
+    One low reading is treated as a glitch and held back; two are a reset by an administrator or the driver, which must
+    be visible, because alerts use the level (an error count that was cleared is 0).
     """
 
     __slots__ = ("_last", "_suspect")
@@ -74,16 +75,16 @@ class Confirmed:
 
     @property
     def accepted(self) -> float:
-        """The driver's value that was last believed; 0 before the first."""
+        """Last driver value that was accepted; 0 before the first."""
         return self._last or 0.0
 
     def rebase(self, raw: float) -> None:
-        """Go on from `raw`."""
+        """Continue from `raw`."""
         self._last = raw
         self._suspect = False
 
     def add(self, raw: float) -> float:
-        """The counter to publish after the driver said `raw`."""
+        """Add a driver value; return the counter to publish."""
         if self._last is not None and raw < self._last and not self._suspect:
             self._suspect = True
             return self._last

@@ -1,4 +1,4 @@
-"""The judge's word on each GPU and on the host, as samples; `diagnosis` makes the reading."""
+"""Metrics of the judge's verdicts and findings for each GPU and the host; `diagnosis` creates the reading."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BOTTLENECK_CLASSES: Final = (
     "unattributed",
     "idle",
 )
-"""What can limit a GPU, in the order of the playbook: the first class that matches is the GPU's."""
+"""What can limit a GPU, in the order of the playbook: the first class that matches applies."""
 
 _VERDICTS: Final = {0: "keep", 1: "watch", 2: "drain"}
 
@@ -133,15 +133,15 @@ GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PublishedFinding:
-    """A finding that is there now, or that ended lately.
+    """A current finding, or one that ended recently.
 
     Attributes:
-        gpu: the labels of the GPU it is about; None for the host.
-        code, severity, action: as the table of findings has them.
+        gpu: labels of the GPU concerned; None for the host.
+        code, severity, action: from the table of findings.
         state: a value of gpu_finding.
-        lasted_seconds: for how long its condition was seen to hold.
-        value: what was measured; None where nothing is.
-        since: Unix seconds at which it began; None for one that ended.
+        lasted_seconds: how long its condition has been observed to hold.
+        value: last measurement; None if the finding has none.
+        since: Unix seconds at which it began; None if it ended.
     """
 
     gpu: GpuLabels | None
@@ -156,12 +156,12 @@ class PublishedFinding:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGpu:
-    """One GPU as judged.
+    """Judgement of one GPU.
 
     Attributes:
         labels: its index and UUID.
-        bottleneck: its class.
-        verdict: None while it was not read.
+        bottleneck: bottleneck class.
+        verdict: None if the GPU was not read.
     """
 
     labels: GpuLabels
@@ -172,12 +172,12 @@ class JudgedGpu:
 
 @dataclass(frozen=True, slots=True)
 class JudgementReading:
-    """What was judged.
+    """Result of one judgement.
 
     Attributes:
         gpus: every GPU that the exporter knows.
-        host_verdict: None while nothing was read.
-        findings: each subject and code once, those that ended lately included.
+        host_verdict: None if nothing was read.
+        findings: one per subject and code, including those that ended recently.
     """
 
     gpus: tuple[JudgedGpu, ...]
@@ -186,7 +186,7 @@ class JudgementReading:
 
 
 def render(reading: JudgementReading) -> Iterator[Sample]:
-    """Samples of one reading."""
+    """Render the samples of one reading."""
     for gpu in reading.gpus:
         yield from samples(gpu, gpu.labels)
     yield from samples(reading)
@@ -216,4 +216,4 @@ _OF_HOST: Final = (
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
 FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS)
-"""Every metric of findings."""
+"""All metrics of findings."""

@@ -1,4 +1,4 @@
-"""What a metric is, and how a subject declares one: its name, help, labels and source, once.
+"""Metric declarations: each subject declares name, help, labels and source of its metrics in one place.
 
 >>> fan = gpu_gauge(
 ...     "gpu_fan_speed_ratio", "Speed by side ({side}), 0-1.", labels={"side": ("front", "back")}, source="sysfs"
@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 ANY: Final = ()
-"""Words of a label that can say anything."""
+"""For a label with arbitrary values."""
 
 GPU_LABELS: Final = ("gpu", "uuid")
 """Labels of every per-GPU series: NVML index and UUID."""
@@ -30,7 +30,7 @@ _NO_STATES: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Kind(Enum):
-    """What a metric's value means; an INFO series is always 1 and carries its facts in labels."""
+    """Type of a metric; an INFO series is always 1 and carries its facts in labels."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 class Tier(Enum):
-    """How often a metric is sampled; EVENT ones are pushed."""
+    """How often a metric is sampled; EVENT metrics are updated when something happens."""
 
     FAST = "fast"
     MEDIUM = "medium"
@@ -47,7 +47,7 @@ class Tier(Enum):
 
 
 class Sample(NamedTuple):
-    """One value of one metric. Made by MetricSpec.sample, which checks it."""
+    """One value of one metric. Created and validated by MetricSpec.sample."""
 
     spec: MetricSpec
     labels: tuple[str, ...]
@@ -59,17 +59,17 @@ class MetricSpec:
     """One metric.
 
     Attributes:
-        name: as on the wire, with unit suffix, and `_total` for counters.
+        name: exposed name, with unit suffix, and `_total` for counters.
         kind: gauge, counter or info.
-        help: a full sentence: meaning, range, when it is absent, how it resets.
-        source: NVML function, field id or kernel path it is read from.
+        help: full sentences: meaning, range, when it is absent, how it resets.
+        source: NVML function, field ID or kernel path it is read from.
         labels: label names in order.
-        tier: how often it is sampled; None for as often as its subject.
-        states: what each value means, where the value is a state; in their order. Help, reference, dashboards, page and
-            judges read the names here. Empty for a quantity.
-        words: by label, all that it can say, where that is known; such labels need no other list anywhere.
-        brief: of a metric with a series for each detail, which of them every page shows; the others are shown with
-            ``--metrics.profile full``. None where all are.
+        tier: how often it is sampled; None for the subject's tier.
+        states: for a state metric, the name of each value, in order; used by help, reference, dashboards, page and
+            judges. Empty for a quantity.
+        words: possible values by label, where known; the only list of these values in the code.
+        brief: for a metric with detail series, selects the samples that are always published; the others need
+            ``--metrics.profile full``. None if all are.
     """
 
     name: str
@@ -83,7 +83,7 @@ class MetricSpec:
     brief: Callable[[Sample], bool] | None = None
 
     def value_of(self, state: str) -> int:
-        """The value that stands for a state.
+        """Numeric value of a state.
 
         Raises:
             KeyError: there is no such state.
@@ -91,11 +91,11 @@ class MetricSpec:
         return {name: value for value, name in self.states.items()}[state]
 
     def sample(self, value: float, *labels: str) -> Sample:
-        """A checked sample of this metric.
+        """Create a validated sample of this metric.
 
         Raises:
-            ValueError: the labels are not this metric's, a label is no text that UTF-8 can carry, the value is
-                not finite, a counter is negative or an info is not 1. Such a sample must not leave the process.
+            ValueError: wrong number of labels, a label that cannot be encoded as UTF-8, a value that is not finite, a
+                negative counter, or an info that is not 1. Such a sample must not be published.
         """
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
@@ -103,7 +103,7 @@ class MetricSpec:
         return self.next_sample(value, labels)
 
     def next_sample(self, value: float, labels: tuple[str, ...]) -> Sample:
-        """A sample of a series that had one before, so that its labels are known to be right.
+        """Create the next sample of an existing series, with labels that have already been validated.
 
         Raises:
             ValueError: as for `sample`, because of the value.
@@ -152,24 +152,25 @@ def _declare(
 
 
 def no_sample(_sample: Sample) -> bool:
-    """As `brief` of a metric whose series are all details."""
+    """`brief` of a metric with only detail series."""
     return False
 
 
 gpu_gauge = partial(_declare, Kind.GAUGE, GPU_LABELS)
 gpu_counter = partial(_declare, Kind.COUNTER, GPU_LABELS)
 gpu_info = partial(_declare, Kind.INFO, GPU_LABELS)
-"""A metric of each GPU. Arguments as MetricSpec's attributes; `labels` are those after the GPU's own, with their words
-where these are known. In the help, ``{states}`` lists the names of the states, and a label in braces its words.
+"""Declare a per-GPU metric. Arguments are MetricSpec's attributes; `labels` are those after the GPU labels, with their
+possible values if known. In the help text, ``{states}`` expands to the state names, and ``{label}`` to that label's
+values.
 """
 
 host_gauge = partial(_declare, Kind.GAUGE, ())
 host_counter = partial(_declare, Kind.COUNTER, ())
 host_info = partial(_declare, Kind.INFO, ())
-"""A metric of the host or of the exporter, likewise."""
+"""Declare a metric of the host or the exporter; arguments as above."""
 
 
 @cache
 def declared_in(module: str) -> tuple[MetricSpec, ...]:
-    """Every metric that a module declares, in the order it is written in."""
+    """Return all metrics a module declares, in source order."""
     return tuple(value for value in vars(sys.modules[module]).values() if isinstance(value, MetricSpec))

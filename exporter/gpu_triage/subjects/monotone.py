@@ -1,4 +1,4 @@
-"""Keeps counters, and sums of counters, from going back within this process's life."""
+"""Keep counters, and sums of counters, from decreasing while this process runs."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class _Mark:
 
 
 class MonotoneCounters(Generic[K]):
-    """Counters by key, each starting at the kernel's value and never lower than before.
+    """Counters by key that start at the kernel's value and never decrease.
 
-    A counter that drops a little has wobbled (idle and iowait of a CPU are estimates that may be revised) and
-    is held until the kernel passes its highest value. One that drops by more than half has started again (a
-    32-bit wrap, a device plugged in anew, a CPU's idle time after it was offline) and goes on from where it
-    was. Memory is bounded by the number of keys ever seen.
+    A small drop is jitter (a CPU's idle and iowait are estimates that may be revised): the counter is held until the
+    kernel's value exceeds its maximum. A drop by more than half is a counter reset (a 32-bit wrap, a device that was
+    replugged, a CPU's idle time after it was offline): the counter continues from its last value. Memory is bounded by
+    the number of keys ever seen.
     """
 
     def __init__(self) -> None:
-        """Start without any counter."""
+        """Start without counters."""
         self._marks: dict[K, _Mark] = {}
 
     def published(self, key: K, value: int, *, start: int = 0) -> int:
-        """The counter's value to publish, given the kernel's, in the kernel's unit.
+        """Return the value to publish for a new kernel value, in the kernel's unit.
 
         Args:
-            key: which counter.
-            value: what the kernel says now, at least 0.
-            start: for a counter not seen before, what of `value` to leave out.
+            key: identifies the counter.
+            value: the kernel's current value, at least 0.
+            start: for a new counter, the part of `value` to subtract.
         """
         mark = self._marks.get(key)
         if mark is None:
@@ -50,25 +50,25 @@ class MonotoneCounters(Generic[K]):
         return mark.carried + mark.highest
 
     def known(self, key: K, value: int | None) -> int | None:
-        """As `published`, of a counter that the kernel may not tell."""
+        """Like `published`, for a counter the kernel may not report."""
         return None if value is None else self.published(key, value)
 
 
 class MonotoneRows(Generic[K]):
-    """Rows of counters by key, each counter as in MonotoneCounters; a host has thousands of them in /proc/stat."""
+    """Rows of counters by key, with the semantics of MonotoneCounters; /proc/stat has thousands of counters."""
 
     def __init__(self) -> None:
-        """Start without any row."""
+        """Start without rows."""
         self._highest: dict[K, tuple[int, ...]] = {}
         self._carried: dict[K, tuple[int, ...]] = {}
 
     def published(self, key: K, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        """The counters' values to publish, given the kernel's.
+        """Return the values to publish for a row of new kernel values.
 
         Args:
-            key: which row. With another number of counters it is another row.
-            values: what the kernel says now.
-            starts: for a row not seen before, what of `values` to leave out; nothing by default.
+            key: identifies the row. If the number of counters changes, the row starts over.
+            values: the kernel's current values.
+            starts: for a new row, the parts of `values` to subtract; 0 by default.
         """
         highest = self._highest.get(key)
         if highest is None or len(highest) != len(values):
@@ -83,10 +83,10 @@ class MonotoneRows(Generic[K]):
 
 
 class MonotoneSum(Generic[K]):
-    """The sum of counters over a set that varies, such as the links of a GPU; none of the counters goes back itself.
+    """Sum of monotonic counters over a changing set of members, such as the links of a GPU.
 
-    A member that is gone, or does not answer, keeps what it counted. One that joins later adds only what it counts
-    from then on: all that it ever counted would look like the work of one interval.
+    A member that disappears or does not answer keeps its contribution. One that joins later only contributes its
+    increase from then on: its whole history would look like the work of one interval.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class MonotoneSum(Generic[K]):
         self._last: dict[K, float] = {}
 
     def add(self, counts: Mapping[K, float]) -> float | None:
-        """The sum, given what those members counted that answer now; None where none does."""
+        """Update the members that answered; return the sum, or None if none did."""
         if not counts:
             return None
         first = not self._last

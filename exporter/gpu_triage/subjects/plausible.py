@@ -1,4 +1,4 @@
-"""Driver counters that are believed only as fast as the hardware can count."""
+"""Reject driver counter readings that grow faster than the hardware can count."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gpu_triage.subjects.integrals import Confirmed, Continued
 C = TypeVar("C", bound=Continued | Confirmed)
 
 IMPLAUSIBLE: Final = "implausible"
-"""Name of the error under which a dropped reading is counted."""
+"""Error name for dropped readings."""
 
 _JITTER_SECONDS: Final = 10.0
-"""A round begins some time before the driver answers: a call may take up to the deadline."""
+"""Timestamps are taken at the start of a round; the driver may answer up to the deadline later."""
 
 PATIENCE_SECONDS: Final = 60.0
-"""After so long without a plausible reading the driver's new level is taken as it is, and the jump is not counted."""
+"""After this long without a plausible reading, the driver's new level is accepted without counting the jump."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterLimit:
-    """What a counter of sound hardware cannot exceed.
+    """Limits of a counter on working hardware.
 
     Attributes:
-        per_second: growth in one second.
-        most: the largest value.
+        per_second: maximum growth per second.
+        most: maximum value.
     """
 
     per_second: float
@@ -36,13 +36,13 @@ class CounterLimit:
 
 
 ERRORS: Final = CounterLimit(per_second=1e6, most=1 << 31)
-"""Errors of a link: one with more of them is retrained or taken down. The highest 32-bit numbers are junk."""
+"""Link errors: a link with more is retrained or taken down. The highest 32-bit numbers are garbage."""
 
 
 class BeforeFall(Generic[C]):
-    """A counter as it was before it fell, for as long as it may turn out not to have been reset.
+    """State of a counter before it dropped, kept while the drop may still turn out not to be a reset.
 
-    A driver that says 0 for some seconds and then continues from where it was did not reset anything.
+    A driver that reports 0 for a few seconds and then continues from the old value did not reset the counter.
     """
 
     __slots__ = ("_before",)
@@ -51,13 +51,13 @@ class BeforeFall(Generic[C]):
         self._before: tuple[C, float] | None = None
 
     def note(self, counter: C, believed_at: float, raw: float, at: float) -> None:
-        """Take in a reading that is about to be added.
+        """Record a reading that is about to be added.
 
         Args:
-            counter: to which it will be added.
-            believed_at: monotonic second of the last reading that was believed.
-            raw: what the driver says.
-            at: monotonic second at which it was asked.
+            counter: the counter it will be added to.
+            believed_at: monotonic second of the last accepted reading.
+            raw: the driver's value.
+            at: monotonic second of the reading.
         """
         before = self._before
         if before is not None and (raw >= before[0].accepted or at - before[1] >= PATIENCE_SECONDS):
@@ -67,12 +67,12 @@ class BeforeFall(Generic[C]):
         self._before = before
 
     def continued(self, raw: float, at: float, most_growth: Callable[[float], float]) -> tuple[C, float] | None:
-        """The counter and the time of its last reading, if a reading continues from there; else None.
+        """Return the old counter and the time of its last reading if `raw` plausibly continues it, else None.
 
         Args:
-            raw: what the driver says.
+            raw: the driver's value.
             at: monotonic second of the reading.
-            most_growth: what the counter can have grown by in so many seconds.
+            most_growth: maximum growth of the counter for a number of seconds.
         """
         if self._before is None or at - self._before[1] >= PATIENCE_SECONDS:
             return None
@@ -81,11 +81,11 @@ class BeforeFall(Generic[C]):
 
 
 class BoundedCounter:
-    """A driver's counter; a reading that the hardware cannot have reached since the last one is dropped.
+    """A driver's counter; readings it cannot have reached since the last one are dropped.
 
     Args:
-        limit: what the hardware can do.
-        counter: carries the counter on over the driver's resets, or shows them.
+        limit: limits of the hardware.
+        counter: how to treat driver resets: continue over them, or show them.
     """
 
     __slots__ = ("_before_fall", "_believed_at", "_counter", "_limit", "_total")
@@ -98,12 +98,12 @@ class BoundedCounter:
         self._total = 0.0
 
     def add(self, inquiry: Inquiry, raw: float | None, at: float) -> float | None:
-        """The counter to publish; None without a reading, and for one that is dropped and noted as ``implausible``.
+        """Return the counter to publish; None without a reading, or if it is dropped (recorded as ``implausible``).
 
         Args:
-            inquiry: notes what is dropped.
-            raw: what the driver says.
-            at: monotonic second at which it was asked.
+            inquiry: records dropped readings.
+            raw: the driver's value.
+            at: monotonic second of the reading.
         """
         if raw is None or inquiry.within(raw, 0, self._limit.most) is None:
             return None
@@ -119,7 +119,7 @@ class BoundedCounter:
         if self._believed_at is not None:
             self._before_fall.note(self._counter, self._believed_at, raw, at)
         total = self._counter.add(raw)
-        # Large numbers are rounded where two of them are added: that must not make the counter fall.
+        # Floating-point addition of large numbers rounds; that must not make the counter decrease.
         self._total = total if isinstance(self._counter, Confirmed) else max(self._total, total)
         if self._counter.accepted == raw:
             self._believed_at = at
@@ -129,7 +129,7 @@ class BoundedCounter:
         if self._believed_at is None:
             return False
         accepted = self._counter.accepted
-        # A counter that fell was reset after the last reading: all that it shows was counted since.
+        # If the counter dropped, it was reset since the last reading, so its whole value is growth.
         grown = raw - accepted if raw >= accepted else raw
         return grown > self._most_growth(at - self._believed_at)
 

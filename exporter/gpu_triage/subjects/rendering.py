@@ -1,4 +1,4 @@
-"""From readings to samples: a field whose annotation names a metric is published as that metric."""
+"""Turn readings into samples: a field annotated with a metric is published as that metric."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 from gpu_triage.subjects.metric import Kind, MetricSpec, Sample
 
 _MOST_READINGS: Final = 4096
-"""Readings, by their type and labels, whose last samples are kept: more than a host of 16 GPUs has, processes aside."""
+"""Cached series by reading type and labels: more than a host with 16 GPUs has, not counting processes."""
 
 _MOST_KEYS: Final = 64
-"""Keys of one field whose last samples are kept beyond those that it has now."""
+"""How many stale keys of one mapping field may stay cached."""
 
 
 class _Field(NamedTuple):
-    """A field of a type of reading that is published.
+    """A published field of a reading type.
 
     Attributes:
-        of: takes it from the reading.
+        of: gets the value from the reading.
         spec: the metric.
-        labels: what follows the subject's labels, the same in every reading.
-        keyed: whether it is a mapping, with a series for each key.
-        text: whether it is a text: a label of an info, or the name of a state.
+        labels: constant labels after the subject's labels.
+        keyed: whether it is a mapping, with one series per key.
+        text: whether the value is text: a label of an info metric, or the name of a state.
     """
 
     of: Callable[[object], Any]
@@ -35,7 +35,7 @@ class _Field(NamedTuple):
 
 
 class _Series:
-    """A series as it was rendered last. While its value is the same, so is the sample."""
+    """One series with its last sample, which is reused while the value does not change."""
 
     __slots__ = ("_labels", "_last", "_spec", "_text")
 
@@ -46,7 +46,7 @@ class _Series:
         self._last: tuple[Any, Sample] | None = None
 
     def sample(self, value: Any) -> Sample:
-        """The sample of a value."""
+        """Return the sample of a value."""
         last = self._last
         if last is not None and last[0] == value:
             return last[1]
@@ -56,13 +56,13 @@ class _Series:
             sample = self._spec.sample(value, *self._labels)
         else:
             sample = self._spec.next_sample(value, self._labels)
-        # In one step: a reading of the same subject may be rendered in another thread.
+        # Assigned atomically: another thread may render a reading of the same subject.
         self._last = value, sample
         return sample
 
 
 class _Keyed:
-    """The series of a field that is a mapping, by key."""
+    """The series of a mapping field, by key."""
 
     __slots__ = ("_field", "_labels", "_series")
 
@@ -72,7 +72,7 @@ class _Keyed:
         self._series: dict[str, _Series] = {}
 
     def samples(self, values: Mapping[str, Any]) -> Iterator[Sample]:
-        """The samples of the entries, in their order."""
+        """Yield the samples of the entries, in order."""
         if len(self._series) > len(values) + _MOST_KEYS:
             self._series = {}
         known = self._series
@@ -84,14 +84,14 @@ class _Keyed:
 
 
 def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
-    """The samples of a reading, from the fields that are annotated with a metric, in their order.
+    """Yield the samples of a reading, from the fields annotated with a metric, in order.
 
     | Annotation | Samples |
     |---|---|
-    | ``Annotated[float | None, SPEC]`` | one, or none where the value is None: absent is not zero |
+    | ``Annotated[float | None, SPEC]`` | one, or none if the value is None: absent is not zero |
     | ``Annotated[float | None, SPEC, "core"]`` | the same, with one more label |
-    | ``Annotated[Mapping[str, float], SPEC]`` | one for each entry, its key as the last label |
-    | ``Annotated[str | None, SPEC]`` | of an info: 1, the text as the last label; otherwise the value of that state |
+    | ``Annotated[Mapping[str, float], SPEC]`` | one per entry, with its key as the last label |
+    | ``Annotated[str | None, SPEC]`` | info metric: 1, the text as the last label; otherwise the value of that state |
 
     >>> from dataclasses import make_dataclass
     >>> from gpu_triage.subjects.metric import gpu_gauge
@@ -104,7 +104,7 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
 
     Args:
         reading: an instance of a dataclass; None has no samples.
-        labels: those that come first in all samples, such as the GPU's.
+        labels: first labels of all samples, such as the GPU's.
     """
     for of, series in _series_of(reading.__class__, labels):
         value = of(reading)
@@ -118,7 +118,7 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
 
 @lru_cache(_MOST_READINGS)
 def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed], ...]:
-    """The series of readings of this type that have these labels."""
+    """The series of this reading type with these labels."""
     return tuple(
         (field.of, (_Keyed if field.keyed else _Series)(field, (*labels, *field.labels))) for field in _fields(kind)
     )
@@ -126,7 +126,7 @@ def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[obj
 
 @cache
 def _fields(kind: type) -> tuple[_Field, ...]:
-    """What is published of a reading of this type. Annotations are resolved once, not for each reading."""
+    """Published fields of a reading type. Cached, because resolving annotations is slow."""
     return tuple(_published(kind))
 
 

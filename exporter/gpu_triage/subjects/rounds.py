@@ -1,4 +1,4 @@
-"""What a reader is handed for one round of reading."""
+"""What a reader receives in each round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.nvml.session import Device, DriverVersions
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLink:
-    """What a GPU's PCIe link should do, as somebody recorded it; None where that was not known.
+    """Recorded capability of a GPU's PCIe link; None if unknown.
 
     Attributes:
         generation: PCIe generation.
@@ -27,12 +27,12 @@ class GpuRound:
     """One round of one GPU.
 
     Attributes:
-        inquiry: asks this GPU's driver and notes what failed.
-        versions: of the driver that answers.
-        peers: the other GPUs that answer now; readers may name them in questions about pairs.
-        machine: for the kernel's side of the GPU.
-        at: when the round began.
-        recorded_link: what the baseline says that this GPU's link can do; None without one.
+        inquiry: calls this GPU's driver and records failures.
+        versions: versions of the driver.
+        peers: the other GPUs that currently answer, for calls about pairs of GPUs.
+        machine: for kernel files about the GPU.
+        at: start of the round.
+        recorded_link: link capability from the baseline; None without a baseline.
     """
 
     inquiry: Inquiry
@@ -48,9 +48,9 @@ class HostRound:
     """One round of the host.
 
     Attributes:
-        machine: where procfs and sysfs are.
-        at: when the round began.
-        failures: names of what could not be read, one entry a failure; readers append, the sampler counts.
+        machine: locations of procfs and sysfs, and the clock.
+        at: start of the round.
+        failures: error names, one entry per failure; readers append, the sampler counts.
     """
 
     machine: Machine

@@ -1,6 +1,6 @@
-"""The HTTP side: a web application over the latest samples, and a server that outlives hostile clients.
+"""HTTP: a web application that serves the latest samples, and a server that withstands hostile clients.
 
-From the socket inwards: `listen` opens sockets, `server` accepts from them, `connection` speaks HTTP with one client,
-over `tls_transport` where TLS is on, `crowd` bounds all of them. `security` keeps what `config_file` read and `tls`
-made of it, and its gate asks `passwords`; then `app` answers from its source, `front`; `page` draws for people.
+From the socket inward: `listen` opens sockets, `server` accepts connections, `connection` speaks HTTP with one client,
+over `tls_transport` with TLS; `crowd` enforces limits for all clients. `security` holds the settings from `config_file`
+and `tls`, and its gate checks `passwords`; then `app` responds with data from `front`; `page` renders HTML.
 """

@@ -1,4 +1,4 @@
-"""The web application: metrics, health, the status page, the verdict and the runbooks, each from a source at hand."""
+"""The web application: metrics, health, status page, verdict and runbooks."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ if TYPE_CHECKING:
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST",)
 _STATUS_FRESH_SECONDS = 1.0
-"""However many look at the status, it is judged anew once in this time; the fast tier brings no news sooner."""
+"""The status is judged at most this often, however many clients request it; the fast tier isn't more frequent."""
 
 logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where the answers come from."""
+    """Provides the data for responses."""
 
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a fact of the client
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
         """The latest samples, encoded.
 
         Args:
-            accept: the client's Accept header, "" where it sent none.
-            names: the metric families wanted; empty for all, and then the answer must be at hand at once.
-            gzipped: whether the client takes gzip.
+            accept: the client's Accept header, "" if missing.
+            names: the metric families to include; empty for all, which must be available without delay.
+            gzipped: whether the client accepts gzip.
         """
 
     def scraped(self) -> None:
-        """Count one answered scrape."""
+        """Count a completed scrape."""
 
     def alive(self) -> str | None:
-        """Why this process should be restarted; None where it should be left running."""
+        """Why this process should be restarted; None if it is healthy."""
 
     def ready(self) -> str | None:
-        """What the first samples still lack; None once they are taken."""
+        """What the first samples are still waiting for; None once they are complete."""
 
     def status_page(self) -> Answer:
-        """The page for people; may take tens of milliseconds, and is never called while a verdict is made."""
+        """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""
 
     def verdict(self) -> Answer:
-        """The verdict for programs; as `status_page`."""
+        """The verdict as JSON; see `status_page`."""
 
     def verdict_lines(self) -> Answer:
-        """The verdict for shell scripts; as `status_page`."""
+        """The verdict as lines for shell scripts; see `status_page`."""
 
     def release(self) -> None:
-        """Let go of every GPU, so that one can be reset or its driver unbound."""
+        """Release every GPU, so that one can be reset or its driver unbound."""
 
     def acquire(self) -> None:
-        """Take the GPUs back."""
+        """Reopen the GPUs."""
 
 
 class WebApp:
     """The web application.
 
     Args:
-        source: asked at each request.
+        source: queried on each request.
         lifecycle: whether GPUs can be released and acquired over HTTP.
         telemetry_path: URL path of the metrics.
-        max_requests: scrapes prepared at the same time; more are turned away with 503. Who does not read what was
-            prepared takes no place here: the server bounds those (`Limits.unread`).
+        max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
+            don't count here: the server limits those (`Limits.unread`).
 
     Raises:
         ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
@@ -91,11 +91,11 @@ class WebApp:
         self._max_requests = max_requests
         self._scrapes = 0
         self._failing: set[str] = set()
-        # Encoding a selection of families takes milliseconds and each client may want another one; the loop
-        # must go on answering probes meanwhile. A full page is encoded beforehand: handing it to a thread
-        # and back would cost more than it takes.
+        # Encoding a selection of metric families takes milliseconds, and each client may select others; the event
+        # loop must still answer probes meanwhile. The full page is encoded in advance: handing it to a thread would
+        # cost more than sending it.
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
-        # One thread: a page and a verdict take turns, and no flood of them takes a second core from the host's jobs.
+        # One thread, so that page and verdict requests can't take more than one core from the host's jobs.
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
         self._verdict_json = _Shared(source.verdict, self._judge)
         self._verdict_lines = _Shared(source.verdict_lines, self._judge)
@@ -119,7 +119,7 @@ class WebApp:
         self._routes[telemetry_path] = (_READ, self._metrics)
 
     async def respond(self, request: Request) -> Answer:
-        """The answer to one request."""
+        """Respond to one request."""
         scrape = request.path == self._telemetry_path
         if scrape and self._scrapes >= self._max_requests:
             return text(503, "too many scrapes at one time", RETRY)
@@ -130,7 +130,7 @@ class WebApp:
             self._scrapes -= scrape
 
     def close(self) -> None:
-        """Drop the work that nobody waits for any more; returns at once."""
+        """Cancel pending work; returns at once."""
         for executor in (self._encoders, self._judge):
             executor.shutdown(wait=False, cancel_futures=True)
 
@@ -144,7 +144,7 @@ class WebApp:
         try:
             answer = await route(request)
         except Exception:
-            # Once until it works again: what every scrape hits must not fill the log.
+            # Log once until it works again, since every scrape may hit the same error.
             if path not in self._failing:
                 self._failing.add(path)
                 logger.exception("cannot answer %s", path)
@@ -180,7 +180,7 @@ class WebApp:
 
 
 class _Shared:
-    """An answer that takes too long for the event loop and is wanted by many: made once for all who ask in a second."""
+    """A slow response that many clients want: computed in a thread, and shared by all requests within a second."""
 
     def __init__(self, make: Callable[[], Answer], executor: Executor) -> None:
         self._make = make
@@ -193,19 +193,19 @@ class _Shared:
         if self._made is None or (self._made.done() and loop.time() - self._begun_at >= _STATUS_FRESH_SECONDS):
             self._begun_at = loop.time()
             self._made = loop.run_in_executor(self._executor, self._make)
-        # One client that goes away must not take the answer from the others.
+        # A client that disconnects must not cancel the response for the others.
         return await asyncio.shield(self._made)
 
 
-def _runbook(name: str, plain: bool) -> Answer:  # noqa: FBT001 - an executor passes no keywords
-    # Here and not above: a daemon that nobody asks for a runbook never loads what renders them.
+def _runbook(name: str, plain: bool) -> Answer:  # noqa: FBT001 - executors don't pass keyword arguments
+    # Imported lazily: the renderer uses memory only once a runbook is requested.
     from gpu_triage.web.page.runbook import runbook_answer  # noqa: PLC0415
 
     return runbook_answer(name, plain=plain)
 
 
 async def _to_runbooks(_request: Request) -> Answer:
-    # Relative, so that it holds behind a proxy that puts a prefix before every path.
+    # Relative, so that it works behind a proxy that adds a path prefix.
     return text(308, "moved", (b"location", b"runbooks/"))
 
 
@@ -220,7 +220,7 @@ def _probe(complain: Callable[[], str | None], praise: str) -> _Route:
 def _order(carry_out: Callable[[], None], confirmation: str) -> _Route:
     async def answer(request: Request) -> Answer:
         if request.header(b"origin"):
-            # Only browsers send it: no page that somebody happens to have open may give orders here.
+            # Only browsers send it: a web page open in someone's browser must not control the exporter.
             return text(403, "not from a browser")
         carry_out()
         return text(202, confirmation)

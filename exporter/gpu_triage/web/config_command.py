@@ -1,4 +1,4 @@
-"""The command `gpu-triage config check`: reads what the exporter would read at its start, and starts nothing."""
+"""The command `gpu-triage config check`: reads what the exporter would read at startup, without starting it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpu_triage.web.security import SecuritySource
 
 
 def config_command(switches: tuple[CollectorSwitch, ...], of_scenario: ScenarioOptions) -> click.Group:
-    """The command ``config`` with ``check``."""
+    """The command group ``config`` with ``check``."""
 
     @click.group("config", short_help="Check the exporter's configuration.")
     def group() -> None:
@@ -78,13 +78,13 @@ def _metrics(config: Config) -> tuple[()]:
 
 
 def _judge(config: Config) -> Iterator[str]:
-    """A line on the judge's settings, if any differs from its default."""
+    """A line about the judge's settings, if any differs from its default."""
     if changed := judge_settings(config.judge).changed:
         yield f"judge: {'; '.join(each.words for each in changed)}"
 
 
 def _web(config: Config) -> Iterator[str]:
-    """A line on the web configuration, if the options name one."""
+    """A line about the web configuration, if there is one."""
     if config.web_config_file is not None:
         security = SecuritySource(config.web_config_file).current.config
         tls = "HTTPS" if security.tls is not None else "plain HTTP"
@@ -93,7 +93,7 @@ def _web(config: Config) -> Iterator[str]:
 
 
 def _baseline(config: Config) -> Iterator[str]:
-    """Likewise on the baseline."""
+    """A line about the baseline, if there is one."""
     if config.baseline_file is not None:
         try:
             facts = read_baseline(config.baseline_file).facts

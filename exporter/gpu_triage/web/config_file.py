@@ -1,6 +1,6 @@
-"""The file of ``--web.config.file``, in the format that Prometheus's own exporters share (exporter-toolkit).
+"""The file given with ``--web.config.file``, in the format of Prometheus' own exporters (exporter-toolkit).
 
-What Python's ssl cannot do is refused with a reason: a setting about security is never passed over in silence.
+Settings that Python's ssl doesn't support are rejected with a reason: a security setting is never silently ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpu_triage.web.tls_section import TlsSection, Truth
 
 MOST_USERS = 1000
 HIGHEST_COST = 16
-"""Of a bcrypt hash: each step doubles the time, and at 16 one check takes seconds."""
+"""Highest bcrypt cost accepted: each step doubles the time, and at 16 one check takes seconds."""
 
 _HASH = re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
 _NO_INTERVAL = re.compile(r"|0+|(0+(\.0+)?(ns|us|µs|ms|s|m|h))+")
@@ -30,12 +30,12 @@ _RATE_LIMIT = (
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """What the file asks for, with the content of the files it names.
+    """The settings in the file, with the content of the files it refers to.
 
     Attributes:
-        tls: None serves plain HTTP.
-        headers: added to every answer.
-        users: bcrypt hash by user name, both as bytes; empty where no password is asked for.
+        tls: None for plain HTTP.
+        headers: added to every response.
+        users: bcrypt hash by user name, both as bytes; empty if no password is required.
     """
 
     tls: TlsSection | None = None
@@ -64,7 +64,7 @@ def _hash(text: str) -> str:
     match = _HASH.fullmatch(text)
     if match is None:
         raise ValueError("is not a bcrypt hash; make one with gpu-triage web-password")
-    if not 4 <= int(match["cost"]) <= HIGHEST_COST:  # noqa: PLR2004 - bcrypt's own least cost
+    if not 4 <= int(match["cost"]) <= HIGHEST_COST:  # noqa: PLR2004 - lowest cost in bcrypt
         raise ValueError(f"cost {int(match['cost'])} is out of range; hash with a cost from 4 to {HIGHEST_COST}")
     return text
 
@@ -89,7 +89,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpSection:
-    """``http_server_config``."""
+    """The ``http_server_config`` section."""
 
     http2: Truth = None
     headers: Annotated[Any, Keyed(HEADERS)] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class HttpSection:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """``rate_limit``, which can only be off."""
+    """The ``rate_limit`` section; only turning it off is supported."""
 
     interval: Annotated[str | None, Parsed(_no_interval)] = None
     burst: int | None = None
@@ -116,11 +116,11 @@ class WebFile:
 
 
 def read_web_config(path: str) -> WebConfig:
-    """The file at `path`, checked; relative paths in it start from its folder.
+    """Read and validate the file at `path`; relative paths in it are relative to its folder.
 
     Raises:
-        ConfigError: it, or a file it names, cannot be read or understood, or asks for what cannot be done; the message
-            names the file and the key, and repeats no secret.
+        ConfigError: a file is unreadable or invalid, or a setting is unsupported; the message has the file and the key,
+            but never a secret.
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
@@ -134,13 +134,13 @@ def read_web_config(path: str) -> WebConfig:
 
 
 def _tls(path: str, section: TlsSection) -> TlsSection:
-    """The section with the content of the files it names, which are relative to its own."""
+    """The section with the content of the files it refers to, relative to the configuration file."""
     where = Place(path).at("tls_server_config")
 
     def pem(key: str, inline: str | None, file: str | None) -> str | None:
         if inline and file:
             raise where.error(f"has {key} and {key}_file; keep one of them")
-        # An absolute path stays as it is. PEM may have comments in any encoding.
+        # An absolute path is used as is. PEM files may have comments in any encoding.
         return read_file(Path(path).parent / file).decode("utf-8", "surrogateescape") if file else inline
 
     return replace(

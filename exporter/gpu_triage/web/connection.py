@@ -1,4 +1,4 @@
-"""One client connection: HTTP/1.1 over h11, with bounds on time, bytes and company."""
+"""One client connection: HTTP/1.1 over h11, with limits on time, bytes and the number of connections."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from gpu_triage.web.messages import Answer, Request, text
 logger = logging.getLogger(__name__)
 
 _COPIED_BYTES: Final = 64 * 1024
-"""Up to this size, head and body are sent as one: apart, they wake the client twice. A larger page is not copied: all
-who do not read it share it."""
+"""Up to this size, headers and body are sent in one write: two would wake the client twice. A larger page isn't copied:
+clients that are slow to read share one copy."""
 
 Responder = Callable[[Request], Awaitable[Answer]]
 
 
 class Connection(asyncio.Protocol):
-    """One client: its requests are answered one after the other, and it is held to deadlines.
+    """One client; handles its requests one at a time, and enforces timeouts.
 
     Args:
-        crowd: all connections; this one is entered there before it is used.
-        respond: makes the answer to a request.
+        crowd: the set of all connections; this one must be added before use.
+        respond: creates the response to a request.
     """
 
     def __init__(self, crowd: Crowd, respond: Responder) -> None:
@@ -52,56 +52,56 @@ class Connection(asyncio.Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """Where bytes go; there is none before `connection_made`."""
-        assert self._transport is not None  # noqa: S101 - nothing is received or answered before
+        """The transport; not available before `connection_made`."""
+        assert self._transport is not None  # noqa: S101 - set before any data is received or sent
         return self._transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start waiting for the first request; over TLS, for the handshake before it."""
+        """Start waiting for the first request, or with TLS for the handshake before it."""
         self._transport = cast("asyncio.Transport", transport)
         if self._was_cut:
             self.transport.abort()
             return
         peer = self.transport.get_extra_info("peername")
         self._address = str(peer[0]) if isinstance(peer, tuple) else ""
-        # Pause at the first byte that the kernel does not take: then `pause_writing` says exactly when a client
-        # stops reading, and an answer is complete only once it has left this process.
+        # Pause as soon as the kernel's send buffer is full: then `pause_writing` marks exactly when a client stops
+        # reading, and a response counts as complete only once it has left this process.
         self.transport.set_write_buffer_limits(high=1)
         self._watch()
 
     def handshake_done(self) -> None:
-        """Give the client its full time for the first request, and a place behind those that have not come this far."""
+        """Restart the timeout for the first request, and queue behind connections still in their handshake."""
         self._stage = None
         self._crowd.waiting.pop(self, None)
         self._watch()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Forget the connection and every timer that would keep it in memory."""
+        """Remove the connection, and cancel the timers that would keep it in memory."""
         self._set_deadline("read", None)
         self._set_deadline("write", None)
         self._crowd.leave(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes from the client; after a refusal they are dropped."""
+        """Process bytes from the client; after an error response they are dropped."""
         if self._ignores_input or self.transport.is_closing():
             return
         self._http.receive_data(data)
         self._advance()
 
     def eof_received(self) -> bool:
-        """Whether to stay: a client may close its sending side and still read what it asked for."""
+        """Whether to keep the connection: a client may half-close it and still read its response."""
         self._client_finished = True
         return self._answering is not None
 
     def pause_writing(self) -> None:
-        """The client does not read: set a deadline."""
+        """Set a write timeout, since the client isn't reading."""
         self._stalled = True
         self._crowd.stall(self)
         if "write" not in self._deadlines:
             self._set_deadline("write", self._limits.write_seconds)
 
     def resume_writing(self) -> None:
-        """The client took everything."""
+        """Cancel the write timeout once the client has read everything."""
         self._stalled = False
         self._set_deadline("write", None)
         self._crowd.unread.pop(self, None)
@@ -109,13 +109,13 @@ class Connection(asyncio.Protocol):
             self._finish_answer()
 
     def cut(self) -> None:
-        """End the connection now, whatever state it is in."""
+        """Abort the connection immediately."""
         self._was_cut = True
         if self._transport is not None:
             self._transport.abort()
 
     def shutdown(self) -> None:
-        """End the connection once what is being answered is answered."""
+        """Close the connection after the current response."""
         if self._transport is None:
             self.cut()
         elif self._answering is None:
@@ -124,9 +124,9 @@ class Connection(asyncio.Protocol):
             self._ends_after_answer = True
 
     def linger(self) -> None:
-        """End the connection after what was written, and read on for a moment.
+        """Close the connection after what was written, but keep reading for a moment.
 
-        Closing with bytes unread makes the kernel reset the connection: the client may lose what it was told.
+        If it is closed with unread bytes, the kernel resets the connection, and the client may lose the response.
         """
         self._ignores_input = True
         self.transport.write_eof()
@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
 
     def _advance(self) -> None:
         try:
-            # What comes after a request that asked to close is not read: to h11 it would be an error.
+            # Data after a request with "Connection: close" is ignored; h11 would treat it as an error.
             while self._http.their_state is not h11.MUST_CLOSE:
                 if self._answering is None and self._http.our_state is self._http.their_state is h11.DONE:
                     self._http.start_next_cycle()
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
         parts = [part for event in events if (part := self._http.send(event))]
         if len(body) <= _COPIED_BYTES:
             parts = [b"".join(parts)]
-        # Not writelines: up to Python 3.12.8 it says nothing when the client does not read.
+        # Not writelines: up to Python 3.12.8 it doesn't call pause_writing.
         for part in parts:
             self.transport.write(part)
 
@@ -208,7 +208,7 @@ class Connection(asyncio.Protocol):
         self.linger()
 
     def _watch(self) -> None:
-        """Set the deadline for what the client owes now: a request, its body, or nothing while it is answered."""
+        """Set the timeout for what is expected from the client: a request, its body, or nothing during a response."""
         if self.transport.is_closing() or self._ignores_input:
             return
         unread = len(self._http.trailing_data[0])
@@ -221,11 +221,11 @@ class Connection(asyncio.Protocol):
         else:
             seconds = self._limits.idle_seconds
         if seconds is None and unread > self._limits.head_bytes:
-            self.transport.abort()  # requests that pile up are memory, too
+            self.transport.abort()  # pipelined requests would pile up in memory
             return
         stage = (self._http.their_state, seconds, self._heads_read)
         if stage == self._stage:
-            return  # more bytes of the same request win no time
+            return  # more bytes of the same request don't extend its deadline
         self._stage = stage
         self._set_deadline("read", seconds)
         if seconds is None:
@@ -241,19 +241,19 @@ class Connection(asyncio.Protocol):
 
 
 def _read_request(head: h11.Request, address: str, limits: Limits) -> Request:
-    """The request in a head that h11 has read; what h11 would take and this server does not, it refuses.
+    """Convert a request head from h11; rejects some requests that h11 accepts.
 
     Raises:
-        h11.RemoteProtocolError: its `error_status_hint` is the status to answer.
+        h11.RemoteProtocolError: with the response status in `error_status_hint`.
     """
-    # h11 takes any two digits, and would answer HTTP/3 in HTTP/1.1.
+    # h11 accepts any two digits, and would answer HTTP/3 with HTTP/1.1.
     if not head.http_version.startswith(b"1."):
         raise h11.RemoteProtocolError("not HTTP/1", error_status_hint=505)
-    # Before anything is decoded: "%2fmetrics" is not a path.
+    # Checked before decoding: "%2fmetrics" is not a path.
     if not head.target.startswith(b"/"):
         raise h11.RemoteProtocolError("target is not a path", error_status_hint=400)
     headers = tuple(head.headers)
-    # h11 bounds a head only while it is incomplete; one that arrives in a single read may be longer.
+    # h11 limits only incomplete heads; one that arrives in a single read may be longer.
     if len(head.target) + sum(len(name) + len(value) for name, value in headers) > limits.head_bytes:
         raise h11.RemoteProtocolError("head too long", error_status_hint=431)
     values = dict(headers)

@@ -1,4 +1,4 @@
-"""All clients of one server together: what each may take, and who gives way when there are too many."""
+"""All client connections of a server: their limits, and which one is closed when there are too many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def http_date(wall: float) -> bytes:
-    """A time of day as HTTP writes it (RFC 9110, 5.6.7); Python's own function is part of its email package.
+    """Format a time as an HTTP date (RFC 9110, 5.6.7); Python's own function would import its email package.
 
     >>> http_date(784111777)
     b'Sun, 06 Nov 1994 08:49:37 GMT'
@@ -29,21 +29,21 @@ def http_date(wall: float) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client, and all of them together, may take.
+    """Limits for one client and for all of them together.
 
     Attributes:
-        request_seconds: from connecting, or from the first byte of a later request, to the end of its head;
-            then again to the end of its body. Also the bound of a TLS handshake.
-        idle_seconds: a connection between two requests; outlasts a scrape interval of two minutes, so that
-            Prometheus keeps its connection.
-        write_seconds: for taking an answer.
-        linger_seconds: how long a refused client may go on sending, so that it gets to read why.
-        stop_seconds: how long answers in progress may take when the server is told to stop.
-        connections: open at one time; never more than half the file descriptors that the process may have.
-        tls_connections: the same over TLS, which takes more memory and time for each.
-        unread: answers at one time that their clients do not take; it bounds the memory they hold.
-        head_bytes: request line and headers.
-        body_bytes: request body; no page here takes one.
+        request_seconds: timeout from connecting, or from the first byte of a later request, to the end of its headers,
+            and again to the end of its body. Also the timeout for a TLS handshake.
+        idle_seconds: timeout between two requests; exceeds a scrape interval of two minutes, so that Prometheus keeps
+            its connection.
+        write_seconds: timeout for reading a response.
+        linger_seconds: how long a rejected client may keep sending, so that it gets to read the reason.
+        stop_seconds: how long responses in progress may take at shutdown.
+        connections: most open connections; never more than half the process's file descriptor limit.
+        tls_connections: the same with TLS, where each takes more memory and time.
+        unread: most responses that clients aren't reading; limits the memory they hold.
+        head_bytes: size of request line and headers.
+        body_bytes: size of a request body; no page here needs one.
     """
 
     request_seconds: float = 10.0
@@ -59,22 +59,22 @@ class Limits:
 
 
 class Closable(Protocol):
-    """A connection, as far as it matters here: one that can be ended."""
+    """A connection that can be ended."""
 
     def cut(self) -> None:
         """End it now."""
 
     def shutdown(self) -> None:
-        """End it once what is being answered is answered."""
+        """End it after the response in progress."""
 
 
 class Crowd:
     """All connections of one server.
 
     Attributes:
-        connections: all of them, those in the middle of a TLS handshake included.
-        waiting: those on whose client it is to send something, the longest-waiting first (an ordered set).
-        unread: those whose client does not take its answer, in the same order.
+        connections: all of them, including those in a TLS handshake.
+        waiting: those waiting for their client to send something, longest first (an ordered set).
+        unread: those whose client isn't reading its response, longest first.
     """
 
     def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
@@ -84,7 +84,7 @@ class Crowd:
         self.unread: dict[Closable, None] = {}
         self._tls = tls
         self._most = limits.tls_connections if tls else limits.connections
-        # The sampler opens files, too: a crowd must not leave it without.
+        # The sampler opens files, too, and must not run out of file descriptors.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if descriptors != resource.RLIM_INFINITY:
             self._most = min(self._most, max(1, descriptors // 2))
@@ -93,32 +93,32 @@ class Crowd:
 
     @property
     def full(self) -> bool:
-        """Whether a newcomer costs another its place."""
+        """Whether a new connection would evict another one."""
         return len(self.connections) >= self._most
 
     @property
     def date(self) -> bytes:
-        """The Date header."""
+        """The value of the Date header."""
         return http_date(self._wall())
 
     def enter(self, connection: Closable) -> None:
-        """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit.
+        """Add a connection as soon as it is accepted, before any TLS handshake, and enforce the limit.
 
-        Where there are too many, the one is cut that has kept the server waiting longest: an idle one or one that
-        dawdles over its request gives way before one that asks at once, so a scraper gets in through a crowd of silent
-        connections. Where all others are being answered, the newcomer is the only one waiting and is cut itself.
+        Above the limit, the connection that has kept the server waiting longest is cut: idle and slow clients are
+        evicted before prompt ones, so a scraper gets through even if silent connections fill the server. If all others
+        are being answered, the new connection is the only one waiting, and is cut itself.
         """
         self.connections.add(connection)
         self.waiting[connection] = None
         if len(self.connections) > self._most:
             victim = next(iter(self.waiting))
             del self.waiting[victim]
-            # Now, not when the transport gets to it: the next newcomer must not pay for this one again.
+            # Remove it here rather than in connection_lost: the next connection must not evict another one for it.
             self.connections.discard(victim)
             victim.cut()
 
     def stall(self, connection: Closable) -> None:
-        """Note that a client does not take its answer; of too many, the one that has held out longest is cut."""
+        """Record that a client isn't reading its response; above the limit, the one stalled longest is cut."""
         self.unread.setdefault(connection)
         if len(self.unread) > self.limits.unread:
             victim = next(iter(self.unread))
@@ -126,7 +126,7 @@ class Crowd:
             victim.cut()
 
     def leave(self, connection: Closable) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self.waiting.pop(connection, None)
         self.unread.pop(connection, None)
         self.connections.discard(connection)
@@ -134,21 +134,22 @@ class Crowd:
             self._emptied.set()
 
     def recycle(self) -> None:
-        """End every TLS connection once it is not being answered: clients shake hands under the rules of now.
+        """Close every TLS connection after its current response, so that clients reconnect with the new TLS settings.
 
-        Over plain HTTP the `Gate` checks every request by the rules of now, and an end could meet a request on its way.
+        Plain HTTP needs no reconnect: the `Gate` checks every request with the current settings, and closing a
+        connection could race with an incoming request.
         """
         if self._tls:
             self._shut_down()
 
     async def disperse(self) -> None:
-        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+        """Close every connection: wait `stop_seconds` for responses in progress, then abort."""
         self._shut_down()
         await self._empty(self.limits.stop_seconds)
         for connection in list(self.connections):
             connection.cut()
-        # The transports tell their protocols in the loop's next round; wait for that, so that no answer is
-        # still being written when the loop closes.
+        # Transports notify their protocols in the next loop iteration; wait for that, so that no response is still
+        # being written when the loop closes.
         await self._empty(self.limits.stop_seconds)
 
     def _shut_down(self) -> None:

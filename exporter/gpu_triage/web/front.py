@@ -1,4 +1,4 @@
-"""What the web application shows of a running exporter: its metrics, its health, and its verdict on its own host."""
+"""Data source of the web application in a running exporter: metrics, health, and the verdict on its host."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 
 
 class Front:
-    """The web application's source: the sampler's samples, and the last judgement of them; asks no hardware.
+    """The web application's source: latest samples and judgment; never accesses hardware.
 
-    What draws the page and the verdict is loaded when first asked: no scrape needs its memory.
+    The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
 
     Args:
-        sampler: whose samples are shown.
-        judge: who judges them.
+        sampler: provides the samples.
+        judge: judges them.
         config: of the exporter.
-        alive: why the sampler publishes nothing any more; None while it does.
+        alive: returns why the sampler no longer publishes; None if it does.
 
     Attributes:
-        published: takes in a publication of the sampler; to be called on its thread after each.
+        published: to be called on the sampler's thread after each publication.
     """
 
     def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
@@ -48,7 +48,7 @@ class Front:
         self._config = config
 
     def application(self) -> WebApp:
-        """The web application that shows all this."""
+        """The web application for this source."""
         return WebApp(
             self,
             lifecycle=self._config.web_enable_lifecycle,
@@ -57,23 +57,23 @@ class Front:
         )
 
     def scraped(self) -> None:
-        """As Source."""
+        """See Source."""
         self._sampler.status.scrapes += 1
 
     def release(self) -> None:
-        """As Source."""
-        log.info("letting go of the GPUs")
+        """See Source."""
+        log.info("releasing the GPUs")
         self._sampler.release()
 
     def acquire(self) -> None:
-        """As Source."""
-        log.info("taking the GPUs back")
+        """See Source."""
+        log.info("reacquiring the GPUs")
         self._sampler.acquire()
 
     def status_page(self) -> Answer:
-        """As Source."""
-        from gpu_triage.web.page.document import PageFacts, document  # noqa: PLC0415 - see the class
-        from gpu_triage.web.page.style import POLICY  # noqa: PLC0415 - likewise
+        """See Source."""
+        from gpu_triage.web.page.document import PageFacts, document  # noqa: PLC0415 - lazy, see the class
+        from gpu_triage.web.page.style import POLICY  # noqa: PLC0415 - as above
 
         facts = PageFacts(
             version=__version__,
@@ -87,8 +87,8 @@ class Front:
         return html(document(self._judge.latest, facts), POLICY)
 
     def verdict_lines(self) -> Answer:
-        """As Source: as `gpu-triage check --format lines` writes it; where there is none, a 503 that says why."""
-        from gpu_triage.diagnosis.report.lines import render_lines  # noqa: PLC0415 - see the class
+        """See Source; in the format of `gpu-triage check --format lines`, or a 503 with the reason."""
+        from gpu_triage.diagnosis.report.lines import render_lines  # noqa: PLC0415 - lazy, see the class
 
         latest, why_not = self._judge.latest, self._why_no_verdict()
         if latest is None or why_not is not None:
@@ -96,7 +96,7 @@ class Front:
         return text(200, render_lines(latest.report).rstrip("\n"))
 
     def verdict(self) -> Answer:
-        """As Source: JSON, as `gpu-triage check --format json` writes it; where there is none, a 503 that says why."""
+        """See Source; in the format of `gpu-triage check --format json`, or a 503 with the reason."""
         from gpu_triage.diagnosis.report.machine_readable import FORMAT, VERSION, render_json  # noqa: PLC0415 - see the class
 
         latest, why_not = self._judge.latest, self._why_no_verdict()
@@ -113,7 +113,7 @@ class Front:
             return "the judge failed; the exporter's log has the cause"
         presence = self._sampler.presence
         driver_failed = presence is not None and presence.driver_error is not None
-        # A driver that hangs from the start is a verdict of its own, not something to wait for.
+        # A driver that hangs from the start is a verdict in itself, not something to wait for.
         return None if waiting_for is None or driver_failed else f"waiting for {waiting_for}"
 
     def _judge_failed(self) -> bool:

@@ -1,8 +1,8 @@
-"""The names by which clients may call this server.
+"""The host names under which this server may be accessed.
 
-A page in somebody's browser may not read another server's answers, unless both have one name: an attacker's name can
-lead to the attacker's server first, and to this one when the page asks again (DNS rebinding). The browser then sends
-the attacker's name as Host, by which such a request is told from others.
+This prevents DNS rebinding: an attacker's host name first resolves to the attacker's web server, and later to this one,
+so that a page in the browser can read this server's responses. The browser still sends the attacker's name in the Host
+header, which gives such requests away.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from gpu_triage.web.messages import Request
 
 _HOST: Final = re.compile(r"(?:\[(?P<v6>[^\[\]:]*:[^\[\]]*)\]|(?P<name>[A-Za-z0-9._~!$&'()*+;=%-]*))(?::[0-9]*)?")
-"""RFC 3986, without the comma, which stands between headers that were sent apart."""
+"""RFC 3986, without commas, because repeated headers are joined with them."""
 
 _LOCALHOST: Final = "localhost"
-"""Browsers do not ask the DNS for it."""
+"""Browsers don't look it up in DNS."""
 
 _LONGEST_LOGGED: Final = 100
 
 
 class AllowedHosts:
-    """Refuses requests to names that are not this server's.
+    """Rejects requests for host names that aren't this server's.
 
-    Addresses and localhost are always allowed: a name that an attacker controls is neither.
+    IP addresses and localhost are always allowed, since an attacker's name is neither.
 
     Args:
-        names: in lower case; one that starts with a dot stands for a domain and all names below it. Without any, every
+        names: in lower case; one that starts with a dot matches a domain and all its subdomains. If empty, every
             request is allowed.
     """
 
@@ -44,7 +44,7 @@ class AllowedHosts:
         self._log = RefusalLog("request refused")
 
     def refusal(self, request: Request) -> Answer | None:
-        """The answer to a request that is refused; None for one that is allowed."""
+        """The error response to a rejected request; None if it is allowed."""
         if not self._names:
             return None
         given = request.header(b"host")

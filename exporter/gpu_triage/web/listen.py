@@ -1,4 +1,4 @@
-"""Listening sockets: from the addresses an operator writes, or inherited from systemd."""
+"""Listening sockets: opened for configured addresses, or inherited from systemd."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FIRST_INHERITED = 3
 
 
 def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
-    """Sockets that listen on every one of the addresses, in their order; all or none.
+    """Listen on all of the addresses, in their order; all or none.
 
     Args:
-        addresses: ``:port`` (every interface, IPv4 and IPv6 alike), ``host:port``, ``[v6]:port`` or ``unix:/path``;
-            port 0 leaves the choice to the kernel.
+        addresses: ``:port`` (all interfaces, IPv4 and IPv6), ``host:port``, ``[v6]:port`` or ``unix:/path``; with port
+            0, the kernel chooses one.
 
     Raises:
-        ConfigError: an address that cannot be understood, resolved or bound; the message names it and why.
+        ConfigError: an address is invalid, or can't be resolved or bound; the message names it and the reason.
     """
     with ExitStack() as opened:
         listeners: list[socket.socket] = []
@@ -43,13 +43,13 @@ def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
 
 
 def inherited_listeners(environment: MutableMapping[str, str]) -> list[socket.socket]:
-    """The sockets that systemd opened for this process, in the order of its socket unit (sd_listen_fds(3)).
+    """The sockets passed by systemd, in the order of its socket unit (sd_listen_fds(3)).
 
     Args:
-        environment: LISTEN_PID and LISTEN_FDS are taken out of it, so that no child believes them.
+        environment: LISTEN_PID and LISTEN_FDS are removed from it, so that child processes don't use them.
 
     Raises:
-        ConfigError: there are none, or one is no listening stream socket.
+        ConfigError: there are none, or one isn't a listening stream socket.
     """
     pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     environment.pop("LISTEN_FDNAMES", None)
@@ -61,7 +61,7 @@ def inherited_listeners(environment: MutableMapping[str, str]) -> list[socket.so
 
 
 def close_listener(listener: socket.socket, *, inherited: bool = False) -> None:
-    """Close a listening socket; the file of a Unix socket goes with it unless systemd made it."""
+    """Close a listening socket; also removes the file of a Unix socket unless systemd created it."""
     path = listener.getsockname() if listener.family == socket.AF_UNIX and not inherited else None
     listener.close()
     if path:
@@ -70,9 +70,9 @@ def close_listener(listener: socket.socket, *, inherited: bool = False) -> None:
 
 
 def listener_url(listener: socket.socket, scheme: str) -> str:
-    """The URL that reaches a listening socket: ``http://127.0.0.1:9836``, ``http://[::]:9836``, ``http://unix:/path:``.
+    """The URL of a listening socket: ``http://127.0.0.1:9836``, ``http://[::]:9836``, ``http://unix:/path:``.
 
-    The last is how nginx writes a Unix socket, to which a path can be added as to the others.
+    The last is nginx's notation for Unix sockets, to which a path can be appended as usual.
     """
     if listener.family == socket.AF_UNIX:
         return f"{scheme}://unix:{listener.getsockname()}:"
@@ -101,7 +101,7 @@ def _listeners(address: str) -> Iterator[socket.socket]:
         try:
             listener = _listen(family, where)
         except OSError as error:
-            # One family may be missing from the kernel while the other is there.
+            # The kernel may lack one of the address families.
             if error.errno not in _NO_SUCH_FAMILY:
                 raise _refused(address, error) from error
             absent = error
@@ -109,13 +109,13 @@ def _listeners(address: str) -> Iterator[socket.socket]:
         yield listener
         listening = True
         if where[0] == "::":
-            return  # the dual-stack socket serves IPv4 as well
+            return  # the dual-stack socket covers IPv4
     if not listening:
         raise _refused(address, absent) from absent
 
 
 def _places(address: str) -> list[tuple[int, tuple[Any, ...] | str]]:
-    """Families with what to bind to in each."""
+    """The addresses to bind, with their families."""
     try:
         path = unix_socket_path(address)
         host, port = ("", 0) if path is not None else split_listen_address(address)
@@ -124,7 +124,7 @@ def _places(address: str) -> list[tuple[int, tuple[Any, ...] | str]]:
     if path is not None:
         return [(socket.AF_UNIX, path)]
     if not host:
-        return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]  # noqa: S104 - asked for
+        return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]  # noqa: S104 - as configured
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -133,13 +133,13 @@ def _places(address: str) -> list[tuple[int, tuple[Any, ...] | str]]:
 
 
 def _remove_dead_socket(path: str) -> None:
-    # The kernel leaves the file of a process that was killed, and refuses to bind where it lies.
+    # The socket file of a killed process stays behind and makes bind() fail.
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise OSError(errno.EEXIST, "a file that is no socket lies there")
+        raise OSError(errno.EEXIST, "a non-socket file exists at this path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         if probe.connect_ex(path) == errno.ECONNREFUSED:
             Path(path).unlink()
@@ -151,7 +151,7 @@ def _listen(family: int, where: tuple[Any, ...] | str) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family != socket.AF_UNIX:
-            # A restart must not wait for the last process's connections to leave TIME_WAIT.
+            # Without this, a restart would have to wait for old connections to leave TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(where[0] != "::"))
@@ -165,10 +165,10 @@ def _listen(family: int, where: tuple[Any, ...] | str) -> socket.socket:
 
 def _tuned(listener: socket.socket) -> socket.socket:
     if listener.family != socket.AF_UNIX:
-        # Accepted sockets inherit it. asyncio sets it only on sockets made with the protocol spelled out, and
-        # without it the end of a short page waits 40 ms for the client's delayed acknowledgement.
+        # Inherited by accepted sockets. asyncio sets it only on sockets created with an explicit protocol; without it,
+        # the end of a short response waits 40 ms for the client's delayed ACK.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    listener.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+    listener.setblocking(False)  # noqa: FBT003 - signature of the socket module
     return listener
 
 
@@ -180,7 +180,7 @@ def _refused(address: str, error: OSError | None) -> ConfigError:
 
 
 def browser_url(urls: Iterable[str]) -> str | None:
-    """The first of these, as `listener_url` gives them, that a browser of this host opens; None without one."""
+    """The first of these URLs, from `listener_url`, that a browser on this host can open; None if none can."""
     for url in urls:
         if not url.startswith("http://unix:"):
             return url.replace("//[::]:", "//localhost:", 1).replace("//0.0.0.0:", "//localhost:", 1)

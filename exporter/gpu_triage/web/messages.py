@@ -1,4 +1,4 @@
-"""Requests and answers as values, and what a client asks for in headers and query; all that it sends may be hostile."""
+"""HTTP requests and responses, and parsing of headers and query strings; all client input may be hostile."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ MAX_NAMES = 256
 MAX_NAME_LENGTH = 256
 
 Headers = tuple[tuple[bytes, bytes], ...]
-"""Names are in lower case."""
+"""Header names are in lower case."""
 
 RETRY = (b"retry-after", b"1")
-"""Beside a 503: come back in a second."""
+"""Header for a 503: retry in a second."""
 
 
 class QueryError(ValueError):
-    """A query string that cannot be answered; the message is fit for the client and repeats none of it."""
+    """An invalid query string; the message is safe to send and doesn't quote the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Request:
     Attributes:
         path: decoded, without the query; starts with a slash.
         query: as sent, without the question mark.
-        address: the client's network address; "" over a Unix socket.
+        address: the client's IP address; "" over a Unix socket.
     """
 
     method: str
@@ -36,13 +36,13 @@ class Request:
     address: str
 
     def header(self, name: bytes) -> str:
-        """A header's value, "" where it was not sent; repeated headers are joined by commas (RFC 9110 5.3)."""
+        """The value of a header, "" if missing; repeated headers are joined with commas (RFC 9110 5.3)."""
         return ", ".join(value.decode("latin-1") for key, value in self.headers if key == name)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One complete HTTP answer; of its headers the last of a name replaces those before it."""
+    """One complete HTTP response; if a header is repeated, the last one wins."""
 
     status: int
     body: bytes
@@ -51,7 +51,7 @@ class Answer:
 
     @property
     def all_headers(self) -> dict[bytes, bytes]:
-        """Every header by name, those that each answer carries first."""
+        """All headers by name, starting with those common to every response."""
         return {
             b"content-type": self.content_type.encode("latin-1"),
             b"content-length": str(len(self.body)).encode("ascii"),
@@ -62,20 +62,20 @@ class Answer:
 
 
 def text(status: int, message: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """A short plain text answer."""
+    """A short plain-text response."""
     return Answer(status, f"{message}\n".encode("utf-8", "replace"), headers=headers)
 
 
 def html(body: bytes, policy: bytes, *headers: tuple[bytes, bytes], status: int = 200) -> Answer:
-    """A page that may load what its Content-Security-Policy allows, and tells no other server where it was left."""
+    """An HTML page with a Content-Security-Policy; it sends no Referer header to other servers."""
     own = ((b"content-security-policy", policy), (b"referrer-policy", b"no-referrer"))
     return Answer(status, body, "text/html; charset=utf-8", (*own, *headers))
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding allows gzip: named with a weight above 0, or covered by ``*``.
+    """Whether an Accept-Encoding header allows gzip: listed with a weight above 0, or covered by ``*``.
 
-    RFC 9110 12.5.3. A weight that is no number counts as 0: the plain answer is right for every client.
+    RFC 9110 12.5.3. An invalid weight counts as 0, since every client can handle an uncompressed response.
     """
     weights: dict[str, float] = {}
     for item in accept_encoding.split(","):
@@ -96,18 +96,18 @@ def _weight(parameters: list[str]) -> float:
 
 
 def prefers_text(accept: str) -> bool:
-    """Whether an Accept header names plain text or Markdown, and not HTML."""
+    """Whether an Accept header lists plain text or Markdown, but not HTML."""
     types = {item.partition(";")[0].strip().lower() for item in accept.split(",")}
     return bool(types & {"text/plain", "text/markdown"}) and "text/html" not in types
 
 
 def metric_names(query: bytes) -> tuple[str, ...]:
-    """The metric families asked for with ``name[]=``, each once, in order; empty where all are wanted.
+    """The metric families requested with ``name[]=``, deduplicated and in order; empty if all are wanted.
 
-    Other parameters are left alone, for Prometheus may be told to send some to every target.
+    Other parameters are ignored, because Prometheus can be configured to send some to every target.
 
     Raises:
-        QueryError: more than `MAX_NAMES` parameters, or a name longer than `MAX_NAME_LENGTH` characters.
+        QueryError: too many parameters (`MAX_NAMES`), or a name longer than `MAX_NAME_LENGTH` characters.
     """
     try:
         parameters = parse_qsl(query.decode("ascii", "replace"), max_num_fields=MAX_NAMES)

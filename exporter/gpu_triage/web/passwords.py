@@ -1,4 +1,4 @@
-"""Passwords checked against bcrypt hashes, so that a flood of wrong ones costs little and delays nobody else."""
+"""Checks passwords against bcrypt hashes, so that a flood of wrong ones costs little and doesn't delay others."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ import bcrypt
 from gpu_triage.web.messages import Headers
 
 LONGEST_PASSWORD = 72
-"""Bytes that bcrypt looks at; htpasswd and Go pass over what is beyond, and so do we."""
+"""In bytes; bcrypt ignores the rest. htpasswd and Go truncate longer passwords, and so do we."""
 
 _DECOY_TAIL = b"." * 31
 _NICENESS = 10
 
 
 class TooManyChecks(Exception):
-    """So many passwords wait to be checked that this one is turned away."""
+    """The password was not checked because too many are waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client claims."""
+    """User name and password sent by a client, not yet verified."""
 
     user: bytes
     password: bytes
 
 
 def read_credentials(headers: Headers) -> Credentials | None:
-    """What a request's Authorization header claims (RFC 7617); None without exactly one that can be read."""
+    """Parse a request's Authorization header (RFC 7617); None unless there is exactly one valid header."""
     given = [value for name, value in headers if name == b"authorization"]
     scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
     if scheme.lower() != b"basic":
@@ -61,16 +61,16 @@ class _Check:
 
 
 class PasswordChecks:
-    """Checks passwords one after the other on a thread of low priority; for one event loop.
+    """Checks passwords one at a time on a low-priority thread; for one event loop.
 
-    A password that was right is remembered, under a keyed hash that is worth nothing outside this process, so that a
-    scraper waits once. Clients that wait take turns by network address: a flood from one costs another one check.
+    Correct passwords are cached under a keyed hash that is useless outside this process, so that a scraper waits only
+    once. Waiting clients are served round-robin by network address: a flood from one delays another by one check.
 
     Args:
-        per_address: checks that may wait for one address; an IPv6 address counts as its /64.
-        in_all: clients that may wait, for checks of their own or for the same one.
-        remembered: right passwords kept.
-        compare: as `bcrypt.checkpw`.
+        per_address: most waiting checks per address; IPv6 addresses are grouped by /64.
+        in_all: most waiting clients, including those that wait for the same check.
+        remembered: most correct passwords cached.
+        compare: has the signature of `bcrypt.checkpw`.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class PasswordChecks:
         self._waiting = 0
 
     async def right(self, users: Mapping[bytes, bytes], given: Credentials, address: str) -> bool:
-        """Whether the user exists and has this password; an unknown user costs as much as a wrong password.
+        """Whether the user exists and has this password; an unknown user takes as long as a wrong password.
 
         Args:
             users: bcrypt hash by user name; not empty.
-            given: what the client claims.
-            address: the client's, "" where it has none.
+            given: the credentials sent by the client.
+            address: the client's address, "" if it has none.
 
         Raises:
-            TooManyChecks: too many wait already.
+            TooManyChecks: too many are waiting already.
         """
         hashed = users.get(given.user)
         key = self._key(given, hashed or b"")
@@ -122,7 +122,7 @@ class PasswordChecks:
             verdict = check.verdict
         self._waiting += 1
         try:
-            # Shielded: others may wait for the same answer.
+            # Shielded, because other clients may wait for the same result.
             return await asyncio.shield(verdict)
         finally:
             self._waiting -= 1
@@ -146,25 +146,25 @@ class PasswordChecks:
         network, queue = self._queues.popitem(last=False)
         check = queue.popleft()
         if queue:
-            self._queues[network] = queue  # behind all others
+            self._queues[network] = queue  # moved to the end
         self._checking = True
         loop = asyncio.get_running_loop()
-        # A daemon: a check in progress must not hold up the end of the process. One at a time, so none is kept idle.
+        # A daemon thread, so that a running check doesn't delay exit; one per check, so that none stays idle.
         threading.Thread(target=self._run, args=(check, loop), name="password", daemon=True).start()
 
     def _run(self, check: _Check, loop: asyncio.AbstractEventLoop) -> None:
         with suppress(OSError):
-            # Of this thread alone (Linux): wrong passwords must take no CPU from the sampler or from the host's jobs.
+            # On Linux this affects only this thread: wrong passwords must not take CPU time from the sampler or jobs.
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
         matches = False
         try:
-            with suppress(ValueError):  # bytes that bcrypt does not take
+            with suppress(ValueError):  # bytes that bcrypt rejects
                 matches = self._compare(check.password, check.hashed)
         finally:
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(self._finish, check, matches)
 
-    def _finish(self, check: _Check, matches: bool) -> None:  # noqa: FBT001 - call_soon passes no keywords
+    def _finish(self, check: _Check, matches: bool) -> None:  # noqa: FBT001 - call_soon passes no keyword arguments
         right = matches and check.genuine
         if right:
             self._right[check.key] = None
@@ -178,7 +178,7 @@ class PasswordChecks:
 
 
 def _decoy(users: Mapping[bytes, bytes]) -> bytes:
-    """A hash that no password has, as costly as the dearest of the users'."""
+    """A hash that matches no password, with the highest cost among the users' hashes."""
     cost = max(int(hashed[4:6]) for hashed in users.values())
     return bcrypt.gensalt(cost) + _DECOY_TAIL
 
@@ -194,5 +194,5 @@ def _network(address: str) -> str:
 
 
 def hashed(password: bytes, cost: int) -> str:
-    """The bcrypt hash of a password of at most `LONGEST_PASSWORD` bytes; 2 to the power of `cost` rounds."""
+    """The bcrypt hash of a password of at most `LONGEST_PASSWORD` bytes; the cost is log2 of the number of rounds."""
     return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode("ascii")

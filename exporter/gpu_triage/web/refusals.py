@@ -1,4 +1,4 @@
-"""Why clients are refused, in the log: once for each cause, and then rarely."""
+"""Logs why clients are rejected: each cause once, and then rarely."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 from gpu_triage.log import fields
 
 QUIET_SECONDS: Final = 600.0
-"""After a line, how long its cause is only counted."""
+"""After logging a cause, further occurrences are only counted for this long."""
 
 logger = logging.getLogger(__name__)
 
 
 class RefusalLog:
-    """Logs why clients are refused: each cause when it first occurs, and again after `QUIET_SECONDS` if it still does.
+    """Logs why clients are rejected: each cause at first occurrence, then at most once per `QUIET_SECONDS`.
 
     Args:
-        message: of the line.
-        now: monotonic seconds.
+        message: the log message.
+        now: returns monotonic seconds.
     """
 
     def __init__(self, message: str, now: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class RefusalLog:
         self._unlogged: Counter[str] = Counter()
 
     def note(self, cause: str, address: str, **facts: str) -> None:
-        """Take down one refused client, with more facts about it."""
+        """Record one rejected client, with additional fields for the log."""
         if self._now() < self._quiet_until.get(cause, 0.0):
             self._unlogged[cause] += 1
             return

@@ -1,4 +1,4 @@
-"""What guards the server now: loaded at the start, loaded again when a file changed, never weakened on the way."""
+"""The server's TLS and password settings: loaded at startup and reloaded on change, but never weakened by a reload."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpu_triage.web.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
-"""How often the files are looked at."""
+"""How often the files are checked for changes."""
 
 _CHALLENGE = (b"www-authenticate", b'Basic realm="gpu-triage", charset="UTF-8"')
 
@@ -33,28 +33,28 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What guards the server at one moment: what the file asks for, and the context to serve HTTPS with."""
+    """A consistent set of security settings: the configuration, and the SSL context for HTTPS."""
 
     config: WebConfig = field(default_factory=WebConfig)
     context: ssl.SSLContext | None = None
 
 
 class SecuritySource:
-    """What guards the server; with a file, as that file and those it names say now.
+    """Provides the current security settings, and reloads them when the file or one it refers to changes.
 
-    Files are compared by content: whatever way a secret is replaced, written over or behind a swapped symbolic link,
-    it is seen, and a touch without a change costs no connection.
+    Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
+    touching a file without a change costs no connection.
 
     Args:
-        path: of the web configuration file; None guards nothing.
-        report: told how each load went, where there is a file.
-        wall: seconds since the Unix epoch.
+        path: web configuration file; None for no TLS and no passwords.
+        report: called with the result of each load if there is a file.
+        wall: returns Unix seconds.
 
     Attributes:
-        current: what guards now; swapped in whole, read it from any thread.
+        current: the current settings; replaced atomically, safe to read from any thread.
 
     Raises:
-        ConfigError: the file cannot be used.
+        ConfigError: the file is unreadable or invalid.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class SecuritySource:
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
 
     def reload(self) -> bool:
-        """Whether what guards the server changed just now.
+        """Reload the files; return whether the settings changed.
 
-        Files that cannot be used change nothing; that they cannot is logged once, and reported.
+        Invalid files change nothing; the error is logged once, and reported.
         """
         if self._path is None:
             return False
@@ -99,11 +99,11 @@ class SecuritySource:
         return changed
 
     def watch(self, changed: Callable[[], object], interval_seconds: float) -> None:
-        """Reload at an interval, on a thread of its own: a filesystem that hangs holds up nothing else.
+        """Reload periodically on a separate thread, so that a hanging filesystem blocks nothing else.
 
         Args:
-            changed: called on the thread after each change.
-            interval_seconds: from look to look.
+            changed: called on that thread after each change.
+            interval_seconds: time between checks.
         """
 
         def reload_until_stopped() -> None:
@@ -113,18 +113,18 @@ class SecuritySource:
                     return
                 self._woken.clear()
                 if self.reload():
-                    with suppress(RuntimeError):  # the server's loop has just ended
+                    with suppress(RuntimeError):  # the server's loop has just closed
                         changed()
 
         if self._path is not None:
             threading.Thread(target=reload_until_stopped, name="web-config", daemon=True).start()
 
     def look_now(self) -> None:
-        """Look before the interval is over; returns at once."""
+        """Trigger a check now; returns at once."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Look no more; returns at once."""
+        """Stop checking; returns at once."""
         self._stopped = True
         self._woken.set()
 
@@ -138,15 +138,15 @@ class SecuritySource:
 def _guarded_by(path: str, config: WebConfig) -> Security:
     if config.tls is None:
         return Security(config, None)
-    # Only for those who serve HTTPS: OpenSSL takes 4 MiB.
+    # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
     from gpu_triage.web.tls import server_context  # noqa: PLC0415
 
     return Security(config, server_context(config.tls, f"{path}: tls_server_config"))
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
-    # A file caught while it is being written may be empty, or end early: no moment may come at which that lets
-    # everybody in. Turning TLS on changes the URL that clients use; that is a restart, too.
+    # A file read while it is being written may be empty or truncated, and must never open the server to everyone.
+    # Turning TLS on changes the URL that clients use, so that takes a restart, too.
     if (before.tls is None) != (after.tls is None):
         raise ConfigError(f"{path}: turns TLS {'off' if after.tls is None else 'on'}; restart the exporter for that")
     if before.users and not after.users:
@@ -156,7 +156,7 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
 
 
 class Gate:
-    """Stands before the application: checks Host and password, on every path alike, and adds the operator's headers."""
+    """Wraps the application: checks Host and password on every path, and adds the configured headers."""
 
     def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:
         self._app = app
@@ -165,7 +165,7 @@ class Gate:
         self._checks: PasswordChecks | None = None
 
     async def respond(self, request: Request) -> Answer:
-        """The answer to one request, with the operator's headers in place of the application's."""
+        """Respond to one request; configured headers override the application's."""
         config = self._security.current.config
         refusal = self._hosts.refusal(request)
         if refusal is None and config.users:
@@ -174,7 +174,7 @@ class Gate:
         return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
 
     async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
-        # Loaded when a password is first asked for: bcrypt takes half a megabyte, and most exporters ask for none.
+        # Imported when the first password is checked: bcrypt takes half a megabyte, and most exporters need none.
         from gpu_triage.web.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415
 
         if self._checks is None:

@@ -1,4 +1,4 @@
-"""The server: listening sockets, an event loop, and an end that comes when it is asked for."""
+"""The web server: listening sockets, event loop, and prompt shutdown."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from gpu_triage.web.app import WebApp
 
 _AT_A_TIME = 64
-"""Connections accepted in one turn of the loop. Among hundreds of busy clients a turn takes long: with fewer, the
-kernel's queue overflows, and newcomers wait for seconds until they try again."""
+"""Connections accepted per loop iteration. With hundreds of busy clients an iteration takes long: with a lower limit,
+the kernel's backlog overflows, and new clients wait for seconds until they retry."""
 
 _AT_A_TIME_WHEN_FULL = 8
-"""Then each costs another its place, whose file descriptor is free only in the next turn."""
+"""Each then evicts another connection, whose file descriptor is closed only in the next iteration."""
 
 _PAUSE_SECONDS = 0.1
-"""After a connection that could not be accepted for want of file descriptors or memory."""
+"""Delay after accept() failed for lack of file descriptors or memory."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,18 +39,18 @@ logger = logging.getLogger(__name__)
 class WebServer:
     """Serves one application on one or more addresses.
 
-    asyncio's own server does not fit: it takes newcomers by the backlog, however few file descriptors are left, and
-    logs an error when they run out.
+    asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
+    and logs an error when they run out.
 
     Args:
-        app: what answers; closed when the server ends.
-        listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None takes
-            the sockets that systemd opened.
-        security: TLS, passwords and headers; None for plain HTTP to everyone.
-        hosts: the names by which clients may call it; None for any.
-        limits: what clients may take.
-        wall: seconds since the Unix epoch, for the Date header.
-        reload_seconds: how often the files behind `security` are looked at.
+        app: handles requests; closed when the server ends.
+        listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None for
+            sockets passed by systemd.
+        security: TLS, passwords and headers; None for plain HTTP without passwords.
+        hosts: the allowed Host names; None for any.
+        limits: limits for clients.
+        wall: returns Unix seconds, for the Date header.
+        reload_seconds: how often the files behind `security` are checked for changes.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class WebServer:
         self._look_now: Callable[[], object] = lambda: None
 
     def bind(self) -> list[str]:
-        """URLs of the listening sockets, opened here; clients may connect from now on and wait for `run`.
+        """Open the listening sockets and return their URLs; clients can connect from now on, but wait for `run`.
 
         Raises:
-            ConfigError: an address cannot be bound; the message names it and why. None is left open.
+            ConfigError: an address can't be bound; the message names it and the reason. No socket is left open.
         """
         if self._addresses is None:
             self._listeners = inherited_listeners(os.environ)
@@ -92,28 +92,28 @@ class WebServer:
         return [listener_url(listener, scheme) for listener in self._listeners]
 
     def run(self) -> None:
-        """Serve what `bind` opened on the calling thread until `stop`; installs no signal handlers of its own.
+        """Serve on the calling thread until `stop` is called; installs no signal handlers.
 
-        In the main thread set a handler for SIGINT first, or asyncio turns it into KeyboardInterrupt.
+        In the main thread, set a handler for SIGINT first, or asyncio turns the signal into KeyboardInterrupt.
         """
         asyncio.run(self._serve())
 
     def stop(self) -> None:
-        """Make `run` return within a second, whatever clients do; from any thread or signal handler."""
+        """Make `run` return within a second, whatever clients do; safe in any thread or signal handler."""
         self._stopping = True
         if self._wake is not None:
-            with suppress(RuntimeError):  # the loop is closed: it has already ended
+            with suppress(RuntimeError):  # the loop is closed already
                 self._wake()
 
     def reload(self) -> None:
-        """Look at once at the files behind `security`; from any thread or signal handler."""
+        """Trigger a check of the files behind `security`; safe in any thread or signal handler."""
         with suppress(RuntimeError):  # as in `stop`
             self._look_now()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        # First the way to wake this loop, then the look at the flag: a stop() in between is not missed.
+        # Set the wake function before checking the flag, so that a stop() in between isn't missed.
         self._wake = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping:
             stop.set()
@@ -121,7 +121,7 @@ class WebServer:
         respond = Gate(self._app, self._security, self._hosts).respond
         accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
         self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
-        # On the loop: a signal handler must not touch locks that this thread may hold.
+        # Runs on the loop, because a signal handler must not take locks that this thread may hold.
         self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
         try:
             await stop.wait()
@@ -136,7 +136,7 @@ class WebServer:
             self._app.close()
 
     async def _accept(self, listener: socket.socket, crowd: Crowd, respond: Responder) -> None:
-        """Accept from one socket until cancelled."""
+        """Accept connections from one socket until canceled."""
         loop = asyncio.get_running_loop()
         taken = 0
         while True:
@@ -153,16 +153,16 @@ class WebServer:
             task.add_done_callback(self._arriving.discard)
             taken += 1
             if taken >= (_AT_A_TIME_WHEN_FULL if crowd.full else _AT_A_TIME):
-                # Accepting does not yield while more wait: clients already connected must get their turn.
+                # accept() doesn't yield while more clients are pending: let connected clients have their turn.
                 taken = 0
                 await asyncio.sleep(0)
 
     def _secured(self, connection: Connection) -> asyncio.Protocol:
-        """What speaks to the client: the connection itself, or TLS as the configuration is at this moment."""
+        """The protocol for a new client: the connection itself, or TLS with the current settings."""
         security = self._security.current
         if security.context is None or security.config.tls is None:
             return connection
-        # Only for those who serve HTTPS: OpenSSL takes 4 MiB.
+        # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
         from gpu_triage.web.tls_transport import TlsTransport  # noqa: PLC0415
 
         return TlsTransport(connection, security.context, security.config.tls, self._refusals)

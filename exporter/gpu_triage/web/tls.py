@@ -1,4 +1,4 @@
-"""TLS settings in Go's words, as an ssl.SSLContext."""
+"""Converts TLS settings with Go's names to an ssl.SSLContext."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _TLS12_SUITES = {
 
 
 class _Unusable(Exception):
-    """A setting that is missing, wrong, or beyond Python's ssl."""
+    """A setting that is missing, invalid, or not supported by Python's ssl."""
 
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(f".{key}: {message}" if key else f": {message}")
 
 
 def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
-    """The context to serve with.
+    """Create the SSL context for the server.
 
     Args:
-        section: with the content of the files it names.
-        source: file and section, for messages.
+        section: settings, with the content of the files they refer to.
+        source: file and section, for error messages.
 
     Raises:
-        ConfigError: something is missing, wrong, or beyond Python's ssl; the message names the key.
+        ConfigError: a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Unasked renegotiation costs the server more than the client (OpenSSL 3 refuses it by itself).
+    # Client-initiated renegotiation costs the server more than the client; OpenSSL 3 already rejects it by default.
     context.options |= ssl.OP_NO_RENEGOTIATION
-    # A client that could also speak HTTP/2 learns here that this server does not.
+    # ALPN: clients that support HTTP/2 learn that this server doesn't.
     context.set_alpn_protocols(["http/1.1"])
     try:
         for setting in (_set_certificate, _set_clients, _set_versions, _set_ciphers, _set_curve):
@@ -67,7 +67,7 @@ def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
 
 
 def admits(section: TlsSection, certificate: Mapping[str, Any] | None) -> bool:
-    """Whether a client is allowed that sent this verified certificate, as getpeercert gives it; None for none."""
+    """Whether to allow a client with this verified certificate, in the format of getpeercert; None if it sent none."""
     if section.client_allowed_sans is None:
         return True
     names = (certificate or {}).get("subjectAltName", ())
@@ -75,7 +75,7 @@ def admits(section: TlsSection, certificate: Mapping[str, Any] | None) -> bool:
 
 
 def _plain(kind: str, name: str) -> str:
-    # OpenSSL writes IPv6 addresses in full and in capitals; Go, and so the file, writes them short.
+    # OpenSSL prints IPv6 addresses uncompressed and in upper case; Go, and thus the file, compresses them.
     return str(ipaddress.ip_address(name.strip())) if kind == "IP Address" else name
 
 
@@ -88,12 +88,12 @@ def _set_certificate(context: ssl.SSLContext, section: TlsSection) -> None:
         raise _Unusable("the key is encrypted; write one that is not, readable by this user only")
 
     with ExitStack() as opened:
-        # ssl reads files only. What is loaded must be what was compared with the last load, and no key that stands
-        # in the YAML file may reach a disk: files in memory serve both.
+        # ssl only loads files. They must have the content that was compared with the last load, and a key from the
+        # YAML file must not be written to disk: in-memory files ensure both.
         certificate, key = (_in_memory(opened, content or "") for content in (section.cert, section.key))
         try:
             context.load_cert_chain(certificate, key, password=refuse)
-        except OSError as error:  # SSLError is one
+        except OSError as error:  # includes SSLError
             why = str(getattr(error, "reason", None) or error)
             if why == "KEY_VALUES_MISMATCH":
                 why = "they do not belong together"
@@ -161,7 +161,7 @@ def _set_ciphers(context: ssl.SSLContext, section: TlsSection) -> None:
     for name in section.cipher_suites:
         if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
             raise _Unusable(f"{name!r} is unknown or insecure; write names of Go's tls.CipherSuites()", key)
-    # As in Go: those of TLS 1.3 cannot be chosen among, and may be listed.
+    # As in Go, TLS 1.3 cipher suites are accepted but can't be restricted.
     wanted = [_TLS12_SUITES[name] for name in section.cipher_suites if name in _TLS12_SUITES]
     if not wanted:
         if context.maximum_version is not ssl.TLSVersion.TLSv1_3:

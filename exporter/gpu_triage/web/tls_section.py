@@ -1,4 +1,4 @@
-"""TLS settings as the web configuration file has them; apart from what makes use of them, which loads OpenSSL."""
+"""TLS settings in the web configuration file; separate from the code that uses them, which imports OpenSSL."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Texts = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    """``tls_server_config``, in Go's words: a key without a value asks for nothing, an empty list allows nobody.
+    """``tls_server_config``, with Go's semantics: a key without a value is unset, an empty list allows nobody.
 
-    Once read, `cert`, `key` and `client_ca` hold PEM, from their files too.
+    Once read, `cert`, `key` and `client_ca` hold PEM, including content loaded from files.
     """
 
     cert: str | None = None

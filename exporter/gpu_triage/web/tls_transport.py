@@ -1,7 +1,7 @@
-"""TLS between a TCP transport and a `Connection`, over OpenSSL's memory buffers.
+"""TLS between a TCP transport and a `Connection`, using OpenSSL's memory BIOs.
 
-asyncio's own TLS closes the socket before the alert is sent that says why a handshake failed, and the client sees an
-unexplained end. It also counts no connection before its handshake, and sets aside 256 KiB for each.
+When a handshake fails, asyncio's own TLS closes the socket before sending the alert, so the client doesn't learn the
+reason. It also can't count connections before the handshake, and allocates 256 KiB for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpu_triage.web.tls import admits
 from gpu_triage.web.tls_section import TlsSection
 
 _CHUNK_BYTES = 64 * 1024
-"""Encrypted at one time: a client that does not read holds one of these, and the rest of its page stays shared."""
+"""Encrypted at a time: a stalled client holds only one chunk, and shares the rest of its page with others."""
 
 _PLAIN_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
@@ -44,16 +44,16 @@ _CAUSES = {
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _UNTRUSTED,
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": _UNTRUSTED,
 }
-"""By OpenSSL's reason; what is not here, such as bytes that are not TLS, is no configuration to mend."""
+"""By OpenSSL's reason; other failures, such as data that isn't TLS, don't point to a configuration error."""
 logger = logging.getLogger(__name__)
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """The protocol of a TCP transport, and the transport of a connection.
+    """The protocol of the TCP transport, and at the same time the transport of a connection.
 
     Args:
-        connection: what gets the decrypted bytes; it holds the deadlines, of the handshake too.
-        context: made of `section`.
+        connection: receives the decrypted bytes; enforces timeouts, including that of the handshake.
+        context: created from `section`.
     """
 
     def __init__(
@@ -72,21 +72,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._queue: deque[memoryview] = deque()
         self._end: Callable[[], None] | None = None
 
-    # The protocol of the TCP transport.
+    # Methods of the TCP transport's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the handshake."""
+        """Start waiting for the handshake."""
         self._lower = cast("asyncio.Transport", transport)
         self._connection.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free OpenSSL's buffers now: they must not wait for the garbage collector."""
+        """Free OpenSSL's buffers now instead of waiting for the garbage collector."""
         self._queue.clear()
         del self._tls, self._incoming, self._outgoing
         self._connection.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take encrypted bytes from the client."""
+        """Process encrypted bytes from the client."""
         if not self._receives:
             return
         self._incoming.write(data)
@@ -104,54 +104,54 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._fail(error)
 
     def eof_received(self) -> bool:
-        """Whether to stay, as the connection decides."""
+        """Whether to keep the connection half-open; the connection decides."""
         self._receives = False
         return self._connection.eof_received()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Stop encrypting, since the client isn't reading."""
         self._paused = True
         self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client took everything that was encrypted."""
+        """Continue encrypting; the client has read everything sent so far."""
         self._paused = False
         self._encrypt()
         if not self._paused:
             self._connection.resume_writing()
 
-    # The transport of the connection.
+    # Methods of the connection's transport.
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send, as fast as the client reads."""
+        """Encrypt and send, at the client's reading speed."""
         self._queue.append(memoryview(data))
         self._encrypt()
 
     def write_eof(self) -> None:
-        """End the sending side once everything is sent, and drop what comes: TLS cannot reply to it any more."""
+        """Half-close after everything is sent, and ignore further input, which TLS could no longer answer."""
         self._receives = False
         self._end = self._lower.write_eof
         self._encrypt()
 
     def close(self) -> None:
-        """End the connection once everything is sent."""
+        """Close the connection after everything is sent."""
         self._end = self._lower.close
         self._encrypt()
 
     def abort(self) -> None:
-        """End the connection now."""
+        """Close the connection immediately."""
         self._lower.abort()
 
     def is_closing(self) -> bool:
-        """Whether the connection is ending or has ended."""
+        """Whether the connection is closing or closed."""
         return self._lower.is_closing() or self._end == self._lower.close
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As the TCP transport's."""
+        """Set the limits of the TCP transport."""
         self._lower.set_write_buffer_limits(high, low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the TCP transport's."""
+        """Get information about the TCP transport."""
         return self._lower.get_extra_info(name, default)
 
     def _shake_hands(self) -> None:
@@ -173,11 +173,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._refuse(_CAUSES.get(error.reason or ""))
 
     def _refuse(self, cause: str | None) -> None:
-        """End a handshake; `cause` is what an operator can mend, None where it is the client's affair alone."""
+        """Fail a handshake; `cause` is a configuration error to log, None if only the client is at fault."""
         if cause is not None:
             peer = self.get_extra_info("peername")
             self._refusals.note(cause, str(peer[0]) if isinstance(peer, tuple) else "")
-        self._connection.linger()  # which sends the alert first
+        self._connection.linger()  # sends the alert first
 
     def _encrypt(self) -> None:
         if self._lower.is_closing():
@@ -194,7 +194,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         if self._end is not None and not self._queue:
             with suppress(ssl.SSLError):
-                self._tls.unwrap()  # says goodbye, so that the client knows that its answer is complete
+                self._tls.unwrap()  # sends close_notify, so that the client knows its response is complete
             self._send_encrypted()
             self._end()
             self._end = None

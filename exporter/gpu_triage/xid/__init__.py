@@ -1,1 +1,1 @@
-"""Xid errors: the codes and their meaning, where they are heard, and how often they came."""
+"""Xid errors: the codes and their meaning, the sources that report them, and counting."""

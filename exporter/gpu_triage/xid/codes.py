@@ -1,10 +1,10 @@
-"""Every Xid that NVIDIA documents: what it means, how urgent it is, and the one thing to do.
+"""Every Xid that NVIDIA documents: its meaning, urgency, and recommended action.
 
 This is the only list of Xid codes: the rules, `gpu-triage check`, the runbooks and the documentation are generated from
-it or tested against it. Sources: NVIDIA's Xid catalogue
+it or tested against it. Sources: NVIDIA's Xid catalog
 (https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) and, for codes that only Volta and older boards
-report, the listing before it (https://docs.nvidia.com/deploy/xid-errors/). A code that is not here is new, or one that
-NVIDIA lists as unused: it gets a ticket, because somebody has to look it up.
+report, the previous listing (https://docs.nvidia.com/deploy/xid-errors/). A code that is not here is new, or listed by
+NVIDIA as unused: it gets a ticket, because a human has to look it up.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 
 class XidKind(Enum):
-    """What an Xid asks for."""
+    """Urgency of an Xid."""
 
     PAGE = "page"
-    """The GPU must not go on: wake somebody."""
+    """The GPU must stop taking work: page the on-call."""
 
     TICKET = "ticket"
-    """Somebody has to deal with it, in working hours."""
+    """Needs attention during working hours."""
 
     APPLICATION = "application"
-    """A program caused it. It concerns the job's owner, and nobody else unless it keeps happening."""
+    """Caused by a program. Only concerns the job's owner, unless it keeps happening."""
 
     INFORMATION = "information"
     """Context for other errors, or harmless."""
@@ -38,13 +38,13 @@ class XidCode:
 
     Attributes:
         code: the number.
-        kind: how urgent it is.
-        meaning: completes "The driver reported Xid N: …"; lower case, without a full stop.
-        action: the one thing to do now, as a sentence.
-        fatal_in_text: whether the kernel log says Fatal or Nonfatal after the code. A Nonfatal one is a ticket.
-        nvlink: whether it is about an NVLink, so that links and fabric fail with it.
-        common: whether its counter starts at 0 on every GPU, so that an increase from the first one on is seen.
-        since: which GPUs report it, where not all do; "" otherwise.
+        kind: urgency.
+        meaning: completes "The driver reported Xid N: …"; lower case, no final period.
+        action: what to do now, as a sentence.
+        fatal_in_text: whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
+        nvlink: whether it concerns an NVLink, so that links and fabric fail with it.
+        common: whether its counter starts at 0 on every GPU, so that increase() includes the first occurrence.
+        since: which GPUs report it, if not all; "" otherwise.
     """
 
     code: int
@@ -59,7 +59,7 @@ class XidCode:
 
 DOUBLE_BIT_ERROR: Final = 48
 CONTAINED_ERROR: Final = 94
-"""Reported right after a double-bit error that cost only the job that met it."""
+"""Reported right after a double-bit error that only killed the affected job."""
 
 _RESET: Final = "Drain the GPU, then reset it; plan to replace the board if the error comes back."
 _RESET_GSP: Final = "Drain the GPU, then reset it; reboot the host if the reset fails."
@@ -312,8 +312,8 @@ _INFORMATION: Final = (
         XidCode(code, XidKind.INFORMATION, "the display part of the GPU had an error", _NOTHING)
         for code in (16, 19, 56, 81, *range(111, 119))
     ),
-    XidCode(66, XidKind.INFORMATION, "the driver accessed a register that it must not", _NOTHING),
-    XidCode(67, XidKind.INFORMATION, "the driver accessed the GPU in a way that it must not", _NOTHING),
+    XidCode(66, XidKind.INFORMATION, "the driver made an invalid register access", _NOTHING),
+    XidCode(67, XidKind.INFORMATION, "the driver made an invalid access to the GPU", _NOTHING),
     XidCode(93, XidKind.INFORMATION, "the board wrote to its InfoROM more often than planned", _NOTHING),
     XidCode(106, XidKind.INFORMATION, "a test message of the management bus arrived", _NOTHING),
     XidCode(107, XidKind.INFORMATION, "a silent test message of the management bus arrived", _NOTHING),
@@ -333,18 +333,18 @@ XID_CODES: Final[Mapping[int, XidCode]] = MappingProxyType(
 """By code, in ascending order."""
 
 UNLISTED_MEANING: Final = "a code that this version does not list"
-"""What an Xid means that is not in the table; completes the same sentence as `XidCode.meaning`."""
+"""Meaning of an Xid that is not in the table; completes the same sentence as `XidCode.meaning`."""
 
 UNLISTED_ACTION: Final = "Look the code up in NVIDIA's Xid catalogue and decide whether to drain the GPU."
-"""What to do about such an Xid."""
+"""Action for an Xid that is not in the table."""
 
 NONFATAL_MEANING: Final = "an NVLink had an error that it recovered from"
-"""What an Xid means that the kernel log calls Nonfatal."""
+"""Meaning of an Xid that the kernel log calls Nonfatal."""
 
 NONFATAL_ACTION: Final = "Watch for more of them; reset the GPU when its jobs are done if they keep coming."
-"""What to do about such an Xid."""
+"""Action for an Xid that the kernel log calls Nonfatal."""
 
 
 def codes_of(kind: XidKind) -> tuple[int, ...]:
-    """The codes of one kind, in ascending order."""
+    """Codes of one kind, in ascending order."""
     return tuple(xid.code for xid in XID_CODES.values() if xid.kind is kind)

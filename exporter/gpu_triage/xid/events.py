@@ -1,14 +1,14 @@
-"""One source's word that a GPU had an Xid, and what the driver writes into the kernel log when one has.
+"""Xid reports, and the kernel messages they are parsed from.
 
 The driver prints an Xid as ``NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, …``: older branches
-without ``PCI:``, some with eight digits of domain or with the function, MIG with the instance after the address
-(https://docs.nvidia.com/deploy/xid-errors/). Beside it, and sometimes instead of it, stands
+without ``PCI:``, some with an eight-digit domain or with the function, MIG with the instance after the address
+(https://docs.nvidia.com/deploy/xid-errors/). In addition, and sometimes instead, it prints
 ``NVRM: GPU 0000:65:00.0: GPU has fallen off the bus.``
 
-An NVLink 5 Xid says after the name of the unit whether it is fatal:
+NVLink 5 Xids state after the unit name whether they are fatal:
 ``NVRM: Xid (PCI:0000:04:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x…)``.
 
-That another card may be in the slot from now on, the PCI core says, not the driver: whenever it finds a device, at
+That the card in a slot may have changed is reported by the PCI core, not by the driver: whenever it finds a device, at
 boot, after a hotplug or a rescan, it prints ``pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 …``
 (pci_setup_device, drivers/pci/probe.c).
 """
@@ -29,22 +29,22 @@ OFF_THE_BUS: Final = 79
 """The Xid of a GPU that fell off the bus."""
 
 UNKNOWN: Final = 999
-"""What NVML says for an Xid that it does not know (nvmlEventData_t, nvml.h); the kernel log has its code."""
+"""NVML's code for an Xid that it does not know (nvmlEventData_t, nvml.h); the kernel log has the actual code."""
 
 NEVER_FROM_NVML: Final = (79, 119, 120)
-"""Codes that NVML's events do not deliver, as NVIDIA says of its own monitor (github.com/NVIDIA/DCGM, issue 162)."""
+"""Codes NVML's events do not deliver, according to NVIDIA about DCGM (github.com/NVIDIA/DCGM, issue 162)."""
 
 _WITH_SITE: Final = frozenset({13, 31})
-"""The Xids whose text may name a place on the chip."""
+"""Xids with a message that may contain a location on the chip."""
 
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"
 _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})\b")
-# After a process's name, which anybody may choose, the word needs more behind it than the 15 bytes of a name can hold.
+# A process name is user-controlled: after one, require more text behind the word than a 15-byte name can hold.
 _FATAL: Final = re.compile(
     r", (?:(?:[A-Za-z0-9_/]{1,64}) +(Fatal|Nonfatal)(?: |$)"
     r"|pid=[^,]{1,20}, name=[^,]{1,64}, [A-Za-z0-9_/]{1,64} +(Fatal|Nonfatal) +XC[0-9])"
 )
-# The driver's probe breaks its sentence over several lines, each with the prefix again.
+# During probe, the driver splits this message over several lines, each with the prefix.
 _OFF_THE_BUS: Final = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_ADDRESS}:?\s.{{0,200}}?fallen off the bus", re.DOTALL
 )
@@ -55,7 +55,7 @@ _FOUND: Final = re.compile(
 
 
 class XidSource(Enum):
-    """Who reports Xids; the label `source` of gpu_exporter_xid_source_up."""
+    """Sources of Xids; the label `source` of gpu_exporter_xid_source_up."""
 
     KMSG = "kmsg"
     NVML = "nvml"
@@ -63,17 +63,17 @@ class XidSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidReport:
-    """One Xid as one source reports it.
+    """One Xid as reported by one source.
 
     Attributes:
-        gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
-        code: the Xid, or `UNKNOWN`; None where the source says only that the GPU fell off the bus.
-        source: who says so.
-        earliest: monotonic second before which it did not happen.
-        latest: monotonic second by which it had happened; for a source without a clock, when it was heard.
-        uuid: whose it is, where the source knows the card and not only its address.
-        fatal: whether the text calls it fatal; None for a code whose text does not say, or a source without a text.
-        site: where on the chip the text says that it came from; None where it does not say.
+        gpu: PCI bus ID as in sysfs (``0000:65:00.0``); the UUID if the driver provides no bus ID.
+        code: the Xid, or `UNKNOWN`; None if the source only reports that the GPU fell off the bus.
+        source: the reporting source.
+        earliest: earliest possible time, in monotonic seconds.
+        latest: latest possible time, in monotonic seconds; for a source without timestamps, when it was received.
+        uuid: of the GPU, if the source identifies the card and not only its address.
+        fatal: whether the message says Fatal; None for other codes, or a source without messages.
+        site: location on the chip from the message; None if it contains none.
     """
 
     gpu: str
@@ -87,7 +87,7 @@ class XidReport:
 
 
 class LoggedXid(NamedTuple):
-    """What a message of the driver says; attributes as those of XidReport."""
+    """An Xid parsed from a driver message; attributes as for XidReport."""
 
     gpu: str
     code: int | None
@@ -97,10 +97,10 @@ class LoggedXid(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardFound:
-    """The kernel found a GPU on the bus: what it logged of this address before may be another card's.
+    """The kernel found a GPU on the bus: earlier messages about this address may concern another card.
 
     Attributes:
-        gpu: PCI bus id as sysfs writes it.
+        gpu: PCI bus ID as in sysfs.
         at: monotonic second.
     """
 
@@ -110,7 +110,7 @@ class CardFound:
 
 @dataclass(frozen=True, slots=True)
 class DriverLoaded:
-    """The NVIDIA kernel module was loaded: every GPU is initialised anew.
+    """The NVIDIA kernel module was loaded: every GPU is reinitialized.
 
     Attributes:
         at: monotonic second.
@@ -120,17 +120,17 @@ class DriverLoaded:
 
 
 KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
-"""What the kernel log tells of Xids, and of what ends them."""
+"""Xids and SXids from the kernel log, and the events that end them."""
 
 
 def parse_found(text: str) -> str | None:
-    """Bus id, as sysfs writes it, of the NVIDIA GPU that the PCI core says it found; None for any other message."""
+    """Parse the PCI core's message that it found an NVIDIA GPU into a sysfs bus ID; None for any other message."""
     match = _FOUND.match(text)
     return None if match is None else normalise_bus_id(match[1])
 
 
 def parse_xid(text: str) -> LoggedXid | None:
-    """The Xid in a message of the driver; None for any other message."""
+    """Parse the Xid in a driver message; None for any other message."""
     match = _XID.match(text)
     if match is not None:
         code = int(match[3])
@@ -141,7 +141,7 @@ def parse_xid(text: str) -> LoggedXid | None:
 
 
 def is_driver_loaded(text: str) -> bool:
-    """Whether this is what the NVIDIA kernel module prints when it is loaded."""
+    """Whether this is the message that the NVIDIA kernel module prints when loaded."""
     return text.startswith(_DRIVER_LOADED)
 
 
@@ -154,5 +154,5 @@ def _fatal(code: int, text: str, after_code: int) -> bool | None:
 
 
 def _bus_id(match: re.Match[str]) -> str:
-    # An Xid concerns the GPU, which is function 0; its sound is function 1.
+    # An Xid concerns the GPU, which is function 0; function 1 is its audio device.
     return normalise_bus_id(match[1] + (match[2] or ".0"))

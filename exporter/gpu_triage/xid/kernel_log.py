@@ -1,9 +1,9 @@
-r"""The kernel log, read on without ever waiting, and the Xids in it.
+r"""Read the kernel log without blocking, and extract Xids.
 
-A record of ``/dev/kmsg`` is ``priority,sequence,microseconds since boot,flags[,…];text``, control and non-ASCII bytes
-of the text as ``\xNN``, then lines that start with a space
-(https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg). Opened anew, the device starts at the oldest record
-that the kernel still holds: what happened before this process is there.
+A record of ``/dev/kmsg`` is ``priority,sequence,microseconds since boot,flags[,…];text``, with control and non-ASCII
+bytes of the text as ``\xNN``, followed by lines that start with a space
+(https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg). After open, reading starts at the oldest record that
+the kernel still holds, so messages from before this process started are included.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from gpu_triage.xid.events import (
 from gpu_triage.xid.switches import MARKER, SwitchError, parse_sxid
 
 ROUND_BYTES: Final = 1 << 20
-"""Most that is read in one round; a kernel that logs more than this a second is read later, not for longer."""
+"""Maximum bytes read per round; if the kernel logs more than this, the rest waits for later rounds."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _LONGEST_RECORD_BYTES: Final = 1 << 13
-"""The kernel's own bound (PRINTK_MESSAGE_MAX) is no larger."""
+"""At least the kernel's own limit (PRINTK_MESSAGE_MAX)."""
 
 _RECORD: Final = re.compile(rb"([0-9]{1,4}),([0-9]{1,19}),([0-9]{1,19}),[^;]*;(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\x([0-9a-f]{2})")
@@ -53,10 +53,10 @@ class KernelRecord:
     """One record of the kernel log.
 
     Attributes:
-        sequence: the kernel's number of it.
-        seconds: since boot, by the clock of printk.
-        from_kernel: whether the kernel wrote it; processes can write records of other facilities.
-        text: its first line, escapes as they are.
+        sequence: sequence number.
+        seconds: since boot, by printk's clock.
+        from_kernel: whether the kernel wrote it; processes can write records with other facilities.
+        text: its first line, still escaped.
     """
 
     sequence: int
@@ -66,16 +66,16 @@ class KernelRecord:
 
     @property
     def message(self) -> str:
-        """Its text without escapes."""
+        """The unescaped text."""
         return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), self.text.decode("ascii", "replace"))
 
 
 class KernelLog:
-    """``/dev/kmsg``, or a file in its format, from its start on.
+    """Reads ``/dev/kmsg``, or a file in its format, from the start.
 
     Attributes:
         drained: whether the last round reached the end.
-        lost: how many records the kernel wrote over after the first one that was read, and before they could be.
+        lost: number of records that were overwritten before they could be read, since the first one read.
     """
 
     def __init__(self, path: Path, read: Callable[[int, int], bytes] = os.read) -> None:
@@ -92,11 +92,11 @@ class KernelLog:
         self._skip_to = -1
 
     def read(self) -> list[KernelRecord]:
-        """The records since the last call, at most ROUND_BYTES of them; never waits.
+        """Return the records since the last call, up to ROUND_BYTES; never blocks.
 
         Raises:
-            HostReadFailed: ``missing``, ``no_permission`` or ``io_error``; the next call opens the log again and
-                goes on after the last record it returned.
+            HostReadFailed: ``missing``, ``no_permission`` or ``io_error``; the next call reopens the log and continues
+                after the last record returned.
         """
         self.drained = False
         before = self._last_sequence, self.lost
@@ -117,15 +117,15 @@ class KernelLog:
             ) from error
 
     def close(self) -> None:
-        """Close it; reading again goes on after the last record."""
+        """Close the log; the next read reopens it and continues after the last record."""
         self._close()
         self._file, self._partial, self._skipping = None, b"", False
         self._skip_to = self._last_sequence
-        # Records may be written over until it is opened again.
+        # Records may be overwritten before it is reopened.
         self._overrun = True
 
     def _is_next(self, record: KernelRecord) -> bool:
-        """Whether a record was not returned before; notes how many are missing before it."""
+        """Whether a record is new; counts the records lost before it."""
         if record.sequence <= self._skip_to:
             return False
         if self._overrun and self._last_sequence >= 0:
@@ -139,7 +139,7 @@ class KernelLog:
         self._close = weakref.finalize(self, os.close, file)
 
     def _chunks(self) -> Iterator[bytes]:
-        """What one read after the other gives: of the device, one whole record."""
+        """Yield the result of each read; reads of the device return one whole record."""
         assert self._file is not None  # noqa: S101 - read() opened it
         size = 0
         while size < ROUND_BYTES:
@@ -149,7 +149,7 @@ class KernelLog:
                 self.drained = True
                 return
             except BrokenPipeError:
-                # The kernel wrote over records that were not read yet; the next read gives the oldest it still has.
+                # Unread records were overwritten; the next read returns the oldest one left.
                 self._overrun = True
                 size += _LONGEST_RECORD_BYTES
                 continue
@@ -170,11 +170,11 @@ class KernelLog:
 
 
 class KernelClock:
-    """The clock of printk held against the monotonic one.
+    """Maps printk timestamps to the monotonic clock.
 
-    Both start at boot and stand still while the host is suspended, but printk's is not disciplined: over months it
-    drifts by minutes. A record that was not there when the log was last drained is younger than that, and none is of
-    the future: this bounds the difference. Until then, and so for all that a new process finds, it is taken as 0.
+    Both start at boot and stop during suspend, but printk's clock is not NTP-disciplined: over months it drifts by
+    minutes. A record that appeared since the log was last drained must be newer than that, and no record is in the
+    future: this bounds the offset. Until then, including for all records found at startup, the offset is taken as 0.
     """
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class KernelClock:
         self._drained_at: float | None = None
 
     def learn(self, records: list[KernelRecord], now: float, *, drained: bool) -> None:
-        """Take in one round's records, read at monotonic second `now`."""
+        """Update the offset from one round's records, read at monotonic second `now`."""
         if records and self._drained_at is not None:
             self._ahead_seconds = max(self._ahead_seconds, self._drained_at - records[0].seconds)
         if records:
@@ -190,14 +190,14 @@ class KernelClock:
         self._drained_at = now if drained else None
 
     def monotonic(self, record: KernelRecord) -> float:
-        """Monotonic second at which a record was written."""
+        """Return the monotonic second at which a record was written."""
         return record.seconds + self._ahead_seconds
 
 
 class KernelXids:
-    """The Xids and SXids in the kernel log, the cards it found, and when the driver was loaded.
+    """Xids and SXids in the kernel log, GPUs found by the PCI core, and driver loads.
 
-    Only the kernel's own words count: any process with the right may write there.
+    Only records written by the kernel itself count, since privileged processes can write to the log too.
     """
 
     def __init__(self, log: KernelLog) -> None:
@@ -211,14 +211,14 @@ class KernelXids:
 
     @property
     def lost(self) -> int:
-        """How many records were written over before they could be read."""
+        """Number of records that were overwritten before they could be read."""
         return self._log.lost
 
     def read(self, now: float) -> tuple[KernelNews, ...]:
-        """What was logged since the last call, in order; `now` in monotonic seconds.
+        """Return the events since the last call, in order; `now` in monotonic seconds.
 
         Raises:
-            HostReadFailed: as KernelLog.read.
+            HostReadFailed: as for KernelLog.read.
         """
         records = self._log.read()
         self._clock.learn(records, now, drained=self._log.drained)

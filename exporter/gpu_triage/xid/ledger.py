@@ -1,4 +1,4 @@
-"""Xids by GPU and code, each incident counted once though two sources report it."""
+"""Count Xids by GPU and code, each incident once even if two sources report it."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from gpu_triage.xid.codes import XID_CODES
 from gpu_triage.xid.events import OFF_THE_BUS, UNKNOWN, XidReport, XidSource
 
 WINDOW_SECONDS: Final = 5.0
-"""How far apart two sources' times of one incident may lie."""
+"""Maximum difference between two sources' times of the same incident."""
 
 CODES_PER_GPU: Final = 64
-"""Distinct Xids kept for one GPU; NVIDIA documents some 160, no board shows more than a handful."""
+"""Distinct Xids kept per GPU; NVIDIA documents about 160, and no GPU reports more than a handful."""
 
 OTHER: Final = "other"
-"""The Xid under which all further ones are counted."""
+"""The name under which all further Xids are counted."""
 
 UNKNOWN_XID: Final = "unknown"
-"""The Xid of an incident whose code NVML does not know, and that the kernel log does not tell."""
+"""The name of an incident with a code that NVML does not know and the kernel log does not contain."""
 
 _MOST_AWAITED: Final = 4096
-"""Incidents of one GPU and code that may wait for the other source at a time."""
+"""Maximum incidents per GPU and code that wait for a report from the other source."""
 
 _AWAITED_SECONDS: Final = 600.0
-"""How long an incident waits for the other source: where the kernel log cannot be read, it would wait for ever."""
+"""How long an incident waits for the other source; without a limit it would wait forever if one is unavailable."""
 
 _MOST_NEWS: Final = 4096
-"""Incidents that are kept for `take_counted`."""
+"""Maximum incidents kept for `take_counted`."""
 
 FATAL_LABELS: Final[Mapping[bool | None, str]] = {None: "", True: "true", False: "false"}
-"""What the label `fatal` says: nothing where the kernel log does not tell."""
+"""Values of the label `fatal`: empty if the kernel log does not state it."""
 
 
 class XidName(NamedTuple):
-    """An Xid as labels write it.
+    """Label values of an Xid.
 
     Attributes:
         xid: the code, `OTHER` or `UNKNOWN_XID`.
-        fatal: ``true`` or ``false`` where the kernel log calls it Fatal or Nonfatal; empty otherwise.
+        fatal: ``true`` or ``false`` if the kernel log calls it Fatal or Nonfatal; empty otherwise.
     """
 
     xid: str
@@ -50,11 +50,11 @@ class XidName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class XidCount:
-    """What one GPU had of one Xid.
+    """Count of one Xid on one GPU.
 
     Attributes:
-        count: incidents.
-        last_at: when the last one happened; monotonic seconds in a ledger, Unix seconds in what is published.
+        count: number of incidents.
+        last_at: time of the latest; monotonic seconds in a ledger, Unix seconds when published.
     """
 
     count: int
@@ -69,8 +69,8 @@ class CountedXid:
     """An incident that was counted.
 
     Attributes:
-        gpu: as XidReport.
-        name: what it was counted as.
+        gpu: as in XidReport.
+        name: the name it was counted under.
         at: monotonic second at which it happened.
     """
 
@@ -80,16 +80,16 @@ class CountedXid:
 
 
 class XidLedger:
-    """Counts incidents. Sources may be read in any order and late, each in the order of its own reports.
+    """Counts incidents. Sources may be read late and in any order, but each delivers its own reports in order.
 
-    A report is of the oldest incident of that GPU and Xid that its source has not reported yet, if their times lie
-    within the window; else it is a new one. So a source's own repeats are incidents of their own. "Fallen off the
-    bus" without a code is Xid 79, and never a second one beside another within the window: the driver says it
-    several times.
+    A report is matched to the oldest incident of that GPU and Xid that its source has not reported yet, if their times
+    are within the window; otherwise it is a new incident. So repeated reports by one source are separate incidents.
+    "Fallen off the bus" without a code is Xid 79, and is dropped if another one is within the window: the driver prints
+    it several times.
 
-    Of some codes only the kernel log says whether they are fatal. What NVML alone has reported of these is held back
-    until the kernel log tells, or until `release` gives it up: counts never move from one name to another. So is an
-    Xid that NVML does not know: it is the one that the kernel log tells of within the window.
+    For some codes, only the kernel log states whether they are fatal. If only NVML has reported such an Xid, it is held
+    back until the kernel log does too, or until `release`: counts never move from one name to another. The same applies
+    to an Xid that NVML does not know: it is matched with one in the kernel log within the window.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class XidLedger:
         self._counted: deque[CountedXid] = deque(maxlen=_MOST_NEWS)
 
     def see(self, report: XidReport) -> bool:
-        """Take in a report; returns whether it is the first of its incident."""
+        """Record a report; return whether it is the first of its incident."""
         if report.code == UNKNOWN and self._is_known(report):
             return False
         tally = self._tally(report)
@@ -110,29 +110,29 @@ class XidLedger:
         return is_first
 
     def release(self, until: float) -> None:
-        """Count what is held back of incidents that were reported by this monotonic second."""
+        """Count held-back incidents that were reported by this monotonic second."""
         for gpu, tallies in self._gpus.items():
             for tally in tallies.values():
                 tally.release(until)
                 self._note_counted(gpu, tally)
 
     def take_counted(self) -> tuple[CountedXid, ...]:
-        """The incidents counted since the last call, oldest first; of a flood the latest."""
+        """Incidents counted since the last call, oldest first; in a flood, only the latest."""
         counted = tuple(self._counted)
         self._counted.clear()
         return counted
 
     def counts(self) -> Mapping[str, XidCounts]:
-        """What every GPU had, by `XidReport.gpu` and then by Xid.
+        """Counts of every GPU, by `XidReport.gpu` and then by Xid.
 
-        A GPU without Xids is not in it; nor are any but the first 256 GPUs, which no host has.
+        GPUs without Xids are missing, as are GPUs beyond the first 256, more than any host has.
         """
         return {gpu: counts for gpu, tallies in self._gpus.items() if (counts := _counts(tallies))}
 
     def settle(self, gpu: str, until: float) -> XidCounts:
-        """Close the account of a GPU: what it had up to this monotonic second, by Xid, which is then forgotten here.
+        """Remove and return a GPU's counts up to this monotonic second, by Xid.
 
-        An Xid that it had both before and after stays whole: which of its incidents was when is not kept.
+        An Xid that occurred both before and after is not split, because times of single incidents are not kept.
         """
         tallies = self._gpus.get(gpu, {})
         over = {xid: tally for xid, tally in tallies.items() if tally.began_by(until)}
@@ -145,14 +145,14 @@ class XidLedger:
         return _counts(over)
 
     def _is_known(self, report: XidReport) -> bool:
-        """Whether the kernel log has told of this incident, of which NVML does not know the code."""
+        """Whether the kernel log already reported this incident, which NVML reports without a known code."""
         tallies = self._gpus.get(report.gpu, {})
-        # A code that NVML does not know is a new one.
+        # Try high codes first: a code that NVML does not know is a new one.
         newest_first = sorted(tallies, key=lambda xid: int(xid) if xid.isdecimal() else 0, reverse=True)
         return any(tallies[xid].take_awaited(report) for xid in newest_first)
 
     def _was_unknown(self, report: XidReport) -> bool:
-        """Whether NVML has reported this incident without its code; it is then no longer held back."""
+        """Whether NVML reported this incident without a known code; if so, drop the held-back one."""
         unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
         return unknown is not None and unknown.drop_held(report)
 
@@ -179,11 +179,11 @@ def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
 
 @dataclass(eq=False, slots=True)
 class _Incident:
-    """An incident as its first report tells it.
+    """An incident with the times from its first report.
 
     Attributes:
-        at: when it happened, as the source with a clock tells it.
-        name: what it is counted as; None while it is held back.
+        at: when it happened, from the source with timestamps if available.
+        name: the name it is counted under; None while held back.
     """
 
     earliest: float
@@ -197,12 +197,12 @@ class _Incident:
 
 @dataclass(eq=False, slots=True)
 class _Series:
-    """What is published of one name.
+    """Published state of one name.
 
     Attributes:
-        count: incidents.
-        newest: the last of them.
-        before_newest: when the last one before that happened.
+        count: number of incidents.
+        newest: the latest incident.
+        before_newest: time of the latest incident before that.
     """
 
     newest: _Incident
@@ -223,9 +223,9 @@ class _Tally:
     """Incidents of one GPU and Xid.
 
     Attributes:
-        xid: the code as a label writes it.
-        told_by_text: whether only the kernel log says if one is fatal, or what it is.
-        awaited: by source, those it has not reported yet, oldest first.
+        xid: the code as a label value.
+        told_by_text: whether only the kernel log has the code, or states whether it is fatal.
+        awaited: by source, the incidents it has not reported yet, oldest first.
     """
 
     xid: str
@@ -237,34 +237,34 @@ class _Tally:
     _newest: _Incident | None = None
 
     def counts(self) -> Iterator[tuple[XidName, XidCount]]:
-        """What is published."""
+        """Yield the counts to publish."""
         return ((name, XidCount(series.count, series.last_at)) for name, series in self._series.items())
 
     def take_counted(self) -> list[tuple[XidName, _Incident]]:
-        """The incidents counted since the last call."""
+        """Return the incidents counted since the last call, and clear them."""
         counted, self._counted = self._counted, []
         return counted
 
     def began_by(self, at: float) -> bool:
-        """Whether the last incident may have happened by this monotonic second."""
+        """Whether the latest incident may have happened by this monotonic second."""
         return self._newest is None or self._newest.earliest <= at
 
     def release(self, until: float) -> None:
-        """As XidLedger."""
+        """See `XidLedger.release`."""
         while self._held and self._held[0].latest <= until:
             self._count(self._held.popleft(), XidName(self.xid))
 
     def take_awaited(self, report: XidReport) -> bool:
-        """Whether an incident near this report waits for its source; it no longer does."""
+        """Whether an incident near this report awaited it from this source; if so, stop waiting."""
         return self._awaited(report) is not None
 
     def cease_to_await(self, source: XidSource) -> None:
-        """Of the newest incident, expect nothing from this source."""
+        """Stop waiting for this source to report the newest incident."""
         if self._newest is not None and self._newest in self.awaited[source]:
             self.awaited[source].remove(self._newest)
 
     def drop_held(self, report: XidReport) -> bool:
-        """Whether an incident near this report is held back; it is forgotten."""
+        """Whether an incident near this report is held back; if so, discard it."""
         held = next((incident for incident in self._held if incident.is_near(report)), None)
         if held is None:
             return False
@@ -284,7 +284,7 @@ class _Tally:
             self._add(report, awaited_by=tuple(source for source in XidSource if source is not report.source))
             return True
         if report.source is XidSource.KMSG:
-            # The kernel stamps its records; an NVML event only has the time at which it was fetched.
+            # The kernel timestamps its records; for an NVML event, only the time it was fetched is known.
             known.at = report.latest
             if known.name is None and known in self._held:
                 self._held.remove(known)

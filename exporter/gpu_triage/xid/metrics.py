@@ -1,4 +1,4 @@
-"""Xids: what the driver reports of GPUs that went wrong, and who listens for it."""
+"""Metrics of Xids and SXids, and of the sources that report them."""
 
 from __future__ import annotations
 
@@ -91,16 +91,16 @@ GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class XidReading:
-    """All Xids known now; a GPU or a code without one is not in it.
+    """All Xids known now; GPUs and codes without any are missing.
 
     Attributes:
-        counted: every GPU that had none so far of the codes that are not in `gpus`: its Xids are heard, and those
-            from before are known. Empty while that cannot be said.
-        gpus: by GPU ever seen by this process, then by Xid.
-        unassigned: by the PCI bus id of a GPU never seen, as it is when it fell off the bus before; then by Xid.
-        sources: whether each source of Xids is heard.
-        switches: SXids by the PCI bus id of the NVSwitch, then by code.
-        suspects: the place on the chip that programs fail in whatever they do, and how many processes, by GPU.
+        counted: GPUs for which missing codes are known to be 0: their Xids are received, including earlier ones. Empty
+            while this is not certain.
+        gpus: counts by every GPU ever seen by this process, then by Xid.
+        unassigned: counts by PCI bus ID of a GPU never seen, such as one that fell off the bus earlier; then by Xid.
+        sources: whether each source of Xids works.
+        switches: SXids by PCI bus ID of the NVSwitch, then by code.
+        suspects: by GPU, the location on the chip where programs keep failing, and the number of processes.
     """
 
     counted: tuple[GpuLabels, ...]
@@ -112,10 +112,10 @@ class XidReading:
 
 
 def render(reading: XidReading) -> Iterator[Sample]:
-    """Samples of all Xids.
+    """Render the samples of all Xids.
 
-    What a program causes is told by its number within minutes. Such a counter has to be seen before its first Xids, for
-    an increase starts with the first value that is scraped: so it starts at 0 on every GPU.
+    For Xids that programs cause, alerts count occurrences within minutes. An increase is only seen if the counter was
+    scraped before the first Xid, so these counters start at 0 on every GPU.
     """
     for gpu in reading.counted:
         seen = reading.gpus.get(gpu, {})

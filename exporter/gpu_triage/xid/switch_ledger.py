@@ -1,4 +1,4 @@
-"""SXids by switch and code."""
+"""Count SXids by switch and code."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MOST_SWITCHES: Final = 64
 
 
 class SwitchErrors:
-    """Counts the SXids of each switch by code, and when each was last."""
+    """Counts the SXids of each switch by code, with the time of the latest."""
 
     def __init__(self) -> None:
         self._counts: dict[str, XidCounts] = {}
 
     def see(self, error: SwitchError) -> None:
-        """Take in an error."""
+        """Count an error."""
         if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
             return
         counts = self._counts.setdefault(error.switch, {})
@@ -30,5 +30,5 @@ class SwitchErrors:
         counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
 
     def counts(self) -> Mapping[str, XidCounts]:
-        """What every switch had, by its bus id and then by code; a switch without errors is not in it."""
+        """Counts of every switch, by bus ID and then by code; switches without errors are missing."""
         return {switch: dict(counts) for switch, counts in self._counts.items()}

@@ -1,9 +1,8 @@
-"""SXids: errors of NVSwitches, which the driver of the switches writes into the kernel log and nowhere else.
+"""SXids: NVSwitch errors, which the switch driver only reports in the kernel log.
 
-``nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up``; details follow on lines of their
-own with the same number (``Severity 1 Engine instance 30 …``, ``Data {0x…}``), which are no errors of their own. The
-switches of NVLink 5 have no driver on the host: their errors are Xids 144 to 150 of the GPUs.
-
+``nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up``; details follow on separate lines
+with the same number (``Severity 1 Engine instance 30 …``, ``Data {0x…}``) and are not counted. NVLink 5 switches have
+no driver on the host: their errors are Xids 144 to 150 of the GPUs.
 Source: NVIDIA's Fabric Manager User Guide, "NVSwitch SXid Errors".
 """
 
@@ -16,7 +15,7 @@ from typing import Final, NamedTuple
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 
 MARKER: Final = b"nvidia-nvswitch"
-"""What a message of the switches' driver begins with."""
+"""Prefix of the switch driver's messages."""
 
 _SXID: Final = re.compile(
     r"nvidia-nvswitch\d{1,3}: SXid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\): (\d{1,6}), "
@@ -29,9 +28,9 @@ class SwitchError:
     """One SXid.
 
     Attributes:
-        switch: PCI bus id of the switch, as sysfs writes it.
+        switch: PCI bus ID of the switch, as in sysfs.
         code: the SXid.
-        fatal: whether the switch has to be reset.
+        fatal: whether the switch must be reset.
         at: monotonic second at which it happened.
     """
 
@@ -42,7 +41,7 @@ class SwitchError:
 
 
 class LoggedSxid(NamedTuple):
-    """What a message says; attributes as those of SwitchError."""
+    """An SXid parsed from a message; attributes as for SwitchError."""
 
     switch: str
     code: int
@@ -50,7 +49,7 @@ class LoggedSxid(NamedTuple):
 
 
 def parse_sxid(text: str) -> LoggedSxid | None:
-    """The SXid in a message of the switches' driver; None for its details, and for any other message."""
+    """Parse the SXid in a switch driver's message; None for its detail lines, and for any other message."""
     match = _SXID.match(text)
     if match is None:
         return None

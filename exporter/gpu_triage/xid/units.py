@@ -1,13 +1,12 @@
-"""Xids 13 and 31 that name a place on the chip: when they come from one place whatever runs, the board is at fault.
+"""Xids 13 and 31 with a location on the chip: if they occur in one place whatever runs, the board is at fault.
 
-A program with an error fails wherever its blocks run, mostly in many places at once; one that fails in its first block
-does so always in the same place, on whichever GPU it runs. So a place is suspected only after several processes have
-failed there and nowhere else, of different programs or on different days, and none of these programs in the same place
-of another GPU. Places, as the driver names them:
-
+A faulty program fails wherever its blocks run, usually in many places at once; one that fails in its first block always
+does so in the same place, on any GPU. So a place is only suspected after several processes failed there and nowhere
+else, of different programs or on different days, and none of these programs failed in the same place of another GPU.
+Locations as the driver prints them:
 - ``13, pid=…, name=…, Graphics SM Warp Exception on (GPC 10, TPC 1, SM 1): Out Of Range Address``
-- ``31, pid=…, name=…, … MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x…``; drivers that leave out the GPC
-  name no place
+- ``31, pid=…, name=…, … MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x…``; drivers that omit the GPC
+  provide no location
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 ENOUGH_PROCESSES: Final = 3
-"""So many processes have to fail in one place."""
+"""Minimum number of processes that failed in one place."""
 
 _ENOUGH_PROGRAMS: Final = 2
 _APART_SECONDS: Final = 86_400.0
 _MOSTLY: Final = 0.75
 _TOGETHER_SECONDS: Final = 10.0
-"""The lines of one failure come within less than this."""
+"""Maximum time between the log lines of one failure."""
 
 _MOST_FAILURES: Final = 64
 _MOST_GPUS: Final = 256
@@ -36,12 +35,12 @@ _MMU: Final = re.compile(r"MMU Fault: ENGINE GRAPHICS GPC(\d{1,3}) GPCCLIENT_T1_
 
 
 class XidSite(NamedTuple):
-    """Where on the chip an Xid came from, and whose.
+    """Location of an Xid on the chip, and the process that caused it.
 
     Attributes:
-        unit: the place, ``GPC 10 TPC 1`` or ``GPC 2 L1 7``.
-        pid: of the process as the driver names it; "" where it names none.
-        program: name of the process; "" where the driver names none.
+        unit: the location, ``GPC 10 TPC 1`` or ``GPC 2 L1 7``.
+        pid: process ID as printed by the driver; "" if not printed.
+        program: process name; "" if not printed.
     """
 
     unit: str
@@ -51,7 +50,7 @@ class XidSite(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """What one process brought about, line by line."""
+    """One process's failure, which may span several log lines."""
 
     pid: str
     program: str
@@ -60,17 +59,17 @@ class _Failure:
 
 
 class UnitFailures:
-    """Failures by GPU and place on it."""
+    """Failures by GPU and location."""
 
     def __init__(self) -> None:
         self._failures: dict[str, deque[_Failure]] = {}
 
     def see(self, gpu: str, site: XidSite, at: float) -> None:
-        """Take in a line of the kernel log.
+        """Record a line of the kernel log.
 
         Args:
-            gpu: PCI bus id.
-            site: what it names.
+            gpu: PCI bus ID.
+            site: location and process from the line.
             at: monotonic second.
         """
         if gpu not in self._failures and len(self._failures) >= _MOST_GPUS:
@@ -84,11 +83,11 @@ class UnitFailures:
         last.units.add(site.unit)
 
     def forget(self, gpu: str) -> None:
-        """Start anew at an address: another card may be there."""
+        """Discard an address's failures, since there may now be another card."""
         self._failures.pop(gpu, None)
 
     def suspects(self) -> Mapping[str, tuple[str, int]]:
-        """The place that is suspected, and how many processes failed there, by the bus ids of GPUs that have one."""
+        """The suspected location and how many processes failed there, by bus ID of GPUs that have one."""
         return {gpu: suspect for gpu in self._failures if (suspect := self._suspect(gpu)) is not None}
 
     def _suspect(self, gpu: str) -> tuple[str, int] | None:
@@ -101,7 +100,7 @@ class UnitFailures:
             return None
         here = [failure for failure in failures if failure.units == {unit}]
         here = [failure for failure in here if not self._fails_elsewhere(gpu, unit, failure.program)]
-        # Where the driver names no process, each failure counts as one.
+        # Without a PID from the driver, each failure counts as one process.
         processes = {failure.pid or f"at {failure.at}" for failure in here}
         programs = {failure.program for failure in here if failure.program}
         if len(processes) < ENOUGH_PROCESSES:
@@ -112,13 +111,13 @@ class UnitFailures:
         return unit, len(processes)
 
     def _fails_elsewhere(self, gpu: str, unit: str, program: str) -> bool:
-        """Whether a program fails in the same place of another GPU too: then it is the program."""
+        """Whether a program also fails in the same place of another GPU, which means the program is at fault."""
         others = (failure for other, failures in self._failures.items() if other != gpu for failure in failures)
         return any(failure.program == program and unit in failure.units for failure in others)
 
 
 def parse_site(text: str) -> XidSite | None:
-    """The place that the message of an Xid 13 or 31 names; None where it names none."""
+    """Parse the location in the message of an Xid 13 or 31; None if it contains none."""
     if (sm := _SM.search(text)) is not None:
         unit = f"GPC {int(sm[1])} TPC {int(sm[2])}"
     elif (mmu := _MMU.search(text)) is not None:

@@ -108,7 +108,7 @@ def test_a_swapped_motherboard_is_told_from_a_bad_link() -> None:
     width, node = changes(HOST, now)
     assert "1/2 of what it did" in meaning_of(width)
     assert "The slot offers 8 lanes instead of 16 lanes. Reseating does not help" in meaning_of(width)
-    assert "pin them anew" in meaning_of(node)
+    assert "pin them again" in meaning_of(node)
 
 
 def test_a_card_with_fewer_lanes_is_told_from_a_slot_with_fewer() -> None:

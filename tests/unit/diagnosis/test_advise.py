@@ -50,10 +50,10 @@ CASES = """
 2 RTX 4070 Ti  | 2M      | training  | 128 | 2  | one       | size-1M-to-5M      | 0          | 1          | 37% to 43%
 2 RTX 4070 Ti  | 6.9M    | training  | 32  | 2  | one       | size-5M-to-10M     | 0          | 1          | a speedup of 0.78 to 0.90
 2 RTX 4070 Ti  | 20M     | training  | 128 | 2  | measure   | size-10M-to-50M    | 0-1        |            | its author's extrapolation
-2 RTX 4070 Ti  | 20M     | training  | 32  | 2  | measure   | batch-per-gpu      | 0-1        |            | a batch of 32 over 2 GPUs is 16 a GPU
+2 RTX 4070 Ti  | 20M     | training  | 32  | 2  | measure   | batch-per-gpu      | 0-1        |            | a batch of 32 over 2 GPUs is 16 per GPU
 2 RTX 4070 Ti  | 60M     | training  | 64  | 2  | several   | size-above-50M     | 0-1        |            | 240 MB in FP32
-2 RTX 4070 Ti  | 60M     | training  | 63  | 2  | measure   | batch-per-gpu      | 0-1        |            | 31.5 a GPU
-2 RTX 4070 Ti  | 60M     | training  | 1   | 2  | one       | batch-per-gpu      | 0          | 1          | 0.5 a GPU
+2 RTX 4070 Ti  | 60M     | training  | 63  | 2  | measure   | batch-per-gpu      | 0-1        |            | 31.5 per GPU
+2 RTX 4070 Ti  | 60M     | training  | 1   | 2  | one       | batch-per-gpu      | 0          | 1          | 0.5 per GPU
 2 RTX 4070 Ti  | 60M     | training  | 64  | 1  | one       | one-usable-gpu     | 0          | 1          | one GPU was asked for
 2 RTX 4070 Ti  | 800M    | training  | 64  |    | several   | size-above-50M     | 0-1        |            | needed: 11.9 GiB; 12.8 GiB usable (80%) of 16.0 GiB
 2 RTX 4070 Ti  | 900M    | training  | 64  |    | shard     | model-exceeds-gpu  | 0-1        |            | needed: 13.4 GiB
@@ -63,16 +63,16 @@ CASES = """
 2 RTX 4070 Ti  | 30B     | inference | 8   |    | too_large | model-exceeds-host |            |            | INT8: 27.9 GiB on 3 GPUs (does not fit; 4 bits: 14.0 GiB on 2 GPUs (fits
 4 V100         | 258K    | training  | 256 |    | one       | size-below-1M      | 0          | 1-3        | leave GPU 1-3 to other jobs
 4 V100         | 6.9M    | training  | 64  | 2  | measure   | size-5M-to-10M     | 0-1        |            | over NVLink
-4 V100         | 6.9M    | training  | 128 |    | measure   | size-5M-to-10M     | 0-3        |            | 32 a GPU
-4 V100         | 20M     | training  | 64  | 2  | several   | size-10M-to-50M    | 0-1        |            | how much earlier nobody measured
+4 V100         | 6.9M    | training  | 128 |    | measure   | size-5M-to-10M     | 0-3        |            | 32 per GPU
+4 V100         | 20M     | training  | 64  | 2  | several   | size-10M-to-50M    | 0-1        |            | how much earlier was not measured
 4 V100         | 60M     | training  | 128 |    | several   | size-above-50M     | 0-3        |            | use 4 GPUs: GPU 0-3
-4 V100         | 60M     | training  | 96  |    | several   | batch-per-gpu      | 0-2        |            | 24 a GPU; a batch of 128 would feed all 4
-8 H100         | 60M     | training  | 64  |    | several   | batch-per-gpu      | 0-1        |            | a batch of 64 over 8 GPUs is 8 a GPU
-8 H100         | 60M     | training  | 256 |    | several   | size-above-50M     | 0-7        |            | 32 a GPU
+4 V100         | 60M     | training  | 96  |    | several   | batch-per-gpu      | 0-2        |            | 24 per GPU; a batch of 128 would feed all 4
+8 H100         | 60M     | training  | 64  |    | several   | batch-per-gpu      | 0-1        |            | a batch of 64 over 8 GPUs is 8 per GPU
+8 H100         | 60M     | training  | 256 |    | several   | size-above-50M     | 0-7        |            | 32 per GPU
 8 H100         | 60M     | training  | 256 | 16 | several   | size-above-50M     | 0-7        |            | 16 GPUs were asked for; this host has 8 GPUs: the answer is for 8
 8 H100         | 7B      | training  | 16  |    | shard     | model-exceeds-gpu  | 0-7        |            | needed: 104 GiB; at least 2 GPUs; LoRA, base weights frozen in BF16: 13.0 GiB on one GPU
 8 H100         | 7B      | training  | 4   |    | shard     | model-exceeds-gpu  | 0-3        |            | split the model over 4 GPUs
-8 H100         | 30B     | training  | 4   |    | shard     | model-exceeds-gpu  | 0-7        |            | a batch of 4 has less than one sample a GPU
+8 H100         | 30B     | training  | 4   |    | shard     | model-exceeds-gpu  | 0-7        |            | a batch of 4 has less than one sample per GPU
 8 H100         | 70B     | training  | 64  |    | too_large | model-exceeds-host |            |            | needed: 1,043 GiB; 510 GiB usable of 637 GiB; 533 GiB more; 17 GPUs; 2,015 GiB; slower (fits
 8 H100         | 70B     | inference | 16  |    | shard     | model-exceeds-gpu  | 0-3        |            | at least 3 GPUs; 2 replicas of 4 GPUs; 4 bits: 32.6 GiB on one GPU
 8 H100         | 405B    | inference | 16  |    | too_large | model-exceeds-host |            |            | 12 GPUs of 79.6 GiB; INT8: 377 GiB on 6 GPUs (fits
@@ -226,4 +226,4 @@ def test_without_a_driver_it_could_not_look(capsys: pytest.CaptureFixture[str]) 
     assert run_cli(group, arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("gpu-triage: could not look: driver_not_loaded")
+    assert err.startswith("gpu-triage: could not check: driver_not_loaded")

@@ -159,7 +159,7 @@ def test_a_fabric_manager_that_does_not_run_concerns_the_host_and_no_gpu(tmp_pat
     assert "fabric.service_down" not in codes(look_at(load_scenario("h100-8"), AT), "host")
     report = look_at(scenario_with(tmp_path, "h100-8", event('kind = "service_stopped"', gpu=None)), AT)
     assert finding(report, "fabric.service_down").severity is Severity.CRITICAL
-    assert report.verdict is Verdict.WATCH, "one look confirms nothing that must last"
+    assert report.verdict is Verdict.WATCH, "one check cannot confirm findings that take time"
     assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
 
 

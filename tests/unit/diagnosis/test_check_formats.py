@@ -206,7 +206,9 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
     assert said == (
         "warning pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0 (must last 10 min; then critical: drain)"
     )
-    assert re.search(r"\n\n\d+ findings pending: a look of 5 s confirms nothing that must last\. .*gpu-triage top", out)
+    assert re.search(
+        r"\n\n\d+ findings pending: a 5 s check cannot confirm findings that take time\. .*gpu-triage top", out
+    )
     assert [line.split()[0] for line in width] == ["held", "means", "do", "runbook"]
     assert "SIMULATED" in out.splitlines()[0]
     assert "\x1b" not in out

@@ -104,7 +104,7 @@ def node(*given: Allocation) -> Scenario:
 def test_a_gpu_that_was_given_away_and_has_no_process_is_told_with_its_owner() -> None:
     report = look_at(node(Allocation(0, slurm=Slurm("42", "alice", "physics"))), 60)
     found = finding(report, "work.allocated_unused")
-    assert found.measured == "given to Slurm job 42 of alice, and no process is on it"
+    assert found.measured == "allocated to Slurm job 42 of alice, no process on it"
     assert "work.allocated_unused" not in codes(report, "GPU 1")
     assert [gpu.holders for gpu in report.gpus] == [(JOB,), ()]
     text = render_text(report)

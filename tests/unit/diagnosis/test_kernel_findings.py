@@ -87,7 +87,7 @@ def found(*samples: Sample) -> dict[str, str]:
         (
             said("adapter_power", "0000:5c:00.0", 60),
             "network.adapter_power",
-            "the slot of 0000:5c:00.0 does not promise enough power, last 60 s ago",
+            "the slot of 0000:5c:00.0 does not guarantee enough power, last 60 s ago",
         ),
         (said("peermem_error", "x", 60), "network.peermem", "nvidia-peermem: x, last 60 s ago"),
         (

@@ -65,7 +65,7 @@ def bare(*lines: str) -> str:
                 "NVRM: installed in this system requires use of the NVIDIA open kernel modules.",
             ),
             "driver.unsupported",
-            "the driver says that it requires use of the NVIDIA open kernel modules",
+            "the driver reports that it requires use of the NVIDIA open kernel modules",
         ),
         (
             ("nvidia-nvswitch: Version mismatch, kernel version 450.80.02 user version 450.51.06",),

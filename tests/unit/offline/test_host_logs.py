@@ -85,7 +85,7 @@ def test_the_port_that_lspci_shows_is_the_one_above_a_gpu(tmp_path: Path) -> Non
         (
             ("mlx5_core 0000:5c:00.0: Detected insufficient power on the PCIe slot (27W).",),
             "network.adapter_power",
-            "the slot of 0000:5c:00.0 does not promise enough power, once",
+            "the slot of 0000:5c:00.0 does not guarantee enough power, once",
         ),
         (
             ("mlx5_core 0000:5c:00.0: Port module event[error]: module 0, Cable error, High Temperature",),

@@ -184,7 +184,7 @@ def test_a_file_that_is_none_of_these_is_named_as_such(tmp_path: Path, content: 
     path.write_bytes(content)
     result = run_check("--from", str(path))
     assert result.return_value == EXIT_COULD_NOT_LOOK
-    assert f"{path}: nothing that gpu-triage reads" in result.output
+    assert f"{path}: no supported content" in result.output
     assert "none of these files holds what gpu-triage reads" in result.output
 
 

@@ -35,7 +35,7 @@ def program(seen: list[Config]) -> click.Group:
     @click.group()
     @version_option(lambda: "driver 580.95.05, NVML 13.580.95.05, CUDA 13.0")
     def group() -> None:
-        """Why is this GPU job slow or sick?"""
+        """Why is this GPU job slow or failing?"""
 
     @group.command(cls=OptionsCommand)
     @serve_options(SWITCHES)

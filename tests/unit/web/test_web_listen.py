@@ -129,7 +129,7 @@ def test_a_unix_socket_that_is_served_or_a_file_that_is_none_is_left_alone(tmp_p
         open_listeners([f"unix:{path}"])
     close_listener(listener)
     path.write_text("precious")
-    with pytest.raises(ConfigError, match="a file that is no socket lies there"):
+    with pytest.raises(ConfigError, match="a non-socket file exists at this path"):
         open_listeners([f"unix:{path}"])
     assert path.read_text() == "precious"
     with pytest.raises(ConfigError, match="No such file or directory"):

@@ -46,7 +46,7 @@ def client() -> Iterator[HTTPConnection]:
         ("/runbooks/xid-79", "Xid 79"),
         ("/runbooks/79", "Xid 79"),
         ("/runbooks/xid%2079", "Xid 79"),
-        ("/runbooks/playbook", "Playbook: why is this GPU job slow or sick?"),
+        ("/runbooks/playbook", "Playbook: why is this GPU job slow or failing?"),
         ("/runbooks/xids", "Xid codes"),
         ("/runbooks/metrics", "Metrics"),
         ("/runbooks/GpuLost?from=alertmanager", "GpuLost"),

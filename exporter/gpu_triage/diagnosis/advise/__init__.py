@@ -1,1 +1,1 @@
-"""One GPU or several for a job on this host."""
+"""Advice on using one GPU or several for a job on this host."""

@@ -16,7 +16,7 @@ _ALTERNATIVES: Final = {Choice.TOO_LARGE: "what would fit", Choice.SHARD: "what 
 
 
 def as_text(job: Job, answer: Recommendation) -> Iterator[str]:
-    """Lines for people."""
+    """Yield the recommendation as lines of text."""
     yield f"recommendation: {answer.headline}"
     yield f"    rule {answer.rule.name}: {answer.rule.words}"
     yield f"    source: {answer.rule.source}"
@@ -33,7 +33,7 @@ def as_text(job: Job, answer: Recommendation) -> Iterator[str]:
         low, high = answer.efficiency
         title = f"expected efficiency of {answer.considered} GPUs"
         speedup = f"a speedup of {low * answer.considered:.2f} to {high * answer.considered:.2f}"
-        worth = f"a second GPU is worth its price from {WORTHWHILE_EFFICIENCY:.0%}"
+        worth = f"a second GPU is worthwhile above {WORTHWHILE_EFFICIENCY:.0%} efficiency"
         yield from _section(title, [f"{low:.0%} to {high:.0%}, {speedup}; {worth}"])
     yield from _section(
         "fix first",
@@ -66,7 +66,7 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def as_json(job: Job, answer: Recommendation) -> str:
-    """The shape that docs/advise.md describes."""
+    """Return the recommendation as JSON; docs/advise.md describes the format."""
     memory = answer.memory
     document = {
         "format": "gpu-triage-advice",

@@ -26,7 +26,7 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
-    """The command, for the group."""
+    """Create the command."""
 
     @click.command("advise", cls=OptionsCommand, short_help="Say whether a job should use one GPU or several.")
     @click.option("--parameters", required=True, metavar="COUNT", help="Size of the model: 258K, 6.9M, 7B.")
@@ -71,7 +71,7 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
         what the host can feed. Leaves out GPUs with critical findings. Names its rule, its source and the limits of its
         advice.
 
-        Exit code: 0 with a recommendation, 2 the GPUs could not be looked at, or the options cannot be used.
+        Exit code: 0 with a recommendation, 2 the GPUs could not be checked, or the options cannot be used.
         """
         job = Job(parse_count(parameters), batch_size, gpus, JobKind(workload))
         begin = scenario_time(simulate_at, config)
@@ -79,7 +79,7 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
         with ExitStack() as stack:
             judgement = measure(wiring.open_machine(config, stack, begin), config, seconds)
         if judgement.report.blocked is not None:
-            click.echo(f"gpu-triage: could not look: {printable(judgement.report.blocked)}", err=True)
+            click.echo(f"gpu-triage: could not check: {printable(judgement.report.blocked)}", err=True)
             return EXIT_COULD_NOT_LOOK
         answer = recommend(job, judgement.host, judgement.report)
         lines = [as_json(job, answer)] if form == "json" else [printable(line) for line in as_text(job, answer)]
@@ -90,13 +90,13 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
 
 
 def parse_count(text: str) -> float:
-    """The number that ``6.9M`` stands for.
+    """Parse a count such as ``6.9M``.
 
     Raises:
-        ConfigError: it is no such number, or 0.
+        ConfigError: not a valid count, or 0.
     """
     match = _COUNT.fullmatch(text)
     count = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
     if count < 1:
-        raise ConfigError(f"--parameters: {text[:60]!r} is no number of parameters; write 258K, 6.9M or 7B")
+        raise ConfigError(f"--parameters: {text[:60]!r} isn't a parameter count; write 258K, 6.9M or 7B")
     return count

@@ -1,4 +1,4 @@
-"""Which rule decides about a job, and what follows from it."""
+"""The rule that decides about a job, and its consequences."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.report.summaries import ranges
 
 FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
-"""Topics of resources that more GPUs would only make scarcer."""
+"""Topics of host resources that more GPUs would only make scarcer."""
 
 
 class Decision(NamedTuple):
-    """What to do, and the rule that says so."""
+    """What to do, and the rule behind it."""
 
     choice: Choice
     rule: Rule
-    gpus: int  # how many to use, or to measure one against
+    gpus: int  # how many to use, or to compare with one
     reasons: tuple[str, ...]
 
 
 def decide(job: Job, compared: Placement | None, memory: Memory | None, fix_first: tuple[Finding, ...]) -> Decision:
-    """The decision: the first rule that matches, in the order of `rules.RULES`; `compared` is None without a GPU."""
+    """Apply the first matching rule, in the order of `rules.RULES`; `compared` is None if there is no GPU."""
     if compared is None:
         return Decision(Choice.NO_GPU, rules.NO_USABLE_GPU, 0, ())
     count = len(compared.gpus)
@@ -53,7 +53,7 @@ def _too_large_for_one(job: Job, memory: Memory, count: int, reasons: tuple[str,
     if memory.missing_bytes:
         return Decision(Choice.TOO_LARGE, rules.EXCEEDS_HOST, 0, reasons)
     if job.kind is JobKind.INFERENCE and job.gpus is None:
-        # Tensor parallelism divides the attention heads evenly: powers of two always can.
+        # Tensor parallelism divides the attention heads evenly, which always works for powers of two.
         even = 1 << (fewest - 1).bit_length()
         use = even if even <= memory.gpus else fewest
     else:
@@ -65,8 +65,8 @@ def _too_large_for_one(job: Job, memory: Memory, count: int, reasons: tuple[str,
     if job.kind is JobKind.TRAINING and job.batch_size < use:
         lines.insert(
             1,
-            f"a batch of {job.batch_size} has less than one sample a GPU: use tensor or pipeline parallelism, ZeRO and "
-            "FSDP give each GPU samples of its own",
+            f"a batch of {job.batch_size} has less than one sample per GPU: use tensor or pipeline parallelism, ZeRO "
+            "and FSDP give each GPU samples of its own",
         )
     return Decision(Choice.SHARD, rules.EXCEEDS_GPU, use, tuple(lines))
 
@@ -78,7 +78,7 @@ def _by_size(job: Job, count: int, path: Path, exchange: tuple[str, ...]) -> Dec
     reasons = (
         f"each step exchanges the gradients, {job.parameters * 4 / 1e6:,.0f} MB in FP32",
         *exchange,
-        f"a batch of {job.batch_size} over {count} GPUs is {share:.3g} a GPU",
+        f"a batch of {job.batch_size} over {count} GPUs is {share:.3g} per GPU",
     )
     if choice is Choice.ONE or share >= rules.SAMPLES_PER_GPU:
         return Decision(choice, band.rule, 1 if choice is Choice.ONE else count, reasons)
@@ -97,5 +97,5 @@ def _exchange(gpus: tuple[GpuEvidence, ...], path: Path) -> str:
 
 
 def starves(finding: Finding) -> bool:
-    """Whether it says that the host lacks what GPUs are fed with."""
+    """Whether the finding means that the host cannot feed its GPUs."""
     return finding.check.area is Area.HOST and finding.check.topic in FEED

@@ -1,4 +1,4 @@
-"""The job that somebody wants to run."""
+"""Description of the job to run."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from gpu_triage.diagnosis.advise.rules import BANDS, SizeBand
 
 
 class JobKind(Enum):
-    """What the job does."""
+    """The job's workload."""
 
     TRAINING = "training"
     INFERENCE = "inference"
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Of training: weights, gradients and Adam's states in mixed precision; of inference: weights in 16 bits.
+        """Training: weights, gradients and Adam's states in mixed precision; inference: 16-bit weights.
 
-        Activations and caches come on top.
+        Activations and caches are extra.
         """
         return 16 if self is JobKind.TRAINING else 2
 
     @property
     def bytes_are_for(self) -> str:
-        """What those bytes hold."""
+        """What those bytes are used for."""
         return "weights, gradients and Adam's states" if self is JobKind.TRAINING else "weights in FP16 or BF16"
 
 
 class Job(NamedTuple):
-    """What is to run: `batch_size` is of all GPUs together, `gpus` how many it would like; None for all alike."""
+    """The job: `batch_size` is for all GPUs together; `gpus` is the number requested, None for all of one model."""
 
     parameters: float
     batch_size: int
@@ -38,5 +38,5 @@ class Job(NamedTuple):
 
     @property
     def band(self) -> SizeBand:
-        """What is said of models of this size."""
+        """The size band of the model."""
         return next(each for each in BANDS if self.parameters < each.below)

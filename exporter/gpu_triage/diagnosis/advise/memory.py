@@ -1,4 +1,4 @@
-"""Whether a model fits into the memory of GPUs, and what would fit instead."""
+"""Whether a model fits in GPU memory, and what would fit instead."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES
 
 _OFFLOADED_ON_GPU: Final = 2
-"""Bytes a parameter that stay on the GPUs, sharded, while ZeRO-3 keeps gradients and optimizer in host memory."""
+"""Bytes per parameter left on the GPUs, sharded, while ZeRO-3 keeps gradients and optimizer in host memory."""
 _OFFLOADED_ON_HOST: Final = 24
-"""Bytes of host memory a parameter meanwhile: 16, and half as much again for buffers."""
+"""Bytes of host memory per parameter in that case: 16, plus half of that for buffers."""
 
 
 _WHOLE_GIB: Final = 100
-"""From here on a fraction of a GiB says nothing."""
+"""Sizes from this many GiB are shown without decimals."""
 
 
 class _Format(NamedTuple):
-    """Another way to hold the same model."""
+    """A more compact representation of the model."""
 
     words: str
     bytes_per_parameter: float
@@ -43,56 +43,56 @@ _FORMATS: Final = {
 
 
 class Spare(NamedTuple):
-    """What the host has besides its usable GPUs."""
+    """Capacity of the host beyond its usable GPUs."""
 
     host_bytes: float | None  # memory of the host; None if unknown
-    drained_gpus: int  # GPUs of the same model that would be usable if they were repaired
+    drained_gpus: int  # GPUs of the same model that would be usable if repaired
 
 
 class Alternative(NamedTuple):
-    """Another way to run the job."""
+    """An alternative way to run the job."""
 
     words: str  # with its numbers
-    fits: bool  # on the usable GPUs of this host
+    fits: bool  # whether it fits on the host's usable GPUs
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the model needs, and what GPUs of one model have; activations and caches are not counted."""
+    """Memory that the model needs and that GPUs of one model have, without activations and caches."""
 
     needed_bytes: float
-    total_bytes: float  # of one GPU, the smallest of them
-    gpus: int  # how many of them there are
+    total_bytes: float  # memory of the smallest of the GPUs
+    gpus: int  # number of GPUs
 
     @property
     def usable_bytes(self) -> float:
-        """Of one GPU, less the margin."""
+        """Usable memory of one GPU, after the margin."""
         return self.total_bytes * USABLE_MEMORY
 
     @property
     def gpus_needed(self) -> int:
-        """The fewest GPUs that hold the model, split over them."""
+        """Minimum number of GPUs to hold the model, split across them."""
         return self.gpus_for(self.needed_bytes)
 
     @property
     def missing_bytes(self) -> float:
-        """How much it needs beyond what all GPUs together can use; 0 if it fits."""
+        """Shortfall of all GPUs together; 0 if the model fits."""
         return max(0.0, self.needed_bytes - self.usable_bytes * self.gpus)
 
     def gpus_for(self, needed_bytes: float) -> int:
-        """The fewest GPUs that hold this much."""
+        """Return the minimum number of GPUs to hold this much."""
         return max(1, math.ceil(needed_bytes / self.usable_bytes))
 
 
 def memory_of(job: Job, gpus: tuple[GpuEvidence, ...]) -> Memory | None:
-    """What the job needs and these GPUs have; None if none of them reports its memory."""
+    """Return the memory needed and available; None if no GPU reports its memory."""
     totals = [total for gpu in gpus if (total := gpu.last(GPU_MEMORY_TOTAL_BYTES))]
     return Memory(job.parameters * job.kind.bytes_per_parameter, min(totals), len(gpus)) if totals else None
 
 
 def alternatives(job: Job, memory: Memory, spare: Spare) -> Iterator[Alternative]:
-    """Ways to run a model that one GPU cannot hold."""
+    """Yield ways to run a model that does not fit on one GPU."""
     if memory.missing_bytes:
         training = job.kind is JobKind.TRAINING
         how = "sharded by ZeRO-3 or FSDP" if training else "with tensor or pipeline parallelism"
@@ -115,13 +115,13 @@ def _offloaded(job: Job, memory: Memory, host_bytes: float | None) -> Alternativ
     fits = host_bytes is not None and on_host <= host_bytes and memory.gpus_for(on_gpu) <= memory.gpus
     has = "an unknown amount" if host_bytes is None else gib(host_bytes)
     words = (
-        f"ZeRO-3 with the optimizer in host memory: {gib(on_gpu / memory.gpus)} a GPU and {gib(on_host)} of host "
+        f"ZeRO-3 with the optimizer in host memory: {gib(on_gpu / memory.gpus)} per GPU and {gib(on_host)} of host "
         f"memory, of which this host has {has}; slower"
     )
     return Alternative(words, fits=fits, source=DEEPSPEED)
 
 
 def gib(size_bytes: float) -> str:
-    """An amount of memory for people: ``1,043 GiB``, ``24.2 GiB``."""
+    """Format an amount of memory: ``1,043 GiB``, ``24.2 GiB``."""
     size = size_bytes / 1024**3
     return f"{size:,.0f} GiB" if size >= _WHOLE_GIB else f"{size:.1f} GiB"

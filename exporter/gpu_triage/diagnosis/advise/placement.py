@@ -1,4 +1,4 @@
-"""Which GPUs of a host are nearest to each other, and what lies between them."""
+"""The GPUs of a host that are closest to each other, and the paths between them."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _WORDS: Final = {
 
 
 class Path(NamedTuple):
-    """What lies between two GPUs; lower is nearer."""
+    """Path between two GPUs; lower is closer."""
 
     access: Access
-    distance: int  # place of `level` among all, nearest first
-    level: str  # nearest common ancestor on the bus; "" where unknown
+    distance: int  # position of `level` among all levels, nearest first
+    level: str  # nearest common ancestor on the bus; "" if unknown
 
     def __str__(self) -> str:
-        """In the words of nvidia-smi topo."""
+        """Describe the path in the terms of nvidia-smi topo."""
         words = f"{_WORDS[self.access]}, path {self.level.upper() or 'unknown'}"
         crossing = self.level == "sys" and self.access is not Access.NVLINK
         return f"{words}, which crosses the sockets" if crossing else words
 
 
 class Placement(NamedTuple):
-    """GPUs of one model for one job, and the worst path between two of them; None for one."""
+    """GPUs of one model for one job, and the worst path between two of them (None for a single GPU)."""
 
     gpus: tuple[GpuEvidence, ...]
     worst: Path | None
@@ -55,7 +55,7 @@ _Paths = dict[frozenset[GpuEvidence], Path]
 
 
 def usable(host: HostEvidence, drained: Collection[str]) -> tuple[GpuEvidence, ...]:
-    """The largest group of GPUs of one model that answer, are not partitioned by MIG and have no index in `drained`."""
+    """Return the largest group of same-model GPUs that respond, are not in MIG mode and not in `drained` (by index)."""
     models: dict[str, list[GpuEvidence]] = defaultdict(list)
     for gpu in host.answering:
         if not gpu.partitioned and gpu.gpu not in drained:
@@ -64,9 +64,9 @@ def usable(host: HostEvidence, drained: Collection[str]) -> tuple[GpuEvidence, .
 
 
 def nearest(host: HostEvidence, candidates: tuple[GpuEvidence, ...], count: int) -> Placement:
-    """So many of these GPUs, at least one, with the shortest worst path between them.
+    """Return `count` of these GPUs (at least one) with the shortest worst path between them.
 
-    Found by growing a group from each GPU in turn: exact where nearness is a tree, as on a PCI bus.
+    Grows a group greedily from each GPU; this is exact for a tree topology such as a PCI bus.
     """
     if count == 1:
         return Placement(candidates[:1], None)

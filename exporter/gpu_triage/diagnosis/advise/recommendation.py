@@ -1,4 +1,4 @@
-"""One GPU or several for a job on this host: a recommendation with its rule, its reasons, and the limits of the advice.
+"""One GPU or several for a job on this host: the recommendation with its rule, reasons and limits.
 
 Efficiency is the speedup divided by the number of GPUs.
 """
@@ -28,15 +28,15 @@ from gpu_triage.host.memory import GPU_HOST_MEMORY_TOTAL_BYTES
 _RELEVANT: Final = frozenset({Area.DRIVER, Area.HEALTH, Area.CLOCKS, Area.PCIE, Area.PEERS, Area.HOST})
 
 _OCCUPIED: Final = 0.1
-"""Share of a GPU's memory in use from which the answer says that somebody is on it: more than the driver's own."""
+"""Share of GPU memory in use above which another workload is assumed; the driver itself uses less."""
 
 
 _ABOUT_GPUS: Final = frozenset({"gpu.missing"})
-"""Critical findings about the host that concern none of the GPUs that are there."""
+"""Critical host findings that do not affect the GPUs that are present."""
 
 
 class LeftOut(NamedTuple):
-    """GPUs that the answer does not count on, and why."""
+    """GPUs excluded from the recommendation, and why."""
 
     gpus: tuple[str, ...]
     reason: str
@@ -44,33 +44,33 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The answer."""
+    """The complete recommendation."""
 
     choice: Choice
-    rule: Rule  # that decided
+    rule: Rule  # the deciding rule
     headline: str  # the choice as a sentence
-    considered: int  # how many GPUs were compared with one
-    gpus: tuple[str, ...]  # indices of those to use
-    other_gpus: tuple[str, ...]  # of those that stay free for other jobs or further replicas
+    considered: int  # number of GPUs compared with one
+    gpus: tuple[str, ...]  # indices of the GPUs to use
+    other_gpus: tuple[str, ...]  # GPUs left for other jobs or further replicas
     left_out: tuple[LeftOut, ...]
-    notes: tuple[str, ...]  # how the question was read
+    notes: tuple[str, ...]  # how the request was interpreted
     reasons: tuple[str, ...]  # most important first
-    memory: Memory | None  # None where no GPU reports it
-    alternatives: tuple[Alternative, ...]  # to a model that one GPU cannot hold
-    # Lowest and highest scaling efficiency to expect of several, 0-1; None where nobody measured.
+    memory: Memory | None  # None if no GPU reports its memory
+    alternatives: tuple[Alternative, ...]  # for a model that does not fit on one GPU
+    # Lowest and highest expected scaling efficiency of several GPUs, 0-1; None if not measured.
     efficiency: tuple[float, float] | None
-    fix_first: tuple[Finding, ...]  # findings to mend before any comparison means something
-    evidence_ends: tuple[str, ...]  # what is not known
+    fix_first: tuple[Finding, ...]  # findings to fix before any comparison is meaningful
+    evidence_ends: tuple[str, ...]  # limits of the evidence
 
 
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
-    """The recommendation for a job on a host that was looked at."""
+    """Return the recommendation for a job on a measured host."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
-    # A job must not start on what has a critical finding, though a short look confirms few of them.
+    # Exclude GPUs with any critical finding, even pending: a short measurement confirms few of them.
     unfit_gpus = {
         finding.gpu for finding in report.findings if finding.gpu is not None and finding.severity is Severity.CRITICAL
     }
-    # The GPU for a job that needs no other comes first: that with the least against it, a free one before one in use.
+    # For a single-GPU job, prefer GPUs with the best verdict, then free ones.
     group = tuple(sorted(usable(host, unfit_gpus), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied_bytes(gpu) > 0)))
     count = min(len(group), job.gpus or len(group))
     unfit = _unfit(report)
@@ -120,7 +120,7 @@ def _fix_first(report: Report, compared: Placement | None) -> tuple[Finding, ...
 
 
 def _unfit(report: Report) -> tuple[Finding, ...]:
-    """What makes the host as a whole unfit for any job."""
+    """Return the findings that make the whole host unfit for any job."""
     return tuple(
         finding
         for finding in report.findings
@@ -135,7 +135,7 @@ def _fix_host(unfit: tuple[Finding, ...]) -> str:
 def _left_out(
     host: HostEvidence, report: Report, group: tuple[GpuEvidence, ...], unfit_gpus: set[str]
 ) -> Iterator[LeftOut]:
-    """Every GPU of the host that is not in the group, those with one reason together."""
+    """Yield every GPU of the host that is not in the group, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     names = {gpu.gpu for gpu in group}
     for gpu in host.gpus:
@@ -143,7 +143,7 @@ def _left_out(
             continue
         if gpu.gpu in unfit_gpus:
             critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
-            # Confirmed ones first: they are why it is to be drained.
+            # Prefer a confirmed finding: it is the reason to drain the GPU.
             worst = max(critical, key=lambda f: f.state)
             found = f"{worst.check.code}, {worst.measured}"
             drain = worst.state is State.CONFIRMED
@@ -174,7 +174,7 @@ def _notes(
 
 
 def _occupied_bytes(gpu: GpuEvidence) -> float:
-    """Memory that somebody's work has on the GPU; 0 for what the driver itself takes."""
+    """Return the memory used by workloads on the GPU; 0 if only the driver uses it."""
     used, total = gpu.last(GPU_MEMORY_USED_BYTES) or 0.0, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
     return used if used > total * _OCCUPIED else 0.0
 
@@ -201,7 +201,7 @@ def _beyond_the_study(job: Job, path: Path | None, count: int) -> Iterator[str]:
     if path is not None and path.access is not Access.HOST_MEMORY:
         yield (
             "the measurements had neither peer access nor NVLink: exchange is cheaper here, so several GPUs may pay "
-            "earlier; how much earlier nobody measured"
+            "off earlier; how much earlier was not measured"
         )
     yield (
         "only data-parallel training of small dense, recurrent and transformer models was measured: before you decide, "
@@ -233,7 +233,7 @@ def _headline(
 
 
 def count_words(parameters: float) -> str:
-    """A number of parameters for people: ``6.9 M``."""
+    """Format a number of parameters: ``6.9 M``."""
     for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if parameters >= size:
             return f"{parameters / size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The rules that a recommendation follows, each with its source."""
+"""The rules for recommendations, each with its source."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 STUDY: Final = "https://ahjavid.github.io/technical-notes-blog/posts/multi-gpu-training-analysis"
-"""One GPU against two in data-parallel training, 120 hours on two GeForce RTX 4070 Ti SUPER (PCIe 4.0 x16, one host
+"""One GPU versus two in data-parallel training, 120 hours on two GeForce RTX 4070 Ti SUPER (PCIe 4.0 x16, one host
 bridge, no peer access, TensorFlow 2.19, NCCL 2.18): fully connected networks of 258 K and 6.9 M parameters at batch
-sizes of 8 to 128, recurrent and transformer models of 0.2 M to 3 M. Its times by phase do not add up to its times by
-step, so only its throughputs are used.
+sizes of 8 to 128, recurrent and transformer models of 0.2 M to 3 M. Its per-phase times do not add up to its step
+times, so only its throughput figures are used.
 """
 ZERO: Final = "ZeRO, arXiv:1910.02054, section 3.1"
-"""Memory of mixed-precision training with Adam: 16 bytes a parameter."""
+"""Memory of mixed-precision training with Adam: 16 bytes per parameter."""
 DEEPSPEED: Final = "DeepSpeed's estimate for ZeRO-3, https://deepspeed.readthedocs.io/en/stable/memory.html"
 LORA: Final = "LoRA, arXiv:2106.09685"
 QLORA: Final = "QLoRA, arXiv:2305.14314"
@@ -20,21 +20,21 @@ VLLM: Final = "vLLM, https://docs.vllm.ai/en/latest/serving/parallelism_scaling/
 
 MEASURED_GPUS: Final = 2
 LARGEST_MEASURED: Final = 6_900_000
-"""Parameters of the largest model that the study describes; of larger ones it names results without a method."""
+"""Parameters of the largest model described by the study; for larger ones it gives results but no method."""
 
 USABLE_MEMORY: Final = 0.8
-"""Share of a GPU's memory to plan with; the rest is for the CUDA context, NCCL's buffers and fragmentation. From STUDY
+"""Share of a GPU's memory to plan with; the rest is for the CUDA context, NCCL buffers and fragmentation. From STUDY
 (`memory_safety_margin`)."""
 
 SAMPLES_PER_GPU: Final = 32
-"""Samples of a step on one GPU from which a further GPU may pay: STUDY asks for a batch of 64 over its two."""
+"""Samples per GPU and step needed for another GPU to be worthwhile: STUDY asks for a batch of 64 on its two GPUs."""
 
 WORTHWHILE_EFFICIENCY: Final = 0.7
-"""Efficiency below which STUDY holds a second GPU not to be worth its price."""
+"""Scaling efficiency below which STUDY considers a second GPU not worthwhile."""
 
 
 class Choice(Enum):
-    """What to do."""
+    """The recommended course of action."""
 
     ONE = "one"
     SEVERAL = "several"
@@ -45,27 +45,27 @@ class Choice(Enum):
 
 
 class Rule(NamedTuple):
-    """Why a recommendation is what it is."""
+    """The rule behind a recommendation."""
 
-    name: str  # as docs/advise.md lists it
+    name: str  # as listed in docs/advise.md
     words: str
     source: str
 
 
 class SizeBand(NamedTuple):
-    """What the study says of models of fewer than so many parameters."""
+    """The study's conclusions for models with fewer than `below` parameters."""
 
     below: float
     name: str
     words: str
     through_host_memory: Choice
-    direct: Choice  # the choice on such paths, for a batch that is large enough
+    direct: Choice  # the choice for direct paths, if the batch is large enough
     efficiency: tuple[float, float] | None
-    """Lowest and highest scaling efficiency of two GPUs measured; None where nothing was."""
+    """Lowest and highest measured scaling efficiency of two GPUs; None if not measured."""
 
     @property
     def rule(self) -> Rule:
-        """The rule of this size."""
+        """The rule for this size."""
         basis = "its author's extrapolation" if self.efficiency is None else "measured on two GPUs"
         return Rule(
             f"size-{self.name}",
@@ -77,12 +77,12 @@ class SizeBand(NamedTuple):
 BANDS: Final = (
     # 258 K parameters: speedups of 0.73 to 0.86; recurrent models of 0.2 to 0.5 M lost 20 to 28 %.
     SizeBand(1e6, "below-1M", "several GPUs never pay", Choice.ONE, Choice.ONE, (0.36, 0.43)),
-    # Transformers of 1.5 to 3 M lost 15 to 20 %; a loss of 15 to 25 % is given as typical.
+    # Transformers of 1.5 to 3 M lost 15 to 20 %; the study calls a loss of 15 to 25 % typical.
     SizeBand(5e6, "1M-to-5M", "one GPU is usually faster", Choice.ONE, Choice.ONE, (0.37, 0.43)),
     # 6.9 M parameters: speedups of 0.78 to 0.90.
     SizeBand(10e6, "5M-to-10M", "near break-even", Choice.ONE, Choice.MEASURE, (0.39, 0.45)),
     SizeBand(50e6, "10M-to-50M", "several GPUs may pay", Choice.MEASURE, Choice.SEVERAL, None),
-    SizeBand(float("inf"), "above-50M", "several GPUs should pay", Choice.SEVERAL, Choice.SEVERAL, None),
+    SizeBand(float("inf"), "above-50M", "several GPUs should be worth it", Choice.SEVERAL, Choice.SEVERAL, None),
 )
 
 _NEED: Final = f"{ZERO}; {USABLE_MEMORY:.0%} of the memory: {STUDY}"
@@ -118,7 +118,7 @@ HOST_STARVED: Final = Rule(
 )
 BATCH_PER_GPU: Final = Rule(
     "batch-per-gpu",
-    f"below {SAMPLES_PER_GPU} samples a GPU and step little is gained by another GPU",
+    f"under {SAMPLES_PER_GPU} samples per GPU per step, you gain little from another GPU",
     f"{STUDY}: a batch of at least {SAMPLES_PER_GPU * MEASURED_GPUS} over {MEASURED_GPUS} GPUs",
 )
 
@@ -133,4 +133,4 @@ RULES: Final = (
     *(band.rule for band in BANDS),
     BATCH_PER_GPU,
 )
-"""All of them, in the order in which they are tried."""
+"""All rules, in the order in which they are tried."""

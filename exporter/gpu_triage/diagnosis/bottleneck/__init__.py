@@ -1,1 +1,1 @@
-"""Which resource is scarce first for one GPU, and for how long it has been so."""
+"""The scarcest resource of each GPU, and for how long it has been scarce."""

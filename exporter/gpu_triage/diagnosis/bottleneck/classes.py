@@ -1,4 +1,4 @@
-"""The bottleneck of a GPU: the first class that matches, in the order of the playbook."""
+"""A GPU's bottleneck: the first class that matches, in the playbook's order."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from gpu_triage.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET
 from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
 
-_STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs that wait for their host
+_STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
 _NOT_BUSY: Final = _STARVED | {"hung", "unattributed", "idle"}
 
 
 class Bottleneck(NamedTuple):
-    """Which resource is scarce first for one GPU: a state of gpu_bottleneck, and what was measured."""
+    """The scarcest resource of a GPU: a state of gpu_bottleneck, and what was measured."""
 
     name: str
     because: str
-    unseen: str = ""  # what a short look cannot tell, but would change the class; "" mostly
+    unseen: str = ""  # what was not observed for long enough and might change the class; usually ""
 
 
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
@@ -47,7 +47,7 @@ Bottlenecks = Mapping[GpuEvidence, Bottleneck]
 
 @dataclass(frozen=True)
 class Case:
-    """A GPU to be judged: what was measured, what is remembered, and its class so far; None if never judged."""
+    """A GPU to be judged: its evidence, its work history, and its current class (None if never judged)."""
 
     gpu: GpuEvidence
     host: HostEvidence
@@ -55,18 +55,18 @@ class Case:
     current: str | None = None
 
     def ease(self, name: str) -> float:
-        """What the thresholds of a class are multiplied by: it takes less to stay in it than to enter it."""
+        """Return the factor on a class's thresholds: staying in a class takes less than entering it (hysteresis)."""
         return thresholds.EASE if self.current == name else 1.0
 
     @cached_property
     def waiting(self) -> bool:
-        """As the playbook says it; never of a MIG parent, which has no busy share to tell by."""
+        """Waiting as the playbook defines it; never true for a MIG parent, which has no busy share."""
         gpu, share = self.gpu, self.gpu.busy_share
         if share is None or gpu.partitioned or self.work.recovering:
             return False
         video = gpu.recent.video_share or 0.0
         if video >= thresholds.WORKING_SHARE and video > (gpu.recent.kernel_share or 0.0):
-            return False  # it encodes or decodes at the pace of its streams
+            return False  # it encodes or decodes at the speed of its streams
         if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
             return False
         starved = self.current in _STARVED
@@ -75,13 +75,13 @@ class Case:
 
     @cached_property
     def storage(self) -> str | None:
-        """Why storage is scarce; a checkpoint that is being saved during a pause makes no scarcity."""
+        """Why storage is scarce; None also while a paused job saves a checkpoint."""
         saving = self.work.paused and self.host.recent.mostly_writes()
         return None if saving else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
-    """The first class that matches; there always is one."""
+    """Return the first class that matches; one always does."""
     if case.host.released:
         return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
     name, because = next((name, because) for name, because in _classes(case) if because is not None)
@@ -89,7 +89,7 @@ def bottleneck_of(case: Case) -> Bottleneck:
 
 
 def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
-    """The classes in the order of their ranks, each with why it matches; None when it does not."""
+    """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
     heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
@@ -100,11 +100,11 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
     braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
     yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.words
-    # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.
+    # Only under load throughout the same period: an idle GPU lowers its link speed.
     shared = narrow_uplink_that_is_full(host, gpu)
     yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, ease("power_cap"))
-    # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
+    # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.words
     yield "hung", _hung(case)
@@ -112,7 +112,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         memory_limit = held_by_memory_limit(gpu.recent, ease("memory"))
         yield "memory", memory_limit.because if memory_limit else host.scarce_memory(ease("memory"), waiting=gpu)
         yield "storage", case.storage
-        # Saving a checkpoint keeps one CPU busy, and an adapter sending; it neither fills a node nor receives.
+        # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
         cpu_limit = held_by_cpu_limit(gpu.recent, ease("cpu"))
         full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
         yield "cpu", cpu_limit.because if cpu_limit else full_cpus
@@ -155,7 +155,7 @@ def _hung(case: Case) -> str | None:
     if seconds < thresholds.HUNG_SECONDS or not held_idle(case.gpu):
         return None
     if case.storage is not None:
-        return None  # what everybody waits for is not the job's doing
+        return None  # slow storage, not the job, is to blame
     return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
 
 
@@ -193,7 +193,7 @@ def _unseen(case: Case) -> str:
     if case.work.worked_recently:
         return ""
     if held_idle(case.gpu):
-        return "hung, if it was busy before: that was not seen"
+        return "hung, if it was busy before: not observed"
     share = case.gpu.busy_share
     if share is not None and share < thresholds.WORKING_SHARE:
         return "whether it worked before, and waits now, was not seen"

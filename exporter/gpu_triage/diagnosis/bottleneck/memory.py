@@ -1,4 +1,4 @@
-"""What the judge remembers of one GPU: when it worked, which class it is in since when, and its last half hour."""
+"""The judge's history of one GPU: its work, its current class, and its classes over the last half hour."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
-_MOST_STRETCHES: Final = 400  # one a round of the medium tier for as long: no GPU changes more often
+_MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
-"""Neither says why a job stopped that worked at full pace until then."""
+"""Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
 
 _ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -27,11 +27,11 @@ _ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
         "communication": thresholds.SPINNING_SECONDS,
     }
 )
-"""Seconds for which a class must have been found before it is entered; others are entered at once."""
+"""How long in seconds a class must match before it is entered; other classes are entered at once."""
 
 
 class Stretch(NamedTuple):
-    """A time that a GPU spent in one class, in seconds before the judgement; 0 for what lasts."""
+    """A period a GPU spent in one class, in seconds before the judgment; `ended_ago` is 0 for the current class."""
 
     name: str
     began_ago: float
@@ -39,10 +39,10 @@ class Stretch(NamedTuple):
 
 
 class GpuMemory:
-    """The class that a GPU is in: since when, for how long each was, and what would take its place.
+    """The current class of a GPU, when it began, the time spent in each class, and the candidate for the next.
 
     Args:
-        seconds: for how long each class was before; None for a GPU that is seen for the first time.
+        seconds: time already spent in each class; None for a new GPU.
     """
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
@@ -59,10 +59,9 @@ class GpuMemory:
         self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_STRETCHES)
 
     def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
-        """The class that the GPU is in from now on.
+        """Judge the GPU and return its current class.
 
-        If the judgement before is longer ago than `longest_gap_seconds`, nobody judged the time since: it is not
-        counted.
+        If the previous judgment is more than `longest_gap_seconds` old, the time since then is not counted.
         """
         now = host.at
         self._work.note(gpu, now.monotonic)
@@ -70,7 +69,7 @@ class GpuMemory:
         found = bottleneck_of(case)
         self._count(now.monotonic, longest_gap_seconds)
         if gpu.up and not gpu.was_read and not host.released:
-            # It has a class at all times, but until its first reading that says nothing.
+            # A GPU always has a class, but it is meaningless before the first reading.
             self.interrupt()
         if self._first_at is None:
             self._first_at = now.monotonic
@@ -86,15 +85,15 @@ class GpuMemory:
         return found._replace(name=self.name)
 
     def interrupt(self) -> None:
-        """Count nothing from the last judgement to the next: this one failed."""
+        """Leave the time from the last judgment to the next uncounted, because this judgment failed."""
         self._interrupted = True
 
     def since(self, now: Moment) -> float | None:
-        """Unix seconds at which the GPU came into its class; None before it was judged."""
+        """Return the Unix time in seconds at which the GPU entered its class; None before it was judged."""
         return None if self._since is None else self._walls.of(self._since, now)
 
     def strip(self, now: float) -> tuple[Stretch, ...]:
-        """The last half hour, oldest first."""
+        """Return the last half hour, oldest first."""
         ends = [*(at for at, _ in self._changes), now][1:]
         return tuple(
             Stretch(name, now - start, now - end)
@@ -122,7 +121,7 @@ class GpuMemory:
             self.seconds[self.name] += now - before
 
     def _holds(self, name: str, found: str, case: Case, now: float) -> bool:
-        """Whether the GPU stays in its class though another was found."""
+        """Whether the GPU stays in its class although another class matched."""
         young = self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
         if case.host.released or young or found in (name, "sick") or name == "sick":
             return False

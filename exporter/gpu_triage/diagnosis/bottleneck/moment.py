@@ -1,4 +1,4 @@
-"""What can be said of a GPU by moments of it, as files hold them, and what needs a share of time that it was busy."""
+"""Limits a bottleneck to what snapshots (from files) can show, since they contain no busy share over time."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from gpu_triage.diagnosis.evidence.held import AT_THAT_MOMENT, active_reasons
 from gpu_triage.diagnosis.findings.table import Area
 
 _TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
-"""Classes that rest on states, or on the driver's own counters of time in two moments."""
+"""Classes based on states, or on the driver's own time counters at two points in time."""
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
-"""Findings that rest on what a GPU did for some time."""
+"""Findings based on what a GPU did over some time, so snapshots cannot show them."""
 
 CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
-"""Areas whose findings files confirm: the driver did not answer, or GPUs were gone, when they were written.
+"""Areas of findings that files confirm: the driver did not respond, or GPUs were missing, when they were written.
 
-In other areas, what must last stays pending: files show a moment of it.
+In other areas, findings that need time to be confirmed stay pending: files only show snapshots.
 """
 
 USE_UNKNOWN: Final = "processes not in these files"
-"""What is unseen of a GPU of which files show neither processes nor utilization."""
+"""Shown as unseen if the files contain neither the GPU's processes nor its utilization."""
 
 
 def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
-    """The bottleneck as far as moments tell it; any other is unattributed."""
+    """Return the bottleneck if snapshots can show it, otherwise unattributed."""
     if bottleneck.name in _TOLD_BY_MOMENTS or (bottleneck.name == "idle" and gpu.processes_known):
         return bottleneck
     reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share

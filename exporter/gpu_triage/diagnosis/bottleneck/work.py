@@ -1,4 +1,4 @@
-"""When a GPU last worked, how much before it came to rest, and since when it rests or works again."""
+"""When a GPU last worked, how busy it was before it became idle, and when it became idle or resumed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gpu_triage.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 
 
 class Work:
-    """What is remembered of a GPU's work."""
+    """History of a GPU's work."""
 
     def __init__(self) -> None:
         self.worked_recently = False  # within the last hour
-        self.pace = 0.0  # busy share of the minute before it came to rest; 0 where it never worked
-        self.stopped_seconds = 0.0  # for how long it has rested straight after it worked; 0 while it has not
-        self.recovering = False  # whether it has worked at its pace since a pause that the window still shows
+        self.pace = 0.0  # busy share of the minute before it became idle; 0 if it never worked
+        self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
+        self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
         self._worked_at: float | None = None
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
@@ -25,11 +25,11 @@ class Work:
 
     @property
     def paused(self) -> bool:
-        """Whether it rests, straight after it worked, no longer than a job does that saves a checkpoint."""
+        """Whether it is idle directly after working, no longer than a job that saves a checkpoint."""
         return 0.0 < self.stopped_seconds < thresholds.HUNG_SECONDS
 
     def note(self, gpu: GpuEvidence, now: float) -> None:
-        """Take in what was read since the last time."""
+        """Add what was read since the last call."""
         window_share = gpu.busy_share or 0.0
         if window_share >= thresholds.WORKING_SHARE:
             self._worked_at = now
@@ -52,7 +52,7 @@ class Work:
         if self._rests_since is not None:
             paused_seconds, self._rests_since = began_at - self._rests_since, None
             if paused_seconds >= thresholds.PAUSE_SECONDS:
-                # One pause after the other is no pause: something keeps the job waiting.
+                # Pauses in quick succession do not count: something keeps the job waiting.
                 alone = self._resumed_at is None or began_at - self._resumed_at > thresholds.PAUSES_APART_SECONDS
                 self._resumed_at, self._worked_seconds = (began_at if alone else None), 0.0
         self._worked_seconds += share * (ended_at - began_at)
@@ -65,9 +65,9 @@ class Work:
         return seconds < thresholds.WINDOW_SECONDS and (at_pace or seconds < thresholds.RECENT_SECONDS)
 
     def _share(self, gpu: GpuEvidence) -> float | None:
-        """Share of the time since the last reading that it worked; None where nothing new was read."""
+        """Return the share of time since the last reading in which it worked; None without a new reading."""
         busy = gpu.one(GPU_BUSY_SECONDS_TOTAL)
-        # Without a counter, as under MIG, the activity of the busiest instance stands for the time since.
+        # Without a counter, as under MIG, use the busiest instance's activity for the time since then.
         activity = max(gpu.series(GPU_MIG_SM_ACTIVE_RATIO), key=lambda each: each.last, default=None)
         series = busy or activity
         before = self._read

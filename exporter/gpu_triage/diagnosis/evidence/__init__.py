@@ -1,1 +1,1 @@
-"""What was published of a host over a window, and what that says in the playbook's words."""
+"""A host's published metrics over a time window, and what they show in the playbook's terms."""

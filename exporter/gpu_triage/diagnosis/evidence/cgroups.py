@@ -1,4 +1,4 @@
-"""What holds a job back by its own limits: those of the cgroups that hold the GPU's processes."""
+"""Jobs slowed down by the CPU and memory limits of their own cgroups."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CONTAINER_ID: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 _LIMITS_REACHED: Final = ("high", "max")
 
 Rise = Callable[[MetricSpec, dict[str, str]], Amount]
-"""By how much a counter with these labels rose, over the time that is looked at."""
+"""Increase of the counter with these labels over the period in question."""
 
 
 class Held(NamedTuple):
-    """A job that its own limit holds back.
+    """A job slowed down by its own cgroup limit.
 
     Attributes:
-        share: of the time, 0-1.
-        because: in words.
+        share: share of the time, 0-1.
+        because: the reason, as text.
     """
 
     share: float
@@ -39,30 +39,30 @@ class Held(NamedTuple):
 
 
 def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
-    """The CPU limit that stops a job of the GPU in too many of its periods, in the window; the worst of several."""
+    """Return the worst CPU limit of a job on the GPU in the window, if it throttles above the threshold; else None."""
     return max(_cpu_limits(gpu, _in_window(gpu), ease), default=None)
 
 
 def held_by_cpu_limit_lately(gpu: GpuEvidence) -> Held | None:
-    """As `held_by_cpu_limit`, over the last minutes."""
+    """Like `held_by_cpu_limit`, but over the last `CLASS_SECONDS`."""
     return max(_cpu_limits(gpu, _lately(gpu)), default=None)
 
 
 def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
-    """The memory limit that a job of the GPU comes to while its tasks stall for memory, in the window.
+    """Return the memory limit that a job on the GPU hits while its tasks stall on memory, over the window.
 
-    Reading files fills memory up to the limit too, and costs nothing: without tasks that stall, that is no shortage.
+    Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
     """
     return max(_memory_limits(gpu, _in_window(gpu), ease), default=None)
 
 
 def held_by_memory_limit_lately(gpu: GpuEvidence) -> Held | None:
-    """As `held_by_memory_limit`, over the last minutes."""
+    """Like `held_by_memory_limit`, but over the last `CLASS_SECONDS`."""
     return max(_memory_limits(gpu, _lately(gpu)), default=None)
 
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
-    """Cgroups with a memory limit in which the kernel lately killed processes, and how many."""
+    """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
     for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL, event="oom_kill"):
         amount = gpu.memory.rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.values, thresholds.OOM_KILLED_SECONDS).amount
         if amount >= 1:
@@ -70,13 +70,13 @@ def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
 
 
 def pressure(gpu: GpuEvidence, resource: str) -> float | None:
-    """Share of the window in which some task of a job of the GPU waited for the resource; None where unknown."""
+    """Return the share of the window in which a task of a job on the GPU waited for the resource; None if unknown."""
     counters = gpu.series(GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
     return max((min(1.0, rate) for each in counters if (rate := each.rate) is not None), default=None)
 
 
 def short_name(path: str) -> str:
-    """The last part of a cgroup's path, with the id of a container cut as container tools do.
+    """Return the last component of a cgroup path, with container IDs shortened to 12 digits as container tools do.
 
     >>> short_name("/kubepods.slice/cri-containerd-" + "3f4e8c1b9a7d" + "0" * 52 + ".scope")
     'cri-containerd-3f4e8c1b9a7d.scope'

@@ -1,4 +1,4 @@
-"""What a GPU's evidence says of faults that both its bottleneck and its findings go by."""
+"""Faults of a GPU that both its bottleneck class and its findings depend on."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gpu_triage.xid.metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 
 
 def is_critical(xid: str, fatal: str) -> bool:
-    """Whether a GPU must not go on after this Xid; `fatal` as the label has it."""
+    """Whether a GPU must not be used any further after this Xid; `fatal` is the label value."""
     known = XID_CODES.get(int(xid)) if xid.isdecimal() else None
     return known is not None and known.kind is XidKind.PAGE and fatal != "false"
 
 
 def recent_critical_xids(gpu: GpuEvidence) -> list[str]:
-    """Codes of the Xids that count as of now, and after which the GPU must not go on until it is reset."""
+    """Return the recent Xid codes after which the GPU must not be used until it is reset."""
     contained = contained_error(gpu)
     reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
     recent = [
@@ -39,7 +39,7 @@ def recent_critical_xids(gpu: GpuEvidence) -> list[str]:
 
 
 def contained_error(gpu: GpuEvidence) -> bool:
-    """Whether the last uncorrectable memory error was contained: it cost the job that met it, and nothing else."""
+    """Whether the last uncorrectable memory error was contained: it affected only the job that hit it."""
     contained_at = gpu.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(CONTAINED_ERROR))
     double_bit_at = gpu.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(DOUBLE_BIT_ERROR))
     if contained_at is None:
@@ -48,14 +48,14 @@ def contained_error(gpu: GpuEvidence) -> bool:
 
 
 def uncorrected_errors(gpu: GpuEvidence) -> float:
-    """Memory errors that ECC could not correct since the driver was loaded; 0 where not reported."""
+    """Uncorrectable ECC memory errors since the driver was loaded; 0 if not reported."""
     return gpu.last(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="uncorrected") or 0.0
 
 
 def corrected_storm(gpu: GpuEvidence) -> float | None:
-    """Corrected memory errors a second while the GPU last answered, if so many slow the driver down.
+    """Return corrected memory errors per second while the GPU last responded, if enough to slow the driver; else None.
 
-    On a GB200 with 17,700 a second, calls took more than 45 s under load and returned at once without it
+    On a GB200 with 17,700 per second, calls took more than 45 s under load and returned at once without it
     (github.com/NVIDIA/DCGM, issue 313).
     """
     labels = (gpu.gpu, gpu.uuid, "corrected")
@@ -64,12 +64,12 @@ def corrected_storm(gpu: GpuEvidence) -> float | None:
 
 
 def recovery_action(gpu: GpuEvidence) -> int:
-    """What the driver asks for, a state of gpu_recovery_action; 0 for nothing, and where it is not reported."""
+    """Recovery action requested by the driver, a state of gpu_recovery_action; 0 if none or not reported."""
     return int(gpu.last(GPU_RECOVERY_ACTION) or 0)
 
 
 def fabric_trouble(gpu: GpuEvidence) -> str | None:
-    """What is wrong with the GPU's part of the NVSwitch fabric."""
+    """Describe what is wrong with the GPU's NVSwitch fabric; None if nothing is."""
     state, health = gpu.last(GPU_FABRIC_STATE), gpu.last(GPU_FABRIC_HEALTH)
     if state is not None and 0 < state < FABRIC_JOINED:
         return "has not joined the NVSwitch fabric"
@@ -77,7 +77,7 @@ def fabric_trouble(gpu: GpuEvidence) -> str | None:
 
 
 def narrow_link(gpu: GpuEvidence) -> str | None:
-    """By how many lanes the link is short, if it was for all of the last part of the window."""
+    """Describe how many lanes the link lacks; None unless it lacked them throughout the last part of the window."""
     width, expected = gpu.recent.one(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
     if width is None or expected is None or width.high >= expected:
         return None
@@ -85,7 +85,7 @@ def narrow_link(gpu: GpuEvidence) -> str | None:
 
 
 def slow_link(gpu: GpuEvidence) -> str | None:
-    """By how many generations the link is short, likewise, at rest or not."""
+    """Describe how many generations the link lacks, idle or not; None unless throughout the last part of the window."""
     generation, expected = gpu.recent.one(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION)
     if generation is None or expected is None or generation.high >= expected:
         return None
@@ -93,9 +93,9 @@ def slow_link(gpu: GpuEvidence) -> str | None:
 
 
 def works_awake(gpu: GpuEvidence) -> bool:
-    """Whether it did some work and was never in a P-state of rest, in the last part of the window.
+    """Whether the GPU did some work and never entered an idle P-state in the last part of the window.
 
-    Then a link has no reason to save power, however low the load is.
+    Such a GPU's link has no reason to save power, however low the load.
     """
     state = gpu.recent.one(GPU_PERFORMANCE_STATE)
     awake = state is not None and state.high <= thresholds.LOADED_P_STATE
@@ -103,14 +103,14 @@ def works_awake(gpu: GpuEvidence) -> bool:
 
 
 class LimitedClock(NamedTuple):
-    """A clock that somebody set below its default: which and how, in words, and its share of the default."""
+    """A clock set below its default: a description, and its share of the default (0-1)."""
 
     words: str
     share: float
 
 
 def limited_clock(gpu: GpuEvidence) -> LimitedClock | None:
-    """Which clock somebody set below its default."""
+    """Return the first clock set below its default; None if there is none."""
     for clock in ("sm", "graphics", "memory"):
         target = gpu.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
         default = gpu.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
@@ -121,7 +121,7 @@ def limited_clock(gpu: GpuEvidence) -> LimitedClock | None:
 
 
 def held_idle(gpu: GpuEvidence) -> bool:
-    """Whether its memory is held while it rests: hung, if it was busy before."""
+    """Whether a job holds memory on it while it is idle: hung, if it was busy before."""
     share, power = gpu.busy_share, gpu.power_share
     return (
         gpu.occupied

@@ -1,4 +1,4 @@
-"""One GPU's evidence in the playbook's words. Shares are 0-1 of the window; None where not reported."""
+"""One GPU's evidence in the playbook's terms. Shares are 0-1 of the window; None if not reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READ_FIRST: Final = (
     GPU_SM_UTILIZATION_RATIO,
     GPU_MEMORY_USED_BYTES,
 )
-"""Of these every GPU has one."""
+"""Every GPU reports at least one of these."""
 
 _NO_ANSWER: Final = MappingProxyType(
     {
@@ -43,68 +43,68 @@ _NO_ANSWER: Final = MappingProxyType(
         "reset_required": "GPU unusable: the driver asks for a reset of it",
     }
 )
-"""What errors of the driver mean in words; the others say it themselves."""
+"""Driver errors explained in plain words; the other error names need no explanation."""
 
 
 @dataclass(frozen=True, eq=False)
 class GpuEvidence(Evidence):
-    """The series of one GPU; `gpu` is its NVML index as text, `uuid` "" where it was never told."""
+    """The series of one GPU. `gpu` is its NVML index as text; `uuid` is "" if it was never reported."""
 
     gpu: str
     uuid: str
 
     @cached_property
     def whose(self) -> tuple[str, str]:
-        """Its index and UUID."""
+        """The GPU's index and UUID."""
         return self.gpu, self.uuid
 
     @cached_property
     def recent(self) -> GpuEvidence:
-        """The same GPU over the last part of the window."""
+        """The same GPU over `RECENT_SECONDS`, the last part of the window."""
         return self.over(thresholds.RECENT_SECONDS)
 
     @cached_property
     def key(self) -> str:
-        """By what it is remembered: its UUID, or its index where that was never told."""
+        """Key under which history is stored: the UUID, or the index if the UUID was never reported."""
         return self.uuid or f"index {self.gpu}"
 
     @cached_property
     def name(self) -> str:
-        """The model's name; "" where unknown."""
+        """Model name; "" if unknown."""
         return self.label(GPU_INFO, "name")
 
     @cached_property
     def pci_bus_id(self) -> str:
-        """Its address as sysfs writes it; "" where unknown."""
+        """PCI address in sysfs notation; "" if unknown."""
         return self.label(GPU_INFO, "pci_bus_id")
 
     @cached_property
     def up(self) -> bool:
-        """Whether it answered to the end."""
+        """Whether the GPU responded at its last poll."""
         return self.last(GPU_UP) == 1
 
     @cached_property
     def lost(self) -> bool:
-        """Whether it was asked and does not answer.
+        """Whether the GPU was polled and did not respond.
 
-        Nobody asks while the GPUs are released or the driver is away, nor in the first moment after that.
+        GPUs are not polled while released or while the driver is unavailable, nor immediately afterward.
         """
         return not self.up and self.label(GPU_ERROR_INFO, "error") not in {RELEASED, DRIVER_UNAVAILABLE}
 
     @cached_property
     def error(self) -> str:
-        """Why it does not answer, as the sampler names it."""
+        """Why the GPU does not respond, as an error name from the sampler; "unknown" if there is none."""
         return self.label(GPU_ERROR_INFO, "error") or "unknown"
 
     @cached_property
     def silent_seconds(self) -> float | None:
-        """For how long a call to it has not returned; None where none is known to be out."""
+        """How long the pending call to the GPU has been blocked, in seconds; None if no call is known to be pending."""
         call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
         return None if call is None else call.last
 
     @cached_property
     def no_answer(self) -> str:
-        """In what way it does not answer, with the call that does not return while there is one."""
+        """Describe how the GPU fails to respond, including the blocked call if there is one."""
         error = self.error
         call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
         if call is None:
@@ -114,17 +114,17 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def was_read(self) -> bool:
-        """Whether it answers and anything was read of it: one that was just found has no reading yet."""
+        """Whether the GPU responds and has readings: one that was just discovered has none yet."""
         return self.up and any(self.last(spec) is not None for spec in _READ_FIRST)
 
     @cached_property
     def partitioned(self) -> bool:
-        """Whether MIG cuts it up: it then has no utilisation of its own."""
+        """Whether the GPU is in MIG mode: it then reports no utilization of its own."""
         return self.last(GPU_MIG_MODE) == 1
 
     @cached_property
     def kernel_share(self) -> float | None:
-        """Share of the window with a kernel resident; of a MIG parent, the SM activity of its busiest instance."""
+        """Share of the window with a kernel resident; for a MIG parent, the SM activity of its busiest instance."""
         if self.partitioned:
             return max((each.mean for each in self.series(GPU_MIG_SM_ACTIVE_RATIO)), default=None)
         rate = self.rate(GPU_BUSY_SECONDS_TOTAL)
@@ -135,15 +135,15 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def video_share(self) -> float | None:
-        """Share of the window in which its busier video engine encoded or decoded."""
+        """Share of the window in which the busier of the encoder and decoder was active."""
         engines = (self.one(spec) for spec in (GPU_ENCODER_UTILIZATION_RATIO, GPU_DECODER_UTILIZATION_RATIO))
         return max((engine.mean for engine in engines if engine is not None), default=None)
 
     @cached_property
     def busy_share(self) -> float | None:
-        """Share of the window in which it worked: kernels, encoding or decoding, whichever was more.
+        """Share of the window in which the GPU worked: the higher of kernel and video activity.
 
-        Of one whose kernels are not reported, engines that rest say nothing.
+        If kernel activity is not reported, idle video engines prove nothing, so the result is None.
         """
         if self.kernel_share is None:
             return self.video_share or None
@@ -151,43 +151,44 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def loaded(self) -> bool:
-        """Under load, as the playbook says it; a GPU that tells no P-state is taken at its busy share."""
+        """Under load as the playbook defines it; if no P-state is reported, only the busy share counts."""
         return self.awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
 
     @cached_property
     def under_load(self) -> bool:
-        """Under load, or its busy share is unknown, as of some GPUs split by MIG: at rest it would be cool."""
+        """Under load, or busy share unknown (as with some MIG GPUs): an idle GPU would be cool anyway."""
         return self.loaded or self.busy_share is None
 
     @cached_property
     def works_now(self) -> bool:
-        """Whether it was under load in the very last samples: at the end of a load its link may change."""
+        """Whether the last samples show load. A link may change its speed or width when a load ends."""
         utilization, state = self.last(GPU_SM_UTILIZATION_RATIO), self.last(GPU_PERFORMANCE_STATE)
         busy = utilization is not None and utilization >= thresholds.LOADED_SHARE
         return busy and (state is None or state <= thresholds.LOADED_P_STATE)
 
     @cached_property
     def awake(self) -> bool:
-        """Whether it was in a P-state of load, or does not report any."""
+        """Whether the GPU was in a P-state used under load, or reports none."""
         state = self.one(GPU_PERFORMANCE_STATE)
         return state is None or state.low <= thresholds.LOADED_P_STATE
 
     @cached_property
     def works(self) -> bool:
-        """Whether it did anything worth the name in the last seconds."""
+        """Whether the GPU did a noticeable amount of work in the last `NOW_SECONDS`."""
         return (self.over(thresholds.NOW_SECONDS).busy_share or 0.0) >= thresholds.WORKING_SHARE
 
     @cached_property
     def holds_memory(self) -> bool:
-        """Whether as much memory is held as a job would hold."""
+        """Whether at least as much device memory is in use as a job would use."""
         return (self.last(GPU_MEMORY_USED_BYTES) or 0.0) >= thresholds.HELD_BYTES
 
     @cached_property
     def occupied(self) -> bool:
-        """Whether a job is on it: a compute process, or what gives away one that the driver does not list.
+        """Whether a job runs on the GPU: a compute process, or signs of one that the driver does not list.
 
-        A process that also draws, as a desktop's compositor does, is a job if the GPU works or holds a job's memory.
-        Where the list is unknown (another PID namespace), memory or work tell; where it is empty, work does.
+        A process that also draws, such as a desktop compositor, counts as a job if the GPU works or a job's amount of
+        memory is in use. If the process list is unavailable (another PID namespace), memory use or work is enough;
+        if it is empty, only work counts.
         """
         if self.compute_processes:
             return True
@@ -197,17 +198,17 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def owner_unseen(self) -> bool:
-        """Whether it works though the driver lists nobody on it."""
+        """Whether the GPU works although the driver lists no process on it."""
         return self.works and not sum(each.last for each in self.series(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:
-        """How many processes on it only compute, those of MPS included."""
+        """Number of compute-only processes on the GPU, including MPS clients."""
         return int(sum(self.last(GPU_PROCESSES, type=kind) or 0 for kind in _COMPUTE))
 
     @property
     def process_names(self) -> str:
-        """Its processes by name and PID, the first few of them; "" without one."""
+        """Its first few processes by name and PID; "" if there are none."""
         labels = [each.labels for each in self.series(GPU_PROCESS_INFO)]
         names = [f"{each['process'] or 'process'} ({each['pid']})" for each in labels]
         more = len(names) - _NAMES_SHOWN
@@ -215,27 +216,27 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def processes_known(self) -> bool:
-        """Whether the driver lists compute processes, and all of them."""
+        """Whether the driver reports a complete list of compute processes."""
         return any(self.last(GPU_PROCESSES, type=kind) is not None for kind in _COMPUTE)
 
     @cached_property
     def power_share(self) -> float | None:
-        """Mean power as a share of the limit that applies."""
+        """Mean power as a share of the current power limit."""
         power, limit = self.one(GPU_POWER_WATTS), self.last(GPU_POWER_LIMIT_WATTS)
         return None if power is None or not limit else power.mean / limit
 
     @cached_property
     def capped(self) -> bool:
-        """Whether somebody lowered the limit that applies below the board's default."""
+        """Whether the current power limit was lowered below the board's default."""
         limit, default = self.last(GPU_POWER_LIMIT_WATTS), self.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
         return limit is not None and default is not None and limit < self.limit("power.limit", "ratio") * default
 
     @cached_property
     def capped_share(self) -> float:
-        """Share of the window in which the power limit held it back.
+        """Share of the window in which the power limit throttled the GPU.
 
-        The driver's counter alone does not tell: on some boards it grows at a fraction of the limit. So it only counts
-        for a GPU that draws about what the limit allows, or says that the limit holds it back.
+        The driver's counter alone is unreliable: on some boards it grows at a fraction of the limit. So it only counts
+        if the GPU draws nearly its limit, or reports that the limit throttles it.
         """
         active = self.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
         near = (self.power_share or 0.0) >= thresholds.NEAR_LIMIT_SHARE
@@ -243,34 +244,34 @@ class GpuEvidence(Evidence):
 
     @property
     def memory_share(self) -> float | None:
-        """Device memory in use, as a share of what the driver leaves to jobs."""
+        """Device memory in use, as a share of the memory available to jobs."""
         used, free = self.last(GPU_MEMORY_USED_BYTES), self.last(GPU_MEMORY_FREE_BYTES)
         return None if used is None or free is None or used + free == 0 else used / (used + free)
 
     @property
     def node(self) -> str | None:
-        """Its NUMA node; None where unknown."""
+        """NUMA node; None if unknown."""
         node = self.last(GPU_NUMA_NODE)
         return None if node is None or node < 0 else f"{node:.0f}"
 
     @cached_property
     def _throttled(self) -> Mapping[str, float]:
-        """By reason, of all that are counted."""
+        """Share of the window by throttle reason, for every reason with a counter."""
         counters = self.series(GPU_THROTTLE_SECONDS_TOTAL)
         place = GPU_THROTTLE_SECONDS_TOTAL.labels.index("reason")
         return {counter.values[place]: min(1.0, counter.rate or 0.0) for counter in counters}
 
     def throttled(self, reason: str) -> float:
-        """Share of the window that this reason held the clocks; 0 where not reported."""
+        """Share of the window in which this reason throttled the clocks; 0 if not reported."""
         return self._throttled.get(reason, 0.0)
 
     @cached_property
     def unexplained_slowdown(self) -> float:
-        """Share of the window under hw_slowdown without its two causes.
+        """Share of the window under hw_slowdown without either of its two causes.
 
-        Slowdown is polled, and so the bits of its causes in the same readings explain it: the driver's counters see
-        pulses that polling misses, and the other way round, as do counters of more readings than these. Where no
-        reading had a cause's bit, the counters explain what they explain for the most part.
+        hw_slowdown is polled, so it is compared with the polled bits of its causes from the same readings: the driver's
+        counters include pulses that polling misses (and vice versa), and may cover more readings. If no reading had a
+        cause's bit set, the counters explain the slowdown if they cover at least half of it.
         """
         slowdown = self.throttled("hw_slowdown")
         bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES]

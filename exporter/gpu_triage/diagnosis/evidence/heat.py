@@ -1,4 +1,4 @@
-"""How near a GPU is to the temperature at which it slows down."""
+"""How close a GPU is to its slowdown temperature."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARG
 
 
 class Margin(NamedTuple):
-    """What is left to the temperature at which a GPU or its memory slows down.
+    """Distance to the temperature at which a GPU or its memory slows down.
 
     Attributes:
-        near: whether that is little.
-        celsius: degrees that are left; negative above it.
-        words: what was measured.
+        near: whether the margin is small.
+        celsius: degrees left; negative above the slowdown temperature.
+        words: the measurement, as text.
     """
 
     near: bool
@@ -25,7 +25,7 @@ class Margin(NamedTuple):
 
 
 def slowdown_margin(gpu: GpuEvidence) -> Margin | None:
-    """The margin in the last samples, a small one first; None if it is unknown."""
+    """Return the margin in the last samples, a small one if there is any; None if unknown."""
     margins = tuple(_margins(gpu))
     return next((margin for margin in margins if margin.near), margins[0] if margins else None)
 

@@ -1,4 +1,4 @@
-"""Slowdowns that only a throttle reason's bit shows, without a counter of how long they last."""
+"""Slowdowns visible only in a throttle reason's bit, without a counter of their duration."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ AT_THAT_MOMENT: Final = "at that moment"
 
 _HOLD_NOTHING_BACK: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
-"""Reasons that no change of the P-state sets, other than hw_slowdown."""
+"""Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 
 
 class Held(NamedTuple):
-    """A slowdown that no counter shows: which and for how long, in words, and its share of the window's samples."""
+    """A slowdown without a counter: its reason and duration as text, and its share of the window's samples."""
 
     words: str
     share: float
 
 
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
-    """Throttle reasons that were active in the last sample; None where it is unknown whether any was."""
+    """Return the throttle reasons active in the last sample; None if this is unknown."""
     bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
     active = [reason for reason, is_active in bits.items() if is_active and reason not in _HOLD_NOTHING_BACK]
-    # nvidia-smi dmon tells of two limits only, and of no slowdown by the hardware.
+    # nvidia-smi dmon reports only two limits, and no hardware slowdown.
     return active if active or "hw_slowdown" in bits else None
 
 
 def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
-    """How this reason slows the GPU down under load, by its bit alone; None where it does not, or a counter shows it.
+    """Return how this reason slows the GPU under load, judged by its bit alone; None if it does not, or is counted.
 
-    Samples of a slowdown without a counter that moves: one output of nvidia-smi, two of an old driver, or a driver
-    whose counter stands still. Every change of the P-state sets hw_slowdown for an instant, so the SM clock must be low
-    as well; where it is not reported, hw_slowdown must have been set for longer than an instant.
+    Covers samples in which no counter moves: a single nvidia-smi output, two outputs of an old driver, or a
+    driver that does not advance its counter. Every P-state change briefly sets hw_slowdown, so the SM clock must be low
+    too; if the clock is not reported, hw_slowdown must have been set for more than an instant.
     """
     bit = gpu.recent.one(GPU_THROTTLE_ACTIVE, reason=reason)
     counter = gpu.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
@@ -45,7 +45,7 @@ def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
         return None
     lasted = bit.seconds > 0 and bit.low == 1
     if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
-        return None  # a pulse that the counter is about to show
+        return None  # a pulse that the counter will show soon
     slowed = slowed_down(gpu)
     if slowed is False or (slowed is None and reason not in _NAMED_BY_HARDWARE and not lasted):
         return None
@@ -57,13 +57,13 @@ def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
 
 
 def uncounted_slowdown(gpu: GpuEvidence) -> Held | None:
-    """As `uncounted`, of hw_slowdown for which neither heat nor the power brake is given as the reason."""
+    """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
     explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _NAMED_BY_HARDWARE)
     return None if explained else uncounted(gpu, "hw_slowdown")
 
 
 def slowed_down(gpu: GpuEvidence) -> bool | None:
-    """Whether its SM clock, or its graphics clock, is far below its highest; None where neither is reported."""
+    """Whether the SM clock (or graphics clock) is far below its maximum; None if neither is reported."""
     for name in ("sm", "graphics"):
         clock, most = gpu.last(GPU_CLOCK_HERTZ, clock=name), gpu.last(GPU_CLOCK_MAX_HERTZ, clock=name)
         if clock is not None and most:
@@ -72,7 +72,7 @@ def slowed_down(gpu: GpuEvidence) -> bool | None:
 
 
 def _loaded(gpu: GpuEvidence) -> bool:
-    """Under load; without a busy share, as in an extract: awake, and not idle by its own account."""
+    """Whether it is under load; without a busy share (partial input), whether it is awake and not reported idle."""
     if gpu.busy_share is not None:
         return gpu.loaded
     return gpu.awake and not gpu.last(GPU_THROTTLE_ACTIVE, reason="idle")

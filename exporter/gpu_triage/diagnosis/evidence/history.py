@@ -1,4 +1,4 @@
-"""What was published lately: every series with its past of one window."""
+"""Recently published metrics: every series with its history over one window."""
 
 from __future__ import annotations
 
@@ -70,25 +70,25 @@ _NOT_JUDGED: Final = frozenset(
         GPU_ECC_AGGREGATE_ERRORS_TOTAL,
     }
 )
-"""Families that nobody asks for: taking them in would be a quarter of the judge's work."""
+"""Families the judge never uses: storing them would be a quarter of its work."""
 
 _ZERO_SAYS_NOTHING: Final = frozenset({GPU_NVLINK_LINK_ERRORS_TOTAL})
-"""Families of which a series is taken in once it is not 0: a GPU has dozens, and of healthy ones all are."""
+"""Families stored only once nonzero: a GPU has dozens of such series, all 0 if it is healthy."""
 
 
 class _Round(NamedTuple):
-    """One collector's last round for one subject, and its series with their past."""
+    """One collector's last round for one subject, and its series with their history."""
 
     finished_at: Moment
     groups: Mapping[MetricSpec, Mapping[Labels, Group]]
 
 
 class MetricHistory:
-    """Keeps what a sampler publishes for one window. A series that is withdrawn is forgotten.
+    """Keeps a window of what a sampler publishes. A series that is withdrawn is dropped.
 
     Args:
         window_seconds: how far back it reaches.
-        pace: how many times faster a simulated scenario is played.
+        pace: speed-up factor of a simulated scenario.
     """
 
     def __init__(self, window_seconds: float, pace: int = 1) -> None:
@@ -98,12 +98,12 @@ class MetricHistory:
         self._memory = Memory(pace)
 
     def note(self, store: OutcomeStore, now: Moment) -> None:
-        """Take in what is published now, each round once."""
+        """Add what is currently published; each round is added once."""
         if self._began_at is None:
             self._began_at = now.monotonic
         since = now.monotonic - self._window_seconds
         present: dict[tuple[str, str], _Round] = {}
-        # What it made of the readings before is no evidence.
+        # The judge's own earlier output is not evidence.
         for collector in (name for name in store.collectors if name != judgement.NAME):
             for outcome in store.of(collector):
                 key = (collector, outcome.subject)
@@ -114,13 +114,13 @@ class MetricHistory:
         self._rounds = present
 
     def evidence(self, now: Moment) -> HostEvidence:
-        """What was there at the last `note`."""
+        """Return the evidence as of the last `note`."""
         index: dict[MetricSpec, dict[Labels, Group]] = {}
         for each in self._rounds.values():
             for spec, groups in each.groups.items():
                 known = index.setdefault(spec, {})
                 for labels, group in groups.items():
-                    # Of two subjects that claim one GPU's labels, the first has them, as on /metrics.
+                    # If two subjects claim the same GPU's labels, the first one wins, as on /metrics.
                     known.setdefault(labels, group)
         began_at = now.monotonic if self._began_at is None else self._began_at
         return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index, self._memory)
@@ -129,7 +129,7 @@ class MetricHistory:
 def _extended(
     outcome: Outcome, before: _Round | None, since: float
 ) -> dict[MetricSpec, dict[Labels, dict[Labels, Points]]]:
-    """The series of a round, each with the past it had."""
+    """Return the series of a round, each with its history."""
     at = outcome.finished_at.monotonic
     groups: dict[MetricSpec, dict[Labels, dict[Labels, Points]]] = {}
     past: Mapping[Labels, Group] = {}
@@ -137,11 +137,11 @@ def _extended(
     of_gpu = judged = False
     for spec, labels, value in outcome.samples:
         if spec is not current:
-            # Series of one metric stand together: what is the metric's is found once.
+            # Series of one metric are adjacent, so per-metric values are looked up once.
             current, of_gpu = spec, spec.labels[:2] == GPU_LABELS
             judged = spec not in _NOT_JUDGED
             mine = groups.setdefault(spec, {}) if judged else {}
-            # Of one process there may be thousands of series, and nobody asks for their past.
+            # There may be thousands of per-process series, and their history is never used.
             remembered = spec.kind is not Kind.INFO and "pid" not in spec.labels
             past = before.groups.get(spec, {}) if remembered and before is not None else {}
         if not judged or (not value and spec in _ZERO_SAYS_NOTHING):
@@ -155,7 +155,7 @@ def _extended(
         if points is None:
             group[labels] = (at, value)
         elif len(points) == TWO_POINTS and points[1] == points[3] == value:
-            # What stands still needs two points, however long: most counters of errors do.
+            # A constant series needs only two points, however long; most error counters are constant.
             group[labels] = (points[0], value, at, value)
         else:
             group[labels] = _with(points, at, value, since)
@@ -163,7 +163,7 @@ def _extended(
 
 
 def _with(points: Points, at: float, value: float, since: float) -> Points:
-    """The points with one more; those before the window go, but for the last of them."""
+    """Return the points with one added, without those before the window except the last of them."""
     if len(points) > TWO_POINTS and points[-1] == value == points[-3]:
         points = points[:-2]
     first = 0

@@ -1,4 +1,4 @@
-"""Whose GPU it is: who was given it, and whose processes are on it."""
+"""Who holds a GPU: the pods and jobs it is allocated to, and the owners of its processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN: Final = 3
 
 
 class GpuHolder(NamedTuple):
-    """A pod, a Slurm job or a user; "" for what does not apply or is not known."""
+    """A pod, a Slurm job or a user; fields that are unknown or do not apply are ""."""
 
     namespace: str = ""
     pod: str = ""
@@ -23,7 +23,7 @@ class GpuHolder(NamedTuple):
 
     @property
     def words(self) -> str:
-        """As people call it."""
+        """The holder as shown to people."""
         if self.pod:
             return f"pod {self.namespace}/{self.pod}"
         if self.slurm_job_id:
@@ -32,9 +32,9 @@ class GpuHolder(NamedTuple):
 
 
 def holders_of(gpu: GpuEvidence) -> tuple[GpuHolder, ...]:
-    """Pods first, then jobs of Slurm, then users of processes in neither.
+    """Return pods first, then Slurm jobs, then users of processes in neither.
 
-    Users of processes in a pod without a name are told only where nobody else is: they say little (mostly root).
+    Users of processes in unnamed pods are listed only if there is no other holder: they are mostly root.
     """
     return holders_among(
         (each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1), gpu.labels_of(GPU_PROCESS_INFO)
@@ -44,7 +44,7 @@ def holders_of(gpu: GpuEvidence) -> tuple[GpuHolder, ...]:
 def holders_among(
     allocated: Iterable[Mapping[str, str]], processes: Iterable[Mapping[str, str]]
 ) -> tuple[GpuHolder, ...]:
-    """The same by the labels of gpu_allocated where it is 1, and of gpu_process_info or gpu_process_owner_info."""
+    """Like `holders_of`, from the labels of gpu_allocated series at 1, and of gpu_process_(owner_)info."""
     given, processes = _given(allocated), list(processes)
     in_pods = {
         GpuHolder(each["workload_namespace"], each["workload_pod"]) for each in processes if each["workload_pod"]
@@ -63,7 +63,7 @@ def holders_among(
 
 
 def given_to(gpu: GpuEvidence) -> frozenset[GpuHolder]:
-    """Whom a scheduler gave the GPU, or a MIG device of it, to; empty too where nobody knows."""
+    """Return the holders to which a scheduler allocated the GPU or one of its MIG devices; empty if unknown."""
     return _given(each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1)
 
 
@@ -75,7 +75,7 @@ def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuHolder]:
 
 
 def in_words(holders: Iterable[GpuHolder]) -> str:
-    """The first few of them; "" for none."""
+    """Return the first few holders as text; "" if there are none."""
     words = [holder.words for holder in holders]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""A host's evidence: its GPUs, and what of the host is scarce."""
+"""A host's evidence: its GPUs, and which resources are scarce."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ _ADAPTERS = (
         GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
     ),
 )
-"""Line rate, bytes received and bytes sent, of either kind."""
+"""Line rate, bytes received and bytes sent, for each kind of adapter."""
 
 _SERVERS = {
     Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
     Trouble.LUSTRE_LOST: "the connection to Lustre target {} is lost",
 }
-"""What the kernel says of file servers, until it says that they are back."""
+"""Kernel messages about file servers; they apply until the kernel logs that the server is back."""
 
 
 def _tasks(of_job: float | None) -> str:
@@ -80,8 +80,8 @@ def _tasks(of_job: float | None) -> str:
 
 
 def length_of_time(seconds: float) -> str:
-    """A length of time for people, with one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
-    # Two of a unit before it is used: "90 min" says more than "2 h".
+    """Format a duration for people, in one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
+    # Switch to the next unit only at two of it: "90 min" is more precise than "2 h".
     for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -92,58 +92,58 @@ def length_of_time(seconds: float) -> str:
 class HostEvidence(Evidence):
     """All series of a host.
 
-    What is scarce is asked of the last part of the window (`recent`), and answered with what was measured; None while
-    there is enough. `ease` is what thresholds are multiplied by: below 1 for a class that a GPU is in already.
+    Call the `scarce_*` methods on the last part of the window (`recent`): they return what was measured, or None if the
+    resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
 
     Attributes:
-        told_times: of events whose time is not known to the second, how to tell it, by the time that stands for it.
+        told_times: text to show for events without an exact time, by the timestamp used in place of that time.
     """
 
     told_times: Mapping[float, str] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
-        """In the order of their indices; from files, of their addresses where the index is not known."""
+        """GPUs in order of index; from files, in order of PCI address if the index is unknown."""
         labels = sorted(self.labels_of(GPU_UP), key=lambda each: (len(each["gpu"]), each["gpu"]))
         shared = (self.seconds, self.at, self.index, self.memory)
         return tuple(GpuEvidence(*shared, each["gpu"], each["uuid"], settings=self.settings) for each in labels)
 
     @cached_property
     def recent(self) -> HostEvidence:
-        """The same host over the last part of the window: what starves a GPU is told by what is scarce now."""
+        """The same host over `RECENT_SECONDS`: whether a GPU starves is judged by what is scarce now."""
         return self.over(thresholds.RECENT_SECONDS)
 
     @cached_property
     def answering(self) -> tuple[GpuEvidence, ...]:
-        """The GPUs that answer."""
+        """The GPUs that respond."""
         return tuple(gpu for gpu in self.gpus if gpu.up)
 
     def when(self, wall: float) -> str:
-        """When something happened, Unix seconds, for people: ``5 min ago``."""
+        """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""
         return self.told_times.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
 
     @property
     def was_read(self) -> bool:
-        """Whether anything was read of any GPU."""
+        """Whether any GPU has readings."""
         return any(gpu.was_read for gpu in self.gpus)
 
     @property
     def driver_error(self) -> str | None:
-        """Why NVML cannot be used; None when it can."""
+        """Why NVML cannot be used; None if it can."""
         return self.label(GPU_DRIVER_ERROR_INFO, "error") or None
 
     @property
     def released(self) -> bool:
-        """Whether the exporter holds no GPU because it was told to let go."""
+        """Whether the exporter has released its GPUs on request."""
         return self.last(GPU_EXPORTER_GPUS_RELEASED) == 1
 
     def topology_levels(self) -> dict[frozenset[str], str]:
-        """The nearest common ancestor of each pair of GPUs, by their UUIDs."""
+        """Return the nearest common ancestor of each pair of GPUs, keyed by their UUIDs."""
         labels = self.labels_of(GPU_TOPOLOGY_INFO)
         return {frozenset((each["uuid"], each["peer_uuid"])): each["level"] for each in labels}
 
     def cpu_share(self, *modes: str, node: str | None = None) -> float | None:
-        """Share of the CPU time of a NUMA node, or of the host, that was spent in these modes."""
+        """Return the share of a NUMA node's (or the host's) CPU time spent in these modes; None if unknown."""
         labels = {} if node is None else {"numa_node": node}
         counters = self.series(GPU_HOST_CPU_SECONDS_TOTAL, **labels)
         total = sum(each.increase for each in counters)
@@ -151,18 +151,18 @@ class HostEvidence(Evidence):
         return spent / total if total > 0 else None
 
     def cpu_busy_share(self, node: str | None = None) -> float | None:
-        """Share of the CPU time of a NUMA node, or of the host, that was neither idle nor iowait."""
+        """Return the share of a NUMA node's (or the host's) CPU time that was neither idle nor iowait."""
         at_rest = self.cpu_share("idle", "iowait", node=node)
         return None if at_rest is None else 1.0 - at_rest
 
     def pressure(self, resource: str) -> float | None:
-        """Share of the window in which some task waited for the resource (PSI); None without PSI."""
+        """Return the share of the window in which some task waited for the resource (PSI); None without PSI."""
         return self.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
 
     def scarce_memory(self, ease: float = 1.0, *, waiting: GpuEvidence | None = None) -> str | None:
-        """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too.
+        """Return why memory is scarce: swap-in, or tasks that stall on memory (which also happens without swap).
 
-        Of a GPU that is `waiting`, its job's own tasks count, where their pressure is known, and nobody else's.
+        For a `waiting` GPU, only the tasks of its own job count if their pressure is known.
         """
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
         if swapped >= self.limit("memory.starved", "rate") * ease:
@@ -176,13 +176,14 @@ class HostEvidence(Evidence):
     def scarce_storage(
         self, ease: float = 1.0, *, measured: bool = False, waiting: GpuEvidence | None = None
     ) -> str | None:
-        """Why storage is scarce: everything that says so, in one line.
+        """Return why storage is scarce: all reasons, on one line.
 
         Args:
-            ease: what thresholds are multiplied by.
-            measured: leaves out what the kernel log says.
-            waiting: the GPU that may wait for it. If its job's own tasks hardly wait for I/O, busy disks, slow NFS and
-                other tasks that wait are somebody else's, such as a backup's; where that is not known, they count.
+            ease: factor on the thresholds.
+            measured: ignore the kernel log.
+            waiting: GPU that may be waiting for storage. If its job's own tasks hardly wait for I/O, busy disks, slow
+                NFS and waiting tasks are ignored: they belong to another workload, such as a backup. If the job's
+                waits are unknown, they count.
         """
         blocked = None if waiting is None else waits_for_storage(waiting.over(self.seconds), ease)
         reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
@@ -190,11 +191,11 @@ class HostEvidence(Evidence):
         return "; ".join(reasons) or None
 
     def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
-        """Share of the same time in which tasks of a GPU's own job waited for a resource; None where unknown."""
+        """Return the share of the same period in which a GPU's own job waited for a resource; None if unknown."""
         return None if gpu is None else pressure(gpu.over(self.seconds), resource)
 
     def mostly_writes(self) -> bool:
-        """Whether more is written to disks, NFS and Lustre than read from them, as while a checkpoint is saved."""
+        """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
         read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
         written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
         read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
@@ -204,9 +205,9 @@ class HostEvidence(Evidence):
         return written > read
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
-        """Why CPUs are scarce for a GPU; `single`: one CPU is enough that a thread of its job fills.
+        """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.
 
-        Where the job's threads are not known, any busy CPU of the node counts that may be theirs.
+        If the job's threads are unknown, any busy CPU of the node counts.
         """
         if not knows_threads(gpu):
             return self.scarce_cpu(gpu.node, ease, single=single)
@@ -214,7 +215,7 @@ class HostEvidence(Evidence):
         return self.scarce_cpu(gpu.node, ease, single=False) or full
 
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
-        """Why the CPUs of a NUMA node (of every node, without one) are scarce; `single`: one busy CPU is enough."""
+        """Return why the CPUs of a NUMA node (None: of all nodes) are scarce; with `single`, one busy CPU suffices."""
         if node is None:
             nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
@@ -229,7 +230,7 @@ class HostEvidence(Evidence):
         return None
 
     def scarce_network(self, ease: float = 1.0, *, receiving: bool = False) -> str | None:
-        """Which adapter is near its line rate; `receiving`: only what it receives counts."""
+        """Return which adapters are close to line rate; with `receiving`, only received traffic counts."""
         near = [
             f"{name} {direction} at {share:.0%} of its line rate"
             for name, direction, share in self.line_rates()
@@ -239,7 +240,7 @@ class HostEvidence(Evidence):
         return "; ".join(near) or None
 
     def broken_network(self) -> str | None:
-        """Which port of the host lost its link or loses packets, so that whoever uses it waits for their return."""
+        """Return which ports lost link or time out RDMA requests, so that their users wait for recovery."""
         downs = (
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
             if each.increase > 1
@@ -247,11 +248,11 @@ class HostEvidence(Evidence):
             for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
-        lost = (f"{port} had {count:.0f} requests that nobody acknowledged" for port, count in self.timeouts())
+        lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
         return "; ".join((*downs, *lost)) or None
 
     def timeouts(self) -> Iterator[tuple[str, float]]:
-        """Ports with requests of RDMA that nobody acknowledged, more than now and then, and how many in the window."""
+        """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
         for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             rising = self.rising(
                 GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, self.limit("network.timeouts", "count"), **each.labels
@@ -260,7 +261,7 @@ class HostEvidence(Evidence):
                 yield ":".join(each.values), rising
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
-        """Adapter, direction, and traffic as a share of the line rate, of every adapter whose rate is known."""
+        """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate."""
         for speed_of, received, sent in _ADAPTERS:
             for speed in self.series(speed_of):
                 for direction, spec in (("receives", received), ("sends", sent)):
@@ -273,7 +274,7 @@ class HostEvidence(Evidence):
         at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
         if not at_ease:
             yield from self._slow_devices(ease, of_job)
-        # PSI counts who waits for data in the page cache, and neither lookups of NFS nor clients of other file systems.
+        # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
         if not at_ease or waiting is None or not sees_waits(waiting.over(self.seconds)):
             yield from slow_mounts(self, ease)
             yield from self._silent_mounts()
@@ -290,22 +291,22 @@ class HostEvidence(Evidence):
         yield from full_disks(self, ease)
 
     def _silent_mounts(self) -> Iterator[str]:
-        """NFS mounts that complete nothing while tasks wait for I/O."""
+        """Yield NFS mounts that complete nothing while tasks wait for I/O."""
         if stalled_tasks := self._io_without_disks():
             silent = silent_mounts(self)
             yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
 
     def _silent_servers(self) -> Iterator[str]:
-        """File servers that do not answer, as the kernel log has it: of Lustre's nothing else tells."""
+        """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
         for kind, words in _SERVERS.items():
             for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
                 if self.age_seconds(each.last) <= thresholds.KERNEL_RECENT_SECONDS:
                     yield words.format(each.labels["subject"])
 
     def _io_without_disks(self) -> float:
-        """How many tasks wait for I/O while no disk works, on a host whose kernel has no PSI; 0 elsewhere.
+        """Return how many tasks wait for I/O while no disk works, on a kernel without PSI; 0 otherwise.
 
-        What waits for a dead server is in no counter of NFS, and one task that waits is little iowait on many CPUs.
+        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
         """
         blocked = self.one(GPU_HOST_PROCESSES_BLOCKED)
         if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:

@@ -1,4 +1,4 @@
-"""Whether it can be told now whether the condition of a finding holds."""
+"""Whether the condition of a finding can currently be observed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
         "network.port_errors": GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
     }
 )
-"""The metric that tells of a finding, and that is there on healthy GPUs and hosts too. Without it nobody looked."""
+"""The metric each finding is based on, which healthy GPUs and hosts report too. Without it nothing can be concluded."""
 
 _NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -108,17 +108,17 @@ _NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
         "network.port_flapping": thresholds.PORT_DOWNS_SECONDS,
     }
 )
-"""So much must be remembered to say that it is over: a process that just started cannot."""
+"""History needed to conclude that the finding is over; a process that just started lacks it."""
 
 _TOLD_WITHOUT_ANSWER: Final = ("xid.", "gpu.", "baseline.", "driver.")
-"""Areas of findings about a GPU that need no answer of it: the kernel log, the exporter or a file tells."""
+"""Areas of GPU findings that do not need the GPU to respond: they come from the kernel log, the exporter or a file."""
 
 _OF_DRIVER: Final = ("driver.", "gpu.missing")
 _OF_ANSWERING_GPUS: Final = ("fabric.unhealthy", "work.collective_hang")
 
 
 def observable(host: HostEvidence, finding: Finding) -> bool:
-    """Whether somebody looked at what the finding is about: a GPU at rest tells nothing of what only load shows."""
+    """Whether the data behind the finding is being observed. An idle GPU shows nothing that only appears under load."""
     code = finding.check.code
     if host.memory.seconds < _NEEDS_SECONDS.get(code, 0.0):
         return False
@@ -131,10 +131,11 @@ def observable(host: HostEvidence, finding: Finding) -> bool:
 
 
 def last_reset(host: HostEvidence, finding: Finding) -> float | None:
-    """Monotonic second of the last reset of the GPU that a finding is about.
+    """Return the monotonic second of the last reset of the finding's GPU.
 
-    Of the driver and of GPUs that were missing, that of any GPU: loading the driver resets them, and what a reset cures
-    ends together. None for other findings about the host, for a GPU that does not answer, and where no reset is known.
+    For findings about the driver and missing GPUs, it is the last reset of any GPU: loading the driver resets them all,
+    and findings that a reset fixes then end together. None for other host findings, for a GPU that does not respond,
+    and if no reset is known.
     """
     gpu = _gpu_of(host, finding)
     if gpu is None and finding.check.code.startswith(_OF_DRIVER):
@@ -146,38 +147,38 @@ def last_reset(host: HostEvidence, finding: Finding) -> float | None:
 
 
 def _gpu_of(host: HostEvidence, finding: Finding) -> GpuEvidence | None:
-    """The GPU that a finding is about, as it is known now."""
+    """Return the finding's GPU as it is known now."""
     of = finding.uuid or finding.gpu
     return next((each for each in host.gpus if (each.uuid or each.gpu) == of), None)
 
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
-    """Of a finding about a GPU."""
+    """Whether a finding about a GPU can be observed."""
     code = finding.check.code
     if code.startswith(_TOLD_WITHOUT_ANSWER):
         return True
     if not gpu.was_read or not _was_read(gpu, code):
         return False
     if code == "pcie.generation_low":
-        return works_awake(gpu) and not gpu.recent.loaded  # under load, another finding tells
+        return works_awake(gpu) and not gpu.recent.loaded  # under load, another finding covers it
     return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
 
 
 def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
-    """Whether its clock can be compared: it is busy, and so are enough GPUs of its model."""
+    """Whether its clock can be compared: it and enough other GPUs of its model are busy."""
     busy = [each for each in host.answering if (each.busy_share or 0.0) >= thresholds.BUSY_SHARE]
     peers = sum(each.name == gpu.name for each in busy)
     return gpu in busy and peers >= host.limit("clock.straggler", "peers")
 
 
 def _of_host(host: HostEvidence, code: str) -> bool:
-    """Of a finding about the host."""
+    """Whether a finding about the host can be observed."""
     if code == "gpu.released":
         return True
     if code.startswith(_OF_DRIVER) and host.released:
         return False
     if code == "gpu.missing" and host.driver_error is not None:
-        return False  # it counts nothing
+        return False  # no GPUs are counted without the driver
     if code in _OF_ANSWERING_GPUS and not host.answering:
         return False
     if code == "fabric.service_down":
@@ -186,6 +187,6 @@ def _of_host(host: HostEvidence, code: str) -> bool:
 
 
 def _was_read(evidence: Evidence, code: str) -> bool:
-    """Whether the metric is there that tells of it: one whose reading fails is withdrawn."""
+    """Whether the finding's metric is present; a metric that cannot be read is withdrawn."""
     spec = _READS.get(code)
     return spec is None or evidence.has(spec)

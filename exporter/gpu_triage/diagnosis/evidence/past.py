@@ -1,4 +1,4 @@
-"""What happened in the last minutes, hours and the last day, in little memory."""
+"""Compact history of the last minutes, hours and day."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 MINUTES_SECONDS: Final = 900.0
-"""As far back as most windows reach: a quarter of an hour."""
+"""A quarter of an hour, the length of most windows."""
 DAY_SECONDS: Final = 86_400.0
 
 _RESOLUTIONS: Final = ((120.0, 1.0), (MINUTES_SECONDS, 5.0))
-"""Up to an age in seconds, the seconds between two points that are kept; one a minute of what is older."""
+"""(Age limit, spacing of points), in seconds. Older points are kept one per minute."""
 _COARSEST_SECONDS: Final = 60.0
-_SLACK_POINTS: Final = 64  # that are added before points are thinned again
-_MOST_SERIES: Final = 1024  # of one kind, before the oldest is forgotten
+_SLACK_POINTS: Final = 64  # points added before the history is thinned again
+_MOST_SERIES: Final = 1024  # per kind, before the oldest is dropped
 
 
 class Amount(NamedTuple):
-    """How much it was, and over how many seconds that was seen: fewer than asked for while less is known."""
+    """An amount and the seconds over which it was observed: fewer than requested if less history exists."""
 
     amount: float
     seconds: float
 
     @property
     def mean(self) -> float:
-        """A second; 0 where nothing was seen."""
+        """Amount per second; 0 if nothing was observed."""
         return self.amount / self.seconds if self.seconds > 0 else 0.0
 
 
 class Past:
-    """A sum that grows, by a clock that runs while somebody looks.
+    """A growing sum, on a clock that advances only while it is observed.
 
-    It keeps a point a second at most of the last two minutes, one in five seconds of a quarter of an hour, and one a
-    minute of a day: 16 bytes each. While the sum grows evenly, two points are enough; between two it is taken to.
+    It keeps at most one point per second for the last two minutes, one per five seconds for a quarter of an hour, and
+    one per minute for a day, at 16 bytes each. Steady growth needs only two points; values between are interpolated.
 
     Args:
         keep_seconds: how far back it reaches.
@@ -51,15 +51,15 @@ class Past:
         self._keep_seconds = keep_seconds
         self._clock = array("d", (0.0,))
         self._sums = array("d", (0.0,))
-        self._rate: float | None = None  # at which the sum grew between the last two points
+        self._rate: float | None = None  # growth per second between the last two points
         self._full = _SLACK_POINTS
 
     def __len__(self) -> int:
-        """How many points it has."""
+        """Number of points."""
         return len(self._clock)
 
     def note(self, seconds: float, amount: float) -> None:
-        """Add what happened in the seconds since the last note."""
+        """Add the amount observed in the `seconds` since the last note."""
         if seconds <= 0:
             return
         now, total, rate = self._clock[-1] + seconds, self._sums[-1] + amount, amount / seconds
@@ -73,7 +73,7 @@ class Past:
                 self._thin()
 
     def over(self, seconds: float) -> Amount:
-        """What happened in the last `seconds` in which somebody looked."""
+        """Return the amount over the last `seconds` of observed time."""
         clock, sums = self._clock, self._sums
         now, start = clock[-1], max(clock[0], clock[-1] - seconds)
         after = bisect_right(clock, start)
@@ -84,7 +84,7 @@ class Past:
         return Amount(sums[-1] - before, now - start)
 
     def _thin(self) -> None:
-        """Keep the points that the resolutions ask for; the first of them is the last that is too old."""
+        """Thin points to the resolutions; the first one kept is the last that is too old."""
         now, last = self._clock[-1], len(self._clock) - 1
         clock, sums = array("d"), array("d")
         for place, at in enumerate(self._clock):
@@ -99,7 +99,7 @@ class Past:
 
 
 class Counted(Past):
-    """The past of a counter: by how much it rose, a reset included."""
+    """History of a counter: its increase, across resets."""
 
     __slots__ = ("_at", "_value")
 
@@ -108,24 +108,24 @@ class Counted(Past):
         self._at, self._value = at, value
 
     def read(self, at: float, value: float) -> None:
-        """Note a reading, at a monotonic second; one that was noted before changes nothing."""
+        """Record a reading at a monotonic second; a repeated or older one is ignored."""
         if at > self._at:
             self.note(at - self._at, value - self._value if value >= self._value else value)
             self._at, self._value = at, value
 
 
 class Memory:
-    """What is remembered of one host: how counters rose, and shares of time, by subject and name.
+    """History of one host by subject and name: counter increases, and shares of time.
 
-    A process that just started has a short one: what is asked of it tells over how many seconds it was seen.
+    A process that just started has little history, so results include the seconds that were observed.
 
     Args:
-        pace: how many times faster a simulated scenario is played: each second that passes counts as so many.
+        pace: speed-up factor of a simulated scenario: each real second counts as `pace` seconds.
     """
 
     def __init__(self, pace: int = 1) -> None:
         self.pace = pace
-        self.seconds = 0.0  # over which somebody looked, as the scenario counts them
+        self.seconds = 0.0  # total time observed, in scenario seconds
         self._noted_at: float | None = None
         self._counters: dict[MetricSpec, dict[tuple[str, ...], Counted]] = {}
         self._pasts: dict[tuple[str, Hashable], Past] = {}
@@ -133,12 +133,12 @@ class Memory:
         self._seen: dict[Hashable, float] = {}
 
     def passed(self, now: float, seen_seconds: float, longest_gap_seconds: float) -> float:
-        """Seconds of the scenario since the last look; 0 where they are too many to say anything.
+        """Return the scenario seconds since the last call; 0 if the gap is too long to draw conclusions.
 
         Args:
-            now: monotonic second of this look.
-            seen_seconds: how far back the first look reaches.
-            longest_gap_seconds: what lies between two looks that are further apart was seen by nobody.
+            now: monotonic second of this call.
+            seen_seconds: how far back the first call reaches.
+            longest_gap_seconds: a longer gap between two calls counts as not observed.
         """
         seconds = seen_seconds if self._noted_at is None else now - self._noted_at
         self._noted_at = now
@@ -149,7 +149,7 @@ class Memory:
         return seconds
 
     def count(self, spec: MetricSpec, labels: tuple[str, ...], points: tuple[float, ...], keep_seconds: float) -> None:
-        """Note a counter's readings, times and values by turns as in `Points`."""
+        """Record a counter's readings: alternating times and values, as in `Points`."""
         counters = self._counters.setdefault(spec, {})
         past = counters.get(labels)
         if past is not None:
@@ -161,14 +161,14 @@ class Memory:
         _put(counters, labels, past)
 
     def rise(self, spec: MetricSpec, labels: tuple[str, ...], seconds: float) -> Amount:
-        """By how much a counter rose in the last `seconds`."""
+        """Return a counter's increase over the last `seconds`."""
         past = self._counters.get(spec, {}).get(labels)
         return Amount(0.0, 0.0) if past is None else past.over(seconds)
 
     def note(
         self, subject: str, name: Hashable, seconds: float, amount: float, keep_seconds: float = MINUTES_SECONDS
     ) -> None:
-        """Add what happened to a subject in the seconds since the last look."""
+        """Add the amount observed for a subject in the `seconds` since the last note."""
         past = self._pasts.get((subject, name))
         if past is None:
             past = Past(keep_seconds)
@@ -176,33 +176,33 @@ class Memory:
         past.note(seconds, amount)
 
     def over(self, subject: str, name: Hashable, seconds: float) -> Amount:
-        """What happened to a GPU, by its key, or to the host (""), in the last `seconds` in which somebody looked."""
+        """Return the amount for a GPU (by its key) or the host ("") over the last `seconds` of observed time."""
         past = self._pasts.get((subject, name))
         return Amount(0.0, 0.0) if past is None else past.over(seconds)
 
     def replace(self, subject: str, name: Hashable, value: object) -> object | None:
-        """What was there at the last look, of which only the change says something; None at the first."""
+        """Store a value of which only changes matter, and return the previous one; None the first time."""
         before = self._last.get((subject, name))
         _put(self._last, (subject, name), value)
         return before
 
     def last(self, subject: str, name: Hashable) -> object | None:
-        """What was there at the last look."""
+        """Return the value last stored with `replace`."""
         return self._last.get((subject, name))
 
     def see(self, names: Iterable[Hashable], now: float) -> None:
-        """Note who is there, at a monotonic second."""
+        """Record that these names are present at a monotonic second."""
         for name in names:
             self._seen.pop(name, None)
             _put(self._seen, name, now)
 
     def seen_at(self, name: Hashable) -> float | None:
-        """The monotonic second at which somebody was there last; None for never, or long ago."""
+        """Return the monotonic second at which the name was last present; None if never, or already dropped."""
         return self._seen.get(name)
 
 
 def _put(kept: dict[K, V], key: K, value: V) -> None:
-    """Keep one more, and forget the oldest of too many."""
+    """Store an entry; when the store is full, drop the oldest."""
     if key not in kept and len(kept) >= _MOST_SERIES:
         del kept[next(iter(kept))]
     kept[key] = value

@@ -1,4 +1,4 @@
-"""What judges ask of longer than the window of the evidence, noted at each judgement."""
+"""History that judges need beyond the evidence window, recorded at each judgment."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gpu_triage.xid.metrics import GPU_XID_ERRORS_TOTAL
 
 
 class Share:
-    """Of how much of the time in which it could be seen. Keys of the memory, and strings because they hash fast."""
+    """Shares of the time in which the condition was observable. Keys of the memory; strings because they hash fast."""
 
     HW_THERMAL: Final = "throttled by hw_thermal, under load"
     SW_THERMAL: Final = "throttled by sw_thermal, under load"
@@ -57,7 +57,7 @@ class Share:
 
 
 class Count:
-    """How often it happened. Keys of the memory too."""
+    """Event counts. Also keys of the memory."""
 
     LINK_CHANGES: Final = "the PCIe link changed its width, or its generation without rest"
     WIDTH_CHANGES: Final = "the PCIe link changed its width under load"
@@ -67,10 +67,10 @@ class Count:
 
 
 REMEMBERED_CLASSES: Final = frozenset({"hung", "memory", "storage", "cpu", "network", "communication"})
-"""Classes that are findings as well, if a GPU spends most of its time in them."""
+"""Classes that also become a finding if a GPU spends most of its time in them."""
 
 OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
-"""Labels by which a killed process, or its job, is recognized as one that was on a GPU."""
+"""Labels that identify a killed process, or its job, as one that was on a GPU."""
 
 _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
     {
@@ -94,16 +94,16 @@ _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
         GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
     }
 )
-"""Counters of which more is asked than one window, and how far back."""
+"""Counters needed for longer than one window, and how far back in seconds."""
 
 
 def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap_seconds: float) -> None:
-    """Note what was seen since the last judgement, once a judgement.
+    """Record what happened since the last judgment; call it once per judgment.
 
     Args:
-        host: the evidence; what it measures of the last minute stands for the time since then.
+        host: the evidence; its last-minute measurements represent the time since the last judgment.
         classes: the class that each GPU is in.
-        longest_gap_seconds: what lies between two judgements that are further apart was seen by nobody.
+        longest_gap_seconds: a longer gap between two judgments counts as not observed.
     """
     memory = host.memory
     for spec, keep_seconds in _COUNTERS.items():
@@ -121,23 +121,23 @@ def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap
 
 
 def class_share(gpu: GpuEvidence, name: str) -> float:
-    """Share of the last minutes that a GPU spent in one of REMEMBERED_CLASSES; 0 until enough of them were seen."""
+    """Return the share of `CLASS_SECONDS` a GPU spent in one of REMEMBERED_CLASSES; 0 until enough was observed."""
     spent = gpu.memory.over(gpu.key, name, thresholds.CLASS_SECONDS)
     return spent.mean if spent.seconds >= thresholds.CLASS_SEEN_SECONDS else 0.0
 
 
 def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds: float) -> float:
-    """A share that counts: that of the last window, of the last `seconds`, or of a quarter of an hour if it came back.
+    """Return the highest of a share in the window, over the last `seconds`, and over 15 minutes if it is intermittent.
 
     Args:
         gpu: the GPU.
-        share: which, of Share.
-        now: that of the window.
-        most: above which it counts.
-        seconds: of the time in which it could be seen.
+        share: a constant of Share.
+        now: the share in the window.
+        most: the threshold; the condition is intermittent if the share exceeded it in at least two separate spells.
+        seconds: length of the second period, in observable time.
 
     Returns:
-        The highest of them; no more than `most` where none of them counts.
+        The highest of the three, 0-1.
     """
     if not now and not gpu.memory.over(gpu.key, share, thresholds.PART_SECONDS * thresholds.PARTS).amount:
         return 0.0
@@ -151,7 +151,7 @@ def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds
 
 
 def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SECONDS) -> str:
-    """The time over which events were counted, in words: the last `seconds`, or as much as was seen."""
+    """Format the period over which events were counted: the last `seconds`, or less if less was observed."""
     return f"in {length_of_time(min(evidence.memory.seconds, seconds))}"
 
 
@@ -159,7 +159,7 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
     memory, key, loaded = gpu.memory, gpu.key, gpu.under_load
     margin = slowdown_margin(gpu)
     near = margin is not None and margin.near
-    # What may end with the load is not looked for at rest; what is there at rest all the same, counts.
+    # Conditions that may end with the load are only judged under load, but count if they are present when idle.
     for share, now, seen in (
         (Share.HW_THERMAL, gpu.throttled("hw_thermal"), loaded),
         (Share.SW_THERMAL, gpu.throttled("sw_thermal"), loaded),
@@ -177,7 +177,7 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
 
 
 def is_held(gpu: GpuEvidence) -> bool:
-    """Whether a job has the GPU: a scheduler gave it away, or a process computes or holds a job's memory there."""
+    """Whether a job has the GPU: by allocation, by a compute process, or by a job's amount of memory in use."""
     if gpu.compute_processes or given_to(gpu):
         return True
     drawing = gpu.last(GPU_PROCESSES, type="compute_graphics")
@@ -208,7 +208,7 @@ def _note_counts(gpu: GpuEvidence, seconds: float) -> None:
 
 
 def _rise(gpu: GpuEvidence, spec: MetricSpec, attribute: str) -> float:
-    """By how much a counter rose since the last look; at the first one, over the window."""
+    """Return a counter's increase since the last call; on the first call, over the window."""
     counter = gpu.one(spec, attribute=attribute)
     if counter is None:
         return 0.0
@@ -231,6 +231,6 @@ def _note_host(host: HostEvidence, seconds: float) -> None:
 
 
 def was_up(host: HostEvidence, port: tuple[str, ...]) -> bool:
-    """Whether a port of an adapter, by device and port, was seen to be up, or counts links that went down."""
+    """Whether a port (device, port) has been seen up, or has counted a link down."""
     downs = host.last(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, device=port[0], port=port[1])
     return bool(downs) or host.memory.last("", ("up", port)) is not None

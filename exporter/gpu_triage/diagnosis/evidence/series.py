@@ -1,4 +1,4 @@
-"""The series of every metric over a window, and the questions that judges ask of them."""
+"""The series of every metric over a window, and queries on them."""
 
 from __future__ import annotations
 
@@ -14,74 +14,74 @@ from gpu_triage.machine import Moment
 from gpu_triage.subjects.metric import MetricSpec
 
 if TYPE_CHECKING:
-    from typing_extensions import Self  # of Python 3.11; no dependency at run time
+    from typing_extensions import Self  # in typing since Python 3.11; not a runtime dependency
 
 Labels = tuple[str, ...]
 Points = tuple[float, ...]
-"""Times (monotonic seconds) and values of a series by turns, oldest first: ``(t0, v0, t1, v1, …)``."""
+"""Alternating times (monotonic seconds) and values of a series, oldest first: ``(t0, v0, t1, v1, …)``."""
 
 Group = Mapping[Labels, Points]
 Index = Mapping[MetricSpec, Mapping[Labels, Group]]
-"""Series by metric, by GPU (index and UUID; empty for a metric of the host), and by labels."""
+"""Series by metric, by GPU (index and UUID; empty for host metrics), and by labels."""
 
 TWO_POINTS = 4  # length of two points
 E = TypeVar("E", bound="Evidence")
 
 
 class Series(NamedTuple):
-    """One series over the window. Thousands are made for a judgement, so it is a tuple: a third of the time."""
+    """One series over the window. A tuple for speed: each judgment creates thousands, at a third of the cost."""
 
     spec: MetricSpec
-    values: Labels  # of its labels, in their order
+    values: Labels  # label values, in the order of the spec
     first: float
     last: float
     low: float
     high: float
-    mean: float  # over the time between its readings; the reading itself where there is one
-    increase: float  # how far a counter rose; from zero again where it was reset
-    seconds: float  # from its first reading to its last; 0 when it was read once
-    last_at: float  # monotonic second of its last reading
+    mean: float  # time-weighted over its readings; with one reading, that reading
+    increase: float  # increase of a counter, across resets
+    seconds: float  # from first reading to last; 0 if there is only one
+    last_at: float  # monotonic second of the last reading
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """By name."""
+        """Label values by name."""
         return dict(zip(self.spec.labels, self.values, strict=True))
 
     @property
     def rate(self) -> float | None:
-        """A counter's increase a second; None when it was read only once."""
+        """A counter's increase per second; None with only one reading."""
         return self.increase / self.seconds if self.seconds > 0 else None
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All series that are there now, with their past of one window. Immutable, but for what is remembered beside it."""
+    """All current series with one window of history. Immutable, except for the longer-term `memory`."""
 
-    seconds: float  # how far back it reaches: the window, or less while less was seen
-    at: Moment  # its end
+    seconds: float  # how far back it reaches: the window, or less if less was observed
+    at: Moment  # end of the window
     index: Index = field(repr=False)
-    memory: Memory = field(repr=False)  # of longer than the window
-    settings: JudgeSettings = field(default=DEFAULT_SETTINGS, kw_only=True, repr=False)  # by which it is judged
+    memory: Memory = field(repr=False)  # history beyond the window
+    settings: JudgeSettings = field(default=DEFAULT_SETTINGS, kw_only=True, repr=False)  # thresholds to apply
 
     @property
     def whose(self) -> tuple[str, str] | None:
-        """Index and UUID of the GPU that it is about; None for a whole host."""
+        """Index and UUID of the GPU it covers; None for a whole host."""
         return None
 
     def limit(self, code: str, name: str) -> float:
-        """A threshold of a finding; `findings.limits` has their names."""
+        """Return a threshold of a finding; for the names see `findings.limits`."""
         return self.settings.limits[code, name]
 
     def age_seconds(self, wall: float) -> float:
-        """How long ago a Unix time was, in seconds of the scenario where one is played faster."""
+        """Return the age of a Unix timestamp in seconds (scenario seconds if a simulation runs faster)."""
         return (self.at.wall - wall) * self.memory.pace
 
     def over(self, seconds: float) -> Self:
-        """The same evidence, of no more than the last `seconds`."""
+        """Return the same evidence, limited to the last `seconds`."""
         return replace(self, seconds=min(seconds, self.seconds))
 
     def series(self, spec: MetricSpec, **labels: str) -> tuple[Series, ...]:
-        """The series of a metric that have these labels."""
+        """Return the metric's series with these labels."""
         since = self.at.monotonic - self.seconds
         return tuple([_series(spec, values, points, since) for values, points in self._matching(spec, labels)])
 
@@ -90,46 +90,46 @@ class Evidence:
         return bool(self._matching(spec, labels))
 
     def labels_of(self, spec: MetricSpec, **labels: str) -> list[Mapping[str, str]]:
-        """The labels of those series, of a metric that has no past worth a look: all that an info or a state tells."""
+        """Return only the labels of those series, for metrics without a meaningful history (infos and states)."""
         return [dict(zip(spec.labels, values, strict=True)) for values, _ in self._matching(spec, labels)]
 
     def one(self, spec: MetricSpec, **labels: str) -> Series | None:
-        """The first series of a metric that has these labels; None without one."""
+        """Return the metric's first series with these labels; None if there is none."""
         for values, points in self._matching(spec, labels):
             return _series(spec, values, points, self.at.monotonic - self.seconds)
         return None
 
     def last(self, spec: MetricSpec, **labels: str) -> float | None:
-        """The latest value of that series."""
+        """Return the latest value of that series."""
         for _, points in self._matching(spec, labels):
             return points[-1]
         return None
 
     def label(self, spec: MetricSpec, name: str) -> str:
-        """A label of the first series of an info metric; "" without one."""
+        """Return a label of the first series of an info metric; "" if there is none."""
         for values, _ in self._matching(spec, {}):
             return values[spec.labels.index(name)]
         return ""
 
     def rate(self, spec: MetricSpec, **labels: str) -> float | None:
-        """The rate of all counters with these labels together; None where none was read twice."""
+        """Return the summed rate of all counters with these labels; None if none has two readings."""
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
 
     def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """A counter's increase over the window, if that is more than `most` in the events' window; else None.
+        """Return a counter's increase over the window if it exceeds `most` per `EVENTS_WINDOW_SECONDS`; else None.
 
-        Only series with these labels count; several values of one are separated by ``|``.
+        Only series with these labels count; alternative values of a label are separated by ``|``.
         """
         found = [self.series(spec, **chosen) for chosen in _choices(labels)]
         return many(_sum([Amount(each.increase, each.seconds) for some in found for each in some]), most)
 
     def rose(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """As `rising`, over the last quarter of an hour, or as much of it as is remembered."""
+        """Like `rising`, but over `EVENTS_REMEMBERED_SECONDS`, or as much of it as is remembered."""
         return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
 
     def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
-        """By how much a counter rose in the last `seconds`, as far as that is remembered; labels as of `rising`."""
+        """Return a counter's increase over the last `seconds`, as far as remembered; labels as in `rising`."""
         matching = (values for chosen in _choices(labels) for values, _ in self._matching(spec, chosen))
         return _sum([self.memory.rise(spec, values, seconds) for values in matching])
 
@@ -152,7 +152,7 @@ class Evidence:
 
 
 def _choices(labels: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Every combination of the values of labels."""
+    """Yield every combination of alternative label values."""
     if not any("|" in value for value in labels.values()):
         yield labels
         return
@@ -165,7 +165,7 @@ def _sum(amounts: Collection[Amount]) -> Amount:
 
 
 def many(amount: Amount, most: float) -> float | None:
-    """How many events there were, if that is more than `most` in the events' window; else None."""
+    """Return the number of events if it exceeds `most` per `EVENTS_WINDOW_SECONDS`; else None."""
     increase, seconds = amount
     if increase < thresholds.SCALED_EVENTS or seconds <= 0:
         return None
@@ -173,10 +173,10 @@ def many(amount: Amount, most: float) -> float | None:
 
 
 def _series(spec: MetricSpec, labels: Labels, points: Points, since: float) -> Series:
-    """The series from the last point at or before `since` on."""
+    """Return the series, starting from the last point at or before `since`."""
     value, ended_at = points[-1], points[-2]
     if len(points) <= TWO_POINTS and value == points[1]:
-        # Read once, or standing still.
+        # One reading, or constant.
         seconds = ended_at - max(points[0], min(since, ended_at))
         return Series(spec, labels, value, value, value, value, value, 0.0, seconds, ended_at)
     times, values = points[::2], points[1::2]
@@ -186,9 +186,9 @@ def _series(spec: MetricSpec, labels: Labels, points: Points, since: float) -> S
     times, values = times[first:], values[first:]
     if times[0] < since and len(times) > 1:
         if values[0] == values[1]:
-            times = (since, *times[1:])  # it stood still for so long: two points stand for many
+            times = (since, *times[1:])  # it was constant until then: two points represent many
         elif since - times[0] > ended_at - since:
-            # Nobody looked for longer than the window, as while the host slept: that is not of now.
+            # A gap longer than the window, such as a suspended host: the first point is too old.
             times, values = times[1:], values[1:]
     increase = area = 0.0
     for place in range(1, len(times)):

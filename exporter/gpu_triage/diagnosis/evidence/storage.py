@@ -1,4 +1,4 @@
-"""Which disks, file servers and transfers are too slow for what is asked of them."""
+"""Disks, file servers and transfers that are too slow for their load."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.subjects.metric import MetricSpec
 
 _OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
-"""What is told of operations that carry data; all others, which look files up, are told together."""
+"""Labels for operations that carry data; all others are lookups and are reported together."""
 _LOOKUP: Final = "a lookup"
 
 
 class DiskLoad(NamedTuple):
-    """What a disk does, each second.
+    """Load on a disk, per second.
 
     Attributes:
-        requests: that it completed.
-        served: seconds that these took, together.
-        busy: share of the time with a request under way, 0-1. The kernel counts a tick (1 to 4 ms) for each request of
-            some microseconds, so never more than `served`.
-        queue: requests under way, on average.
+        requests: requests completed.
+        served: total seconds that these took.
+        busy: share of the time with a request in flight, 0-1, capped at `served`: the kernel counts a full tick (1 to
+            4 ms) even for a request of a few microseconds.
+        queue: average number of requests in flight.
     """
 
     requests: float
@@ -55,9 +55,9 @@ class DiskLoad(NamedTuple):
 
 
 def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
-    """Disks that are busy all the time, and at their limit: requests are slow, many wait, or tasks wait for them.
+    """Yield disks that are busy all the time and saturated: slow requests, a long queue, or stalled tasks.
 
-    A disk that serves many requests at once is busy with the first of them: without a second sign that says nothing.
+    A disk that serves many requests in parallel counts as busy with a single one, so busy alone proves nothing.
     Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
     """
     for disk in evidence.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
@@ -69,14 +69,14 @@ def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
 
 
 def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
-    """What a disk does; `busy` as the kernel counts it."""
+    """Return a disk's load; `busy` is the kernel's figure."""
 
     def rate(*specs: MetricSpec) -> float:
         return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
 
     requests = rate(GPU_HOST_DISK_READS_TOTAL, GPU_HOST_DISK_WRITES_TOTAL)
     served = rate(GPU_HOST_DISK_READ_SECONDS_TOTAL, GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
-    # Of a disk that completes nothing, what it is busy with has not been counted yet.
+    # If the disk completed nothing, the time of its pending requests has not been counted yet.
     return DiskLoad(
         requests,
         served,
@@ -86,9 +86,9 @@ def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
 
 
 def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
-    """NFS mounts whose reads, writes or lookups are slow while somebody waits for at least one of them at any time.
+    """Yield NFS mounts with slow reads, writes or lookups and, on average, at least one in flight.
 
-    Each kind counts by itself: a job looks up a hundred files in the time of one read.
+    Each kind is judged separately: a job looks up a hundred files in the time of one read.
     """
     for mount, kinds in _nfs_operations(evidence).items():
         slow = [
@@ -101,7 +101,7 @@ def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
 
 
 def slow_lustre(evidence: Evidence, ease: float) -> Iterator[str]:
-    """Lustre file systems whose reads are slow while at least one is under way at any time."""
+    """Yield Lustre file systems with slow reads and, on average, at least one in flight."""
     for calls in evidence.series(GPU_HOST_LUSTRE_OPERATIONS_TOTAL, direction="read"):
         operations = calls.rate or 0.0
         seconds = evidence.rate(GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, **calls.labels) or 0.0
@@ -110,7 +110,7 @@ def slow_lustre(evidence: Evidence, ease: float) -> Iterator[str]:
 
 
 def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
-    """Reads of GPUDirect Storage that are under way all the time while none ends."""
+    """Yield GPUDirect Storage reads that stay in flight while none completes."""
     for begun in evidence.series(GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, direction="read"):
         ended = evidence.rate(GPU_HOST_GDS_OPERATIONS_TOTAL, direction="read")
         if begun.seconds and begun.low >= 1 and ended == 0:
@@ -118,14 +118,14 @@ def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
 
 
 def silent_mounts(evidence: Evidence) -> Iterator[str]:
-    """NFS mounts that complete nothing."""
+    """Yield NFS mounts that complete no operations."""
     for mount, kinds in _nfs_operations(evidence).items():
         if not any(operations for operations, _ in kinds.values()):
             yield mount
 
 
 def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
-    """Operations a second, and seconds spent on them a second (how many are under way), by mount and kind."""
+    """Return [operations per second, seconds spent on them per second (= in flight)] by mount and kind."""
     mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     for index, spec in enumerate((GPU_HOST_NFS_OPERATIONS_TOTAL, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
         for each in evidence.series(spec):
@@ -135,14 +135,14 @@ def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
 
 
 def _is_slow(evidence: Evidence, operations: float, seconds: float, ease: float) -> bool:
-    """Whether requests to a file server are slow, of so many a second, with the seconds a second that they take."""
+    """Whether file server requests are slow, given their rate and the seconds per second spent on them."""
     if not operations or seconds < thresholds.OUTSTANDING_REQUESTS * ease:
         return False
     return seconds / operations >= evidence.limit("storage.starved", "nfs") * ease
 
 
 def _lost(evidence: Evidence, mount: str) -> str:
-    """Requests that were lost on the way, rather than answered late; "" where none were."""
+    """Describe requests that were lost rather than answered late; "" if there were none."""
     resent, late = (
         sum(each.increase for each in evidence.series(spec, mount=mount))
         for spec in (GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
@@ -153,7 +153,7 @@ def _lost(evidence: Evidence, mount: str) -> str:
 
 
 def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
-    """What else says that a busy disk is at its limit; "" if nothing does."""
+    """Describe what else shows that a busy disk is saturated; "" if nothing does."""
     if load.requests and load.served / load.requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
         return f"{load.served / load.requests * 1000:.0f} ms a request"
     if load.requests and load.queue >= thresholds.LONG_QUEUE * ease:

@@ -1,4 +1,4 @@
-"""What the threads of a GPU's jobs tell: one that fills a CPU, and those that wait for storage in the kernel."""
+"""Threads of a GPU's jobs: those that saturate a CPU, and those blocked on storage in the kernel."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from gpu_triage.processes.threads import (
 )
 
 _UNTOLD: Final = "storage or a driver"
-"""What threads wait for whose kernel function is not told."""
+"""Shown for blocked threads if the kernel function (wait channel) is unknown."""
 
 
 def knows_threads(gpu: GpuEvidence) -> bool:
-    """Whether threads of its jobs were looked at."""
+    """Whether the threads of its jobs are observed."""
     return gpu.has(GPU_RUNNING_THREAD_SECONDS_TOTAL)
 
 
 def sees_waits(gpu: GpuEvidence) -> bool:
-    """Whether it is known what threads of its jobs wait for in the kernel: not without ``CAP_SYS_PTRACE``."""
+    """Whether the kernel wait channels of its jobs' threads are known; this needs ``CAP_SYS_PTRACE``."""
     untold = gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL, wait_channel="")
     return knows_threads(gpu) and not any(each.increase for each in untold)
 
 
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
-    """The thread of a job of the GPU that fills a CPU."""
+    """Describe the thread of a job on the GPU that saturates a CPU; None if there is none."""
     busiest = max(gpu.series(GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
     if busiest is None or busiest.mean < gpu.limit("cpu.starved", "busiest") * ease:
         return None
@@ -39,10 +39,10 @@ def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
 
 
 def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
-    """The storage that threads of a job wait for in the kernel, of those that do not sleep; None while few do.
+    """Describe the storage that the job's active threads are blocked on in the kernel; None if few are.
 
-    PSI counts those that wait for disks and the page cache; where it is known, only the others are counted here, which
-    it does not see: clients of Lustre, GPFS and other file systems wait by themselves.
+    PSI covers waits for disks and the page cache. If PSI is available, only waits that it misses count here: clients of
+    Lustre, GPFS and other file systems use their own wait functions.
     """
     counted = pressure(gpu, "io") is not None
     waiting: dict[str, float] = defaultdict(float)

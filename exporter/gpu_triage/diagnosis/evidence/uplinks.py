@@ -1,4 +1,4 @@
-"""What GPUs share above their slots: the uplinks of PCIe switches, and how full they are."""
+"""Shared uplinks of PCIe switches above the GPUs, and how heavily they are loaded."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from gpu_triage.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_se
 
 
 def behind(host: HostEvidence, uplink: Mapping[str, str]) -> Iterator[GpuEvidence]:
-    """The GPUs behind an uplink, by the labels of its info."""
+    """Yield the GPUs behind an uplink, given the labels of its info metric."""
     bus_ids = {each.rpartition(" ")[2] for each in uplink["behind"].split(", ")}
     yield from (gpu for gpu in host.answering if gpu.pci_bus_id in bus_ids)
 
 
 def full_uplink(host: HostEvidence, uplink: Mapping[str, str]) -> str | None:
-    """By how much the GPUs behind an uplink fill it; None while they do not, and where they count no traffic.
+    """Describe how heavily the GPUs behind an uplink load it; None if it is not full or no traffic is reported.
 
-    Traffic between two of them counts too, though it may stay within the switch.
+    Traffic between two of these GPUs counts too, though it may stay within the switch.
     """
     most = bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
     gpus = list(behind(host, uplink))
@@ -33,7 +33,7 @@ def full_uplink(host: HostEvidence, uplink: Mapping[str, str]) -> str | None:
 
 
 def narrow_uplink_that_is_full(host: HostEvidence, gpu: GpuEvidence) -> str | None:
-    """The uplink above a GPU that has less bandwidth than it could have, and is full."""
+    """Describe the uplink above a GPU that is full and slower than it could be; None if there is none."""
     for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
         short = labels["width"] != labels["expected_width"] or labels["generation"] != labels["expected_generation"]
         if short and gpu.pci_bus_id and gpu.pci_bus_id in labels["behind"]:

@@ -1,1 +1,1 @@
-"""What can be found on a host, what was found, and what that means for its GPUs."""
+"""All kinds of findings, current findings and their states, and verdicts on GPUs."""

@@ -1,4 +1,4 @@
-"""What a kind of finding is: its place, its urgency, its times, and its words."""
+"""Definition of a kind of finding: its area, severity, timing and texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOURS: Final = 3600.0
 
 
 class Severity(Enum):
-    """How urgent: critical wakes a person, warning is a ticket, info is context."""
+    """Urgency: critical pages a person, warning is a ticket, info is context."""
 
     INFO = "info"
     WARNING = "warning"
@@ -22,12 +22,12 @@ class Severity(Enum):
 
     @property
     def rank(self) -> int:
-        """Higher is worse."""
+        """Position from least to most urgent."""
         return tuple(Severity).index(self)
 
 
 class Action(Enum):
-    """What kind of answer a finding wants, as the alerts' label `action` says it."""
+    """The kind of response a finding needs; also the alerts' label `action`."""
 
     DRAIN = "drain"
     RESET = "reset"
@@ -38,7 +38,7 @@ class Action(Enum):
 
 
 class Area(Enum):
-    """What a finding is about, in the order in which the playbook rules things out."""
+    """Subject area of a finding, in the order in which the playbook rules out causes."""
 
     DRIVER = "driver and GPUs"
     HEALTH = "GPU health"
@@ -51,12 +51,12 @@ class Area(Enum):
 
 
 class Unit(Enum):
-    """The unit of what a finding measures, and how a value reads in a Prometheus template and in Python.
+    """Unit of a finding's value, with its format in Prometheus templates and in Python.
 
     Attributes:
-        words: its name.
-        template: the value of an alert, formatted.
-        form: how Python formats the value divided by `scale`.
+        words: name of the unit.
+        template: Prometheus template that formats an alert's value.
+        form: Python format for the value divided by `scale`.
     """
 
     RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
@@ -82,8 +82,8 @@ class Measure:
     """What a kind of finding measures.
 
     Attributes:
-        unit: of gpu_finding_value.
-        words: a phrase with one ``{}`` for the formatted value, that is right for one and for many.
+        unit: unit of gpu_finding_value.
+        words: a phrase with one ``{}`` for the formatted value; it must fit singular and plural.
     """
 
     unit: Unit
@@ -91,11 +91,11 @@ class Measure:
 
     @property
     def template(self) -> str:
-        """The phrase as an alert has it, with the alert's value as a Prometheus template."""
+        """The phrase as used in alerts, with a Prometheus template in place of the value."""
         return self.words.format(self.unit.template)
 
     def said(self, value: float) -> str:
-        """The phrase with a value.
+        """Return the phrase with a value.
 
         Example:
             >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
@@ -110,20 +110,21 @@ class Check:
 
     Attributes:
         code: stable name, ``area.detail``; scripts may rely on it.
-        area: what it is about.
-        topic: the word for its cause, a bottleneck class where there is one; several codes share one.
-        severity: how urgent it is once it is confirmed. A worse condition is another code.
-        action: what it asks for.
-        title: what is wrong, in few words, as a summary has it behind the host and the GPU: lower case, no full stop.
-        advice: what it means and what to do, a sentence each.
-        measure: what gpu_finding_value holds; None where nothing is measured.
-        alert: the alert that fires while it is confirmed; None where none does.
-        relayed: whether that alert is in the rules unless settings turn it on.
-        page: the alert whose runbook helps where it has no alert of its own; "" without one.
+        area: subject area.
+        topic: short name of its cause, a bottleneck class if there is one; several codes may share it.
+        severity: urgency once confirmed. A worse condition has a code of its own.
+        action: the response it needs.
+        title: what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period.
+        advice: what it means and what to do, one sentence each.
+        measure: meaning of gpu_finding_value; None if nothing is measured.
+        alert: the alert that fires while it is confirmed; None if there is none.
+        relayed: whether the alert rules include that alert by default.
+        page: alert with a relevant runbook, if it has no alert of its own; "" if there is none.
         wait_seconds: how long its condition must last before it is confirmed.
-        hold_seconds: how long it stays confirmed after its condition has ended: what comes back within is the same.
-        under_load: whether its condition can only be observed while the GPU is under load.
-        of_host: whether it is about the host as a whole, and never about one GPU.
+        hold_seconds: how long it stays confirmed after its condition ends; a recurrence within that time is the same
+            finding.
+        under_load: whether its condition can only be observed under load.
+        of_host: whether it always concerns the host as a whole rather than one GPU.
     """
 
     code: str
@@ -144,19 +145,19 @@ class Check:
 
     @property
     def runbook(self) -> str:
-        """Name of its page of the handbook; "" without one."""
+        """Name of its runbook page; "" if there is none."""
         return self.page or self.alert or ""
 
     @property
     def life(self) -> str:
-        """Its wait and hold in words: ``confirmed after 10 minutes, ends 15 minutes after it is gone``."""
+        """Its wait and hold times as text: ``confirmed after 10 minutes, ends 15 minutes after it is gone``."""
         begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
         after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
         return f"{begins}, ends {after} it is gone"
 
 
 def length_in_words(seconds: float) -> str:
-    """A length of time that somebody chose, in the largest unit that divides it: ``90 seconds``, ``1 hour``."""
+    """Format a configured duration in the largest unit that divides it: ``90 seconds``, ``1 hour``."""
     for unit, size in (("hour", HOURS), ("minute", MINUTES)):
         if seconds >= size and seconds % size == 0:
             return _counted(seconds / size, unit)

@@ -1,4 +1,4 @@
-"""The thresholds that decide findings, by code: their defaults, ranges and meaning. Each can be set (`settings`)."""
+"""Configurable thresholds of findings, by code: defaults, ranges and meaning (see `settings`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Limit:
     """One threshold.
 
     Attributes:
-        value: its default.
-        low, high: the range in which it can be set, both ends included.
-        unit: of these; a ratio is a share, or may be above 1.
-        about: what it means, a sentence without a full stop.
+        value: default.
+        low, high: allowed range, inclusive.
+        unit: unit of these values; a ratio may exceed 1.
+        about: its meaning, a sentence without a period.
     """
 
     value: float
@@ -63,7 +63,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             if xid.kind is XidKind.APPLICATION
         },
         "gpu.slow": {
-            "corrected_per_second": _count(100, "At least so many corrected memory errors a second before it stalled"),
+            "corrected_per_second": _count(
+                100, "At least this many corrected memory errors per second before it stalled"
+            ),
             "seconds": _seconds(120, "and stalled for no longer than this: then it counts as lost", 10, 3600),
         },
         "gpu.repeat_offender": {
@@ -77,7 +79,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", 1, 40),
         },
         "thermal.low_limit": {
-            "gap": _celsius(25, "Highest operating temperature so many degrees below slowdown, or more", 5, 60)
+            "gap": _celsius(25, "Highest operating temperature at least this many degrees below slowdown", 5, 60)
         },
         "power.brake": {"share": _throttled(0.05, "hw_power_brake")},
         "power.hw_slowdown": {"share": _throttled(0.05, "hw_slowdown, without heat or brake,")},
@@ -151,4 +153,4 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
         },
     }
 )
-"""Thresholds by finding and name. `memory.starved` and its like also decide the class and the finding `….saturated`."""
+"""Thresholds by finding and name. Those of `memory.starved` etc. also decide the class and `memory.saturated` etc."""

@@ -1,4 +1,4 @@
-"""The lives of findings in a file of the state directory: they are used again in the same boot only."""
+"""Saves the state of findings to the state directory; it is only reused within the same boot."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpu_triage.sampler.state_directory import FINDINGS
 from gpu_triage.saved_state import Found, StateKind, read_entries
 
 SAVE_SECONDS: Final = 60.0
-"""While there is a finding, it is saved at least so often: how long it has lasted by then is known after a crash."""
+"""Longest time between saves while there are findings, so that their durations survive a crash."""
 
 _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
-"""Of sums of many differences."""
+"""Allowed rounding error of summed durations."""
 
 _Name = Annotated[str, Matching(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
 _Seconds = Annotated[float, Between(0, 1e10)]
@@ -26,11 +26,11 @@ _Seconds = Annotated[float, Between(0, 1e10)]
 
 @dataclass(frozen=True, slots=True)
 class SavedLives:
-    """What is saved.
+    """The saved document.
 
     Attributes:
-        boot: id of the boot in which the lives are valid; "" if unknown, and then they are not used again.
-        lives: of the findings.
+        boot: ID of the boot in which it is valid; "" if unknown, and then it is not reused.
+        lives: the findings' histories.
     """
 
     boot: str = ""
@@ -41,7 +41,7 @@ class KeptFindings:
     """The states of findings as the sampler saves and restores them. See `Kept`.
 
     Attributes:
-        changed: whether there is something that is not saved yet.
+        changed: whether there are unsaved changes.
     """
 
     def __init__(self, states: FindingStates) -> None:
@@ -53,33 +53,33 @@ class KeptFindings:
         self._marked_at = 0.0
 
     def note(self, now: float) -> None:
-        """Take in that the states were judged, at a monotonic second."""
+        """Record that the states were judged at a monotonic second."""
         known = {life.key: life.state for life in self._states.lives}
         if known != self._known or (known and now - self._marked_at >= SAVE_SECONDS):
             self._known, self._marked_at, self.changed = known, now, True
 
     @property
     def memory(self) -> SavedLives:
-        """What is to be saved."""
+        """The document to save."""
         return SavedLives(self._boot, self._states.lives)
 
     def add(self, memory: SavedLives) -> None:
-        """Take in what was saved; it is restored if the boot is the same."""
+        """Accept a loaded document; it is restored if the boot is the same."""
         self._loaded = memory
 
     def see_boot(self, boot: str) -> None:
-        """Take in the id of the present boot; "" if unknown."""
+        """Set the ID of the current boot ("" if unknown), and restore what was saved in it."""
         self._boot = boot
         if self._loaded is not None and boot and self._loaded.boot == boot:
             self._states.restore(self._loaded.lives)
         self._loaded = None
 
     def before_last_save(self) -> None:
-        """Save what is present once more: by the next start, nobody knows since when it was not observed."""
+        """Request one more save: the next start needs to know until when each finding was observed."""
         self.changed = self.changed or bool(self._states.lives)
 
     def not_in(self, saved: SavedLives) -> list[str]:
-        """Code and subject of each finding whose state `saved` does not have."""
+        """Return code and subject of each finding whose state is missing in `saved`."""
         known = {(life.key, life.state) for life in saved.lives}
         lost = (life.finding for life in self._states.lives if (life.key, life.state) not in known)
         return [f"{finding.check.code} of {finding.subject}" for finding in lost]
@@ -92,7 +92,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A life as plain values."""
+    """A `Life` as plain values."""
 
     code: _Name
     gpu: Annotated[str, Matching(r"[0-9]{1,5}", "an index")] | None
@@ -119,7 +119,7 @@ def _found(document: dict[str, Any], where: Place, _latest: float) -> Found[Save
     listed = document.pop("findings", None)
     head = read_value(_Head, document, where)
     entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
-    # Findings of a release that had others are no mistake.
+    # Unknown codes come from a release with other findings and are not an error.
     return Found(SavedLives(head.boot, tuple(_life(each) for each in entries if each.code in BY_CODE)), refused)
 
 

@@ -1,4 +1,4 @@
-"""How findings are judged on this host: waits, holds and thresholds, the defaults with what an operator changed."""
+"""Settings for judging findings on this host: wait times, hold times and thresholds; defaults plus changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUFFIXES: Final[Mapping[Unit, Mapping[str, float]]] = MappingProxyType(
         Unit.BYTES_PER_SECOND: {"": 1.0, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3},
     }
 )
-"""What may follow a number, in lower case, and what it is multiplied by."""
+"""Accepted unit suffixes in lower case, and their factors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Change:
     """A setting that differs from its default.
 
     Attributes:
-        code: of the finding.
-        name: of the setting.
+        code: code of the finding.
+        name: name of the setting.
         value, default: in seconds, bytes per second, degrees Celsius, a count, or a share of 1.
-        unit: of these.
+        unit: unit of both.
     """
 
     code: str
@@ -52,7 +52,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """For people: ``thermal.hw waits 5 minutes instead of 10 minutes``."""
+        """As text: ``thermal.hw waits 5 minutes instead of 10 minutes``."""
         what = {WAIT: "waits", HOLD: "is held for"}.get(self.name, self.name)
         now, before = (_in_words(each, self.unit) for each in (self.value, self.default))
         return f"{self.code} {what} {now} instead of {before}"
@@ -60,12 +60,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """What findings are judged by; immutable.
+    """The effective settings for judging findings; immutable.
 
     Attributes:
-        checks: the rows of the table of findings with the waits and holds in force, by code.
-        limits: the thresholds in force, by code and name; seconds, bytes per second, degrees, counts or shares of 1.
-        changed: what differs from the defaults, in the table's order.
+        checks: the table of findings with the effective wait and hold times, by code.
+        limits: the effective thresholds, by code and name; seconds, bytes per second, degrees, counts or shares of 1.
+        changed: differences from the defaults, in the table's order.
     """
 
     checks: Mapping[str, Check]
@@ -73,7 +73,7 @@ class JudgeSettings:
     changed: tuple[Change, ...] = ()
 
     def at_pace(self, pace: int) -> JudgeSettings:
-        """The same with waits and holds as much shorter as a simulated scenario's events follow each other faster."""
+        """Return the same settings with wait and hold times divided by a simulated scenario's speed-up."""
         if pace == 1:
             return self
         checks = {
@@ -84,7 +84,7 @@ class JudgeSettings:
 
 
 def settable(check: Check) -> dict[str, Limit]:
-    """Everything that can be set for a finding, by name: its wait and hold, then its thresholds."""
+    """Return all settings of a finding by name: wait, hold, then its thresholds."""
     return {
         WAIT: Limit(
             check.wait_seconds,
@@ -105,10 +105,10 @@ def settable(check: Check) -> dict[str, Limit]:
 
 
 def judge_settings(options: Iterable[JudgeOption] = ()) -> JudgeSettings:
-    """The defaults with these options; of two with one name, the later counts.
+    """Return the defaults with these options applied; a repeated option overrides earlier ones.
 
     Raises:
-        ConfigError: unknown findings or settings, or values that cannot be used; every one of them.
+        ConfigError: unknown findings or settings, or invalid values; lists all of them.
     """
     chosen: dict[tuple[str, str], float] = {}
     problems = []
@@ -141,10 +141,10 @@ def _changes(chosen: Mapping[tuple[str, str], float]) -> Iterator[Change]:
 
 
 def _value(option: JudgeOption) -> float:
-    """What an option sets.
+    """Return the value of an option.
 
     Raises:
-        ValueError: nothing that can be set, or out of its range.
+        ValueError: unknown finding or setting, or invalid or out-of-range value.
     """
     check = BY_CODE.get(option.code)
     if check is None:
@@ -187,12 +187,12 @@ def _parsed(text: str, unit: Unit) -> float | None:
     if match is None or factor is None or (unit is Unit.COUNT and "." in match[0]):
         return None
     number = float(match[0])
-    # Not 7 * 0.01, which is another number than 0.07.
+    # Not number * factor: 7 * 0.01 is not 0.07.
     return number / 100 if factor == 0.01 else number * factor  # noqa: PLR2004 - percent
 
 
 def shown(value: float, unit: Unit) -> str:
-    """A value as it can be written, and is read back."""
+    """Format a value so that it can be parsed again."""
     if unit is Unit.SECONDS:
         return show_duration(value) if value else "0s"
     if unit is Unit.RATIO:
@@ -212,7 +212,7 @@ def _in_words(value: float, unit: Unit) -> str:
 
 
 def _near(code: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone; a daemon has no memory to spare for it
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for error messages; saves memory in the daemon
 
     close = get_close_matches(code, known, n=_MOST_NEAR)
     return f"did you mean {_listed(close, 'or')}?" if close else _LISTING

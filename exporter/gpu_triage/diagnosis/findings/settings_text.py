@@ -1,4 +1,4 @@
-"""Everything that can be set for findings: as a section of the configuration file, and as a table of the docs."""
+"""All settings of findings: as a configuration file section, and as a table for the docs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TABLE_HEAD: Final = "| Setting | Default | Range | Meaning |\n|---|---|---|---|
 
 
 def settings_document() -> str:
-    """The section `judge` with every default, each threshold explained by a comment; ends with a newline."""
+    """Return the section `judge` with every default, each threshold explained by a comment; ends with a newline."""
     lines = [_HEAD]
     for area in Area:
         lines.append(f"\n  # {area.value}")
@@ -44,13 +44,13 @@ def _entry(check: Check) -> Iterator[str]:
 
 
 def settings_markdown() -> str:
-    """A table of every threshold of a finding with its default and range; ends with a newline."""
+    """Return a Markdown table of all thresholds with default and range; ends with a newline."""
     rows = dict.fromkeys(row for check in CHECKS for row in _rows(check))
     return f"{_TABLE_HEAD}{''.join(rows)}"
 
 
 def _rows(check: Check) -> Iterator[str]:
-    # Those of Xids are alike.
+    # All Xids have the same settings.
     code = "xid.CODE" if check.code.removeprefix("xid.").isdecimal() else check.code
     for name, each in LIMITS.get(check.code, {}).items():
         value, low, high = (shown(number, each.unit) for number in (each.value, each.low, each.high))

@@ -1,4 +1,4 @@
-"""The life of a finding: absent, pending, confirmed, ended, absent, by how long its condition was seen to hold."""
+"""Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from gpu_triage.diagnosis.findings.finding import Finding, State
 from gpu_triage.diagnosis.findings.table import Check
 
 ENDED_SECONDS: Final = 1200.0
-"""For so long an ended finding is still published as ended."""
+"""How long an ended finding is still published as ended."""
 UNSEEN_SECONDS: Final = 86_400.0
-"""A finding whose condition could not be observed for so long ends."""
+"""How long the condition may be unobservable before the finding ends."""
 MOST_FINDINGS: Final = 500
-"""Findings that are remembered at most; those that ended go first."""
+"""Maximum number of findings kept; ended ones are dropped first."""
 
 
 class End(Enum):
     """Why a finding ended."""
 
-    GONE = "gone"  # its condition was seen not to hold for as long as its hold
+    GONE = "gone"  # its condition did not hold for the hold time
     UNSEEN = "unseen"  # its condition could not be observed for a day
-    RESET = "reset"  # its GPU was reset, and its condition is gone
+    RESET = "reset"  # its GPU was reset, and its condition no longer holds
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What is remembered of one finding. Seconds are of the monotonic clock, which goes on while the exporter is down.
+    """History of one finding. Times are seconds of the monotonic clock, which keeps running while the exporter is down.
 
     Attributes:
-        finding: as it was last seen.
-        state: where it is in its life.
-        began_at: when its condition was first seen to hold.
-        lasted_seconds: for how long it was seen to hold; time in which it could not be observed does not count.
+        finding: the finding as last observed.
+        state: its current state.
+        began_at: when its condition was first observed to hold.
+        lasted_seconds: how long it was observed to hold, without time in which it could not be observed.
         seen_at: when it was last judged.
-        held_at: when its condition was last seen to hold.
-        holds: whether its condition held then; None where it could not be observed.
-        quiet_seconds: for how long it was seen not to hold since it last did.
-        unseen_seconds: for how long it could not be observed since it last was.
+        held_at: when its condition was last observed to hold.
+        holds: whether its condition held at `seen_at`; None if it could not be observed.
+        quiet_seconds: how long it has been observed not to hold since `held_at`.
+        unseen_seconds: how long it has been unobservable.
         end: why it ended, at `seen_at`; None before.
     """
 
@@ -57,17 +57,17 @@ class Life:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes it the same finding: a GPU may get another index, so its UUID counts where it is known."""
+        """Identity of the finding: by UUID if known, because a GPU's index may change."""
         return _key(self.finding)
 
 
 class FindingStates:
-    """The findings of a host from judgement to judgement.
+    """A host's findings across judgments.
 
     Args:
-        window_seconds: how long the evidence looks back. For so long after `restore`, it is not known yet whether a
-            condition still holds: a share of the last minute is known after a minute. What is seen for so long after a
-            reset may be of the time before it.
+        window_seconds: how far back the evidence reaches. For that long after `restore`, it is unknown whether
+            conditions still hold, since shares over the window are not known yet. For that long after a reset, evidence
+            may predate the reset.
     """
 
     def __init__(self, window_seconds: float = 0.0) -> None:
@@ -79,18 +79,18 @@ class FindingStates:
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        """What is to be saved."""
+        """What to save."""
         return tuple(self._lives.values())
 
     def restore(self, remembered: Iterable[Life]) -> None:
-        """Take in lives that were saved in this boot; those that were seen again meanwhile go on from there."""
+        """Add lives saved in this boot, merging them with lives observed since."""
         for life in (_with_row(life, self._checks) for life in remembered):
             known = self._lives.get(life.key)
             self._lives[life.key] = life if known is None else _joined(life, known)
             self._restored = True
 
     def apply(self, checks: Mapping[str, Check]) -> None:
-        """Go by the waits and holds of these rows from now on, also for what is remembered."""
+        """Use the wait and hold times of these rows from now on, including for existing lives."""
         self._checks = checks
         self._lives = {key: _with_row(life, checks) for key, life in self._lives.items()}
 
@@ -101,22 +101,22 @@ class FindingStates:
         now: float,
         reset_at: Callable[[Finding], float | None] = lambda _finding: None,
     ) -> tuple[tuple[Life, ...], tuple[Life, ...]]:
-        """Note which conditions hold now. If it raises, nothing is noted.
+        """Record which conditions hold now. If it raises, nothing is recorded.
 
         Args:
-            found: findings whose conditions hold; of several about one subject with one code, the first counts.
-            observable: whether it can be told now whether the condition of a finding holds, of those not in `found`.
+            found: findings with conditions that hold; duplicates of code and subject are ignored.
+            observable: whether the condition of a finding not in `found` can currently be observed.
             now: monotonic second.
-            reset_at: monotonic second at which the GPU of a finding was last reset; None for the host, for a GPU that
-                does not answer, and where no reset is known.
+            reset_at: monotonic second of the last reset of a finding's GPU; None for the host, for a GPU that does not
+                respond, and if no reset is known.
 
         Returns:
-            Those present, each pending or confirmed, those in `found` first and in their order; and those that ended
-            in the last ENDED_SECONDS.
+            The pending and confirmed lives, those in `found` first and in that order; and those that ended in the last
+            ENDED_SECONDS.
         """
         if self._restored:
             self._restored, self._blind_until = False, now + self._window_seconds
-        # A time that this boot has not reached is nonsense.
+        # A time in the future means that the entry is invalid.
         before = {key: life for key, life in self._lives.items() if life.seen_at <= now}
         lives: dict[tuple[str, str], Life] = {}
         for finding in found:
@@ -142,10 +142,10 @@ class FindingStates:
         return tuple(present), tuple(ended)
 
     def _is_cured(self, life: Life, reset_at: float | None, observable: Callable[[Finding], bool]) -> bool:
-        """Whether a reset put an end to a finding whose condition does not hold now, as far as can be told."""
+        """Whether a reset ended a finding with a condition that does not hold now, as far as can be observed."""
         if reset_at is None or life.began_at > reset_at or life.held_at > reset_at + self._window_seconds:
             return False
-        # A drained GPU gets no load, under which the condition could be looked at.
+        # A drained GPU gets no load, so conditions that need load cannot be observed.
         return life.finding.check.under_load or observable(life.finding)
 
 
@@ -159,10 +159,10 @@ def _key(finding: Finding) -> tuple[str, str]:
 
 
 def _seen(life: Life | None, finding: Finding, now: float) -> Life:
-    """The life of a finding whose condition holds now."""
+    """Return the life of a finding with a condition that holds now."""
     if life is None or life.state is State.ENDED or _is_gone(life, now):
         return _confirmed_in_time(Life(finding, State.PENDING, now, 0.0, now, now))
-    # Between two looks at which it held, it held.
+    # If it held at two judgments in a row, it held in between.
     lasted_seconds = life.lasted_seconds + (now - life.seen_at if life.holds else 0.0)
     return _confirmed_in_time(
         replace(
@@ -183,8 +183,8 @@ def _confirmed_in_time(life: Life) -> Life:
 
 
 def _quiet_seconds(life: Life, now: float) -> float:
-    """For how long its condition has not held, if it did not in between either."""
-    # While it could not be observed, its clocks stood still.
+    """Return how long its condition has not held, assuming that it did not hold since the last judgment either."""
+    # Time in which it could not be observed does not count.
     return life.quiet_seconds + (now - life.seen_at if life.holds is False else 0.0)
 
 
@@ -193,7 +193,7 @@ def _is_gone(life: Life, now: float) -> bool:
 
 
 def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
-    """The life of a finding that has not ended and whose condition does not hold now, as far as can be told."""
+    """Return the life of an active finding that was not found now; None if a pending one is dropped."""
     if observable:
         if life.state is State.PENDING:
             return None
@@ -211,7 +211,7 @@ def _ended(life: Life, end: End) -> Life:
 
 
 def _joined(saved: Life, known: Life) -> Life:
-    """One life of what was saved of a finding and what was seen of it since."""
+    """Merge the saved life of a finding with the one observed since."""
     if State.ENDED in (saved.state, known.state) or saved.seen_at > known.seen_at:
         return known
     if known.holds:

@@ -1,4 +1,4 @@
-"""Every kind of finding there can be, in one table."""
+"""The table of all kinds of findings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *WORK,
     *SETTINGS,
 )
-"""All rows, in the order of the playbook."""
+"""All rows, in the playbook's order."""
 
 EXPLAINED_BY: Final = MappingProxyType(
     {
@@ -66,7 +66,7 @@ EXPLAINED_BY: Final = MappingProxyType(
         "memory.limited": ("memory.oom_killed",),
     }
 )
-"""Findings that follow from another one of the same GPU, as Alertmanager's inhibitions have it."""
+"""Findings caused by another finding about the same GPU; matches Alertmanager's inhibition rules."""
 
 RENAMED_ALERTS: Final = MappingProxyType(
     {
@@ -81,13 +81,13 @@ RENAMED_ALERTS: Final = MappingProxyType(
         "GpuStarvedByNetwork": "GpuStarved",
     }
 )
-"""Names of alerts in earlier releases, and the alert that each is part of now; notifications still link to them."""
+"""Alert names of earlier releases, and the alerts that replaced them; old notifications still link to them."""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 
 
 def xid_check(xid: str, fatal: str = "") -> Check:
-    """The check of an Xid, by its code and whether the kernel log calls it fatal (``true``, ``false`` or empty)."""
+    """Return the check for an Xid, by code and severity in the kernel log (`fatal`: ``true``, ``false`` or empty)."""
     if fatal == "false":
         return BY_CODE["xid.nonfatal"]
     return BY_CODE.get(f"xid.{xid}", BY_CODE["xid.unlisted"])

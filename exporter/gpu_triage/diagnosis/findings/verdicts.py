@@ -1,4 +1,4 @@
-"""What a finding means for its GPU, for the host, for the exit code and for the colour; and colours of classes."""
+"""Verdicts on GPUs and hosts that follow from findings, their exit codes and colors; and colors of classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.subjects.judgement import GPU_VERDICT
 
 
 class Verdict(Enum):
-    """Whether a GPU or the host should go on taking work; but for NOT_READ the states of gpu_verdict."""
+    """Whether a GPU or host should keep taking work; the states of gpu_verdict, plus NOT_READ."""
 
     NOT_READ = "not_read"
     KEEP = GPU_VERDICT.states[0]
@@ -21,21 +21,21 @@ class Verdict(Enum):
 
     @property
     def rank(self) -> int:
-        """Higher is worse; what was not read is worse than nothing."""
+        """Higher is worse; NOT_READ ranks lowest."""
         return tuple(Verdict).index(self)
 
     @property
     def words(self) -> str:
-        """As people read it."""
+        """As shown to people."""
         return self.value.replace("_", " ")
 
 
 WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
-"""The order of subjects to look at: of one that was not read nobody knows that it is well."""
+"""Display order, most urgent first; NOT_READ precedes KEEP because its health is unknown."""
 
 
 class Colour(NamedTuple):
-    """The colour of a verdict: its name, that in a terminal, and the tone on the page."""
+    """Color of a verdict: its name, its terminal color, and its tone on the web page."""
 
     name: str
     terminal: str
@@ -55,14 +55,14 @@ CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # Red: the GPU is sick.
         "sick": "#c92a2a",
-        # Amber: something holds it back.
+        # Amber: the GPU is throttled.
         "thermal": "#e8590c",
         "power_brake": "#f08c00",
         # Magenta: the path to it is broken.
         "pcie_link": "#c2259d",
         "power_cap": "#f5b82e",
         "clock_cap": "#c9a227",
-        # Violet: the software is in the way.
+        # Violet: the software is at fault.
         "hung": "#5f3dc4",
         # Blue: the host starves it.
         "memory": "#1c4fa0",
@@ -71,13 +71,13 @@ CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
         "network": "#0c8599",
         "numa": "#66c5d6",
         "communication": "#845ef7",
-        # Green: the GPU itself is the limit, as it should be.
+        # Green: the GPU itself is the bottleneck, as it should be.
         "compute": "#2f9e44",
         "unattributed": "#b39ddb",
         "idle": "#8a94a3",
     }
 )
-"""Fill colour of each class, in the order of their ranks; legible on a light and on a dark ground."""
+"""Fill color of each class, in order of rank; legible on light and dark backgrounds."""
 
 TONE_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -88,30 +88,30 @@ TONE_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
         "idle": CLASS_COLOURS["idle"],
     }
 )
-"""One colour of each tone for both grounds, light and dark: the page's icon, and everything in the dashboards."""
+"""One color per tone for light and dark backgrounds: for the page's icon, and for all dashboards."""
 
 OF_SEVERITY: Final[Mapping[Severity, Verdict]] = MappingProxyType(
     {Severity.CRITICAL: Verdict.DRAIN, Severity.WARNING: Verdict.WATCH, Severity.INFO: Verdict.KEEP}
 )
-"""The verdict on what has a finding this severe: on the GPU that the finding is about, and on the host."""
+"""Verdict on a GPU or host with a finding of this severity."""
 
 EXIT_SOUND: Final = 0
 EXIT_FINDINGS: Final = 1
 EXIT_COULD_NOT_LOOK: Final = 2
-"""With a report on the output. Options that cannot be used end with 2 too, and with none."""
+"""Used when a report was printed. Invalid options also exit with 2, but without a report."""
 
 
 def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
-    """The verdict on a GPU, or on the host with its GPUs, with findings this severe.
+    """Return the verdict on a GPU, or on a host with its GPUs, given the severities of the findings.
 
-    Without anything read (`was_read`), it says nothing that nothing was found.
+    Without any readings (`was_read` is False), the absence of serious findings means NOT_READ rather than KEEP.
     """
     worst = max((OF_SEVERITY[severity] for severity in severities), key=lambda each: each.rank, default=Verdict.KEEP)
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 
 
 def exit_code(severities: Iterable[Severity], fail_on: Severity, *, blocked: bool) -> int:
-    """The exit code of a look with these findings: 1 where one is at least as severe as `fail_on`."""
+    """Return the exit code for these findings: 1 if any is at least as severe as `fail_on`."""
     if blocked:
         return EXIT_COULD_NOT_LOOK
     return EXIT_FINDINGS if any(severity.rank >= fail_on.rank for severity in severities) else EXIT_SOUND

@@ -1,1 +1,1 @@
-"""What is wrong: each judge looks at one part of a host and names what it finds."""
+"""Judges: each examines one part of a host and yields findings."""

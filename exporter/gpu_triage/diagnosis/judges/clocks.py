@@ -1,4 +1,4 @@
-"""Is it held back? Heat, power and clock policy."""
+"""Is the GPU throttled? Heat, power and clock policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 
 
 def judge_clocks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Throttling, how near it is, and what holds clocks down."""
+    """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
         yield from _heat(gpu)
         yield from _power(gpu)
@@ -56,7 +56,7 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _uncounted(code: str, gpu: GpuEvidence, held: Held | None) -> Iterator[Finding]:
-    """A slowdown that no counter shows."""
+    """Yield a finding for a slowdown without a counter."""
     if held is not None:
         yield of_gpu(code, gpu, f"{held.words}{_heat_and_clock(gpu)}", value=held.share)
 
@@ -69,7 +69,7 @@ def _heat_and_clock(gpu: GpuEvidence) -> str:
 
 
 def _low_limit(gpu: GpuEvidence) -> str | None:
-    """At what temperature the firmware limits the GPU, if that is far too early, and the GPU is there."""
+    """Describe a firmware temperature limit that is far too low, if the GPU has reached it."""
     heat = gpu.one(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
     limit, slowdown = (gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=each) for each in ("gpu_max", "slowdown"))
     if heat is None or limit is None or slowdown is None or slowdown - limit < gpu.limit("thermal.low_limit", "gap"):
@@ -81,7 +81,7 @@ def _low_limit(gpu: GpuEvidence) -> str | None:
 
 
 def _overread(gpu: GpuEvidence) -> str | None:
-    """A power reading that cannot be, and that throttles the GPU."""
+    """Describe an implausible power reading that throttles the GPU."""
     power, held = gpu.recent.one(GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
     limits = (
         gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
@@ -99,7 +99,7 @@ def _power(gpu: GpuEvidence) -> Iterator[Finding]:
     now, without_cause = gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown
     brake = lasting_share(gpu, Share.POWER_BRAKE, now, most_braked, thresholds.POWER_BRAKE_SECONDS)
     slowdown = lasting_share(gpu, Share.HW_SLOWDOWN, without_cause, most_slowed, thresholds.SLOWDOWN_SECONDS)
-    # What may only be pulled under load says nothing at rest, neither that it is over.
+    # The brake may only engage under load, so an idle GPU proves nothing, not even that it is over.
     if brake > most_braked and (now or gpu.under_load):
         yield of_gpu("power.brake", gpu, f"hw_power_brake {brake:.0%} of the time", value=brake)
     if slowdown > most_slowed and (without_cause or gpu.under_load):
@@ -115,11 +115,11 @@ def _power(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _capped(gpu: GpuEvidence) -> Finding:
-    """A power limit that somebody lowered, and whether it holds the GPU back."""
+    """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
     limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
     most, seconds = gpu.limit("power.cap", "share"), thresholds.POWER_CAP_SECONDS
     share, held = lasting_share(gpu, Share.POWER_CAP, gpu.capped_share, most, seconds), uncounted(gpu, "sw_power_cap")
-    # A single look tells no share of time.
+    # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if held is not None:
         at_it, share = f"; it holds the clocks{held.words.removeprefix('sw_power_cap')}", max(share, held.share)

@@ -1,4 +1,4 @@
-"""Is every CPU slow for a setting's sake: a clock that stays low under load, a time that is dear to read?"""
+"""Does a setting slow down every CPU: a clock that stays low under load, or an expensive clock source?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_triage.host.cpu_settings import GPU_HOST_CLOCK_SOURCE_INFO, GPU_HOST_CP
 
 
 def judge_cpu_settings(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """The clock of the busiest CPUs, and the source of the time."""
+    """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
     governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
     for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
         node = clock.labels["numa_node"]

@@ -1,4 +1,4 @@
-"""Is it there, and is it sick? Driver, count, lost GPUs, Xids, memory errors, recovery action, fabric."""
+"""Is the GPU present and healthy? Driver, count, lost GPUs, Xids, memory errors, recovery action, fabric."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ from gpu_triage.xid.metrics import (
 )
 
 _CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
-_NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # of a GPU that nobody uses now
-_OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids that programs make
+_NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
+_OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by programs
 _CUDA_MODULE: Final = "nvidia_uvm"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
     ("memory.row_remap_failure", GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
     ("memory.row_remap_pending", GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
     ("memory.retired_pages_pending", GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
-    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver says that the threshold is exceeded"),
+    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
 )
-"""Findings that are there while a metric is not 0, with what was measured."""
+"""(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
 
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Driver, number of GPUs, those that do not answer, and what makes one that answers sick."""
+    """Yield findings about the driver, the number of GPUs, unresponsive GPUs, and faults of responsive ones."""
     yield from _presence(host)
     yield from _xids(host, bottlenecks)
     for gpu in host.answering:
@@ -81,14 +81,14 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
     for gpu in host.answering:
         if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
             yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}")
-    # Half a minute is enough for a restart of the service.
+    # The last part of the window is long enough to restart the service.
     for service in host.recent.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
         if service.high == 0:
             yield of_host("fabric.service_down", f"{FABRIC_MANAGER} does not run")
 
 
 def _fabric_faults(gpu: GpuEvidence) -> list[str]:
-    """What the driver says is wrong with the GPU's part of the NVSwitch fabric."""
+    """Return what the driver reports as wrong with the GPU's part of the NVSwitch fabric."""
     faults = [each.labels["fault"].replace("_", " ") for each in gpu.series(GPU_FABRIC_FAULT) if each.last]
     configuration = int(gpu.last(GPU_FABRIC_CONFIGURATION) or _CONFIGURED)
     if configuration not in (_CONFIGURED, _NO_PARTITION):
@@ -116,7 +116,7 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
-    """A GPU that does not answer: lost, unless another one blocks the driver or errors slow it down."""
+    """Return the finding for a GPU that does not respond: lost, or blocked by another GPU, or slowed by errors."""
     if gpu.error == BLOCKED_BEHIND:
         stalled = [each for each in host.gpus if each.lost and each.error == STALLED]
         first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
@@ -129,9 +129,10 @@ def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
 
 
 def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
-    """Fewer GPUs than there should be.
+    """Yield a finding if there are fewer GPUs than there should be.
 
-    What is expected outranks what was there before, which leaves out those given to virtual machines since.
+    The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are not
+    missing.
     """
     shown, before = host.last(GPU_DEVICES, source="nvml") or 0, host.last(GPU_DEVICES, source="boot")
     wanted = (
@@ -145,7 +146,7 @@ def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -
 
 
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Xids of now, and critical ones of earlier."""
+    """Yield recent Xids, and earlier critical ones."""
     for gpu in host.gpus:
         for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
@@ -157,11 +158,11 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if contained and xid == str(DOUBLE_BIT_ERROR):
-                # Xid 94 tells the same, and what it means for the jobs.
+                # Xid 94 reports the same error, including what it means for the jobs.
                 continue
             count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
             code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
-            # A few are nobody's business but the program's.
+            # A few Xids caused by programs concern only those programs.
             few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
             if code and not few:
                 yield of_gpu(code, gpu, when, value=count)
@@ -176,9 +177,9 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _xids_of_programs(gpu: GpuEvidence) -> float:
-    """How many Xids of programs, of any code, there were lately.
+    """Return the number of recent Xids caused by programs, of any code.
 
-    Until the window was seen, what the kernel log has of one code must do.
+    Until the whole period has been observed, the kernel log's count for a single code is used.
     """
     seconds = thresholds.XID_RECENT_SECONDS
     recent = [
@@ -195,7 +196,7 @@ def _xids_of_programs(gpu: GpuEvidence) -> float:
 
 
 def _is_damaged(gpu: GpuEvidence) -> bool:
-    """Whether what a critical Xid does to a GPU is still to be seen."""
+    """Whether the GPU still shows damage from a critical Xid."""
     return bool(
         not gpu.up
         or recovery_action(gpu)
@@ -207,7 +208,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
 
 
 def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, str]:
-    """The code of what is to be said of an Xid, "" for nothing, and when it happened."""
+    """Return the finding code for an Xid ("" for none), and when it happened."""
     xid, fatal = last.labels["xid"], last.labels["fatal"]
     age_seconds = host.age_seconds(last.last)
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"

@@ -1,4 +1,4 @@
-"""What the kernel says of the host: a driver that fails, storage, tasks and CPUs that hang, hardware errors, kills."""
+"""Findings from the kernel log: driver failures, storage, hung tasks and CPUs, hardware errors, OOM kills."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _LASTING: Final = float("inf")
 
 
 class Told(NamedTuple):
-    """How messages become a finding.
+    """How kernel messages become a finding.
 
     Attributes:
-        code: of the finding.
-        kinds: of messages, with what to say of each subject.
-        seconds: for how long a message counts.
-        limit: name of the threshold that says how many subjects there must be; "" for one.
+        code: code of the finding.
+        kinds: kinds of message, with the text for each subject.
+        seconds: how long a message counts.
+        limit: name of the threshold for the number of subjects; "" if one is enough.
         unnamed: what to call a subject that the message does not name.
-        until_reset: whether it is over once a GPU was reset.
-        again: the count of messages that repeat themselves, after which one subject is enough; "" for none.
+        until_reset: whether the finding ends once a GPU was reset.
+        again: counter of repeated messages; after a repeat, one subject is enough. "" for none.
     """
 
     code: str
@@ -104,10 +104,10 @@ TOLD: Final = (
         {Trouble.ADAPTER_MODULE: "cable or module of {} failed", Trouble.ADAPTER_HOT: "{} too hot"},
         _OPEN,
     ),
-    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not promise enough power"}, _OPEN),
+    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN),
     Told("network.peermem", {Trouble.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
 )
-"""Every finding that the kernel's messages alone make, in the order of the table of findings."""
+"""Every finding based on kernel messages alone, in the order of the table of findings."""
 
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -117,11 +117,11 @@ _OF_GPU: Final = (
     ("driver.bar", Trouble.GPU_BAR, "one of its address ranges is invalid"),
     ("driver.init_failed", Trouble.GPU_INIT_FAILED, "RmInitAdapter failed"),
 )
-"""Why a GPU that does not answer cannot be used, as the driver says."""
+"""Reasons from the driver why a GPU that does not respond cannot be used."""
 
 
 def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """One finding for each kind of trouble, with whom or what the kernel names."""
+    """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for told in TOLD:
         said = [
@@ -146,7 +146,7 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
 
 
 def _hot_cpus(host: HostEvidence) -> Iterator[str]:
-    """Processors that lowered their clocks for heat, by what they count: the kernel tells of it once in a while."""
+    """Yield processors throttled by heat according to their counters: the kernel rate-limits its messages about it."""
     for labels in host.labels_of(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
         share = host.risen(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
         if share >= thresholds.HOT_CPU_SHARE:
@@ -154,7 +154,7 @@ def _hot_cpus(host: HostEvidence) -> Iterator[str]:
 
 
 def _killed(host: HostEvidence) -> Iterator[Finding]:
-    """Processes that the kernel killed: of jobs that have a GPU, and others."""
+    """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
     killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
     for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
         if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
@@ -167,7 +167,7 @@ def _killed(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _had_gpu(host: HostEvidence, killed: Series) -> bool:
-    """Whether a killed process, or its job, was on a GPU lately; one that was killed before anybody looked may have."""
+    """Whether an OOM-killed process or its job was on a GPU recently; assumed if it was killed before observation."""
     if host.age_seconds(killed.last) >= host.memory.seconds:
         return True
     seen = (host.memory.seen_at((name, killed.labels[name])) for name in OWNER_LABELS if killed.labels[name])
@@ -175,10 +175,10 @@ def _had_gpu(host: HostEvidence, killed: Series) -> bool:
 
 
 def _driver(host: HostEvidence) -> Iterator[Finding]:
-    """What the driver says of GPUs that do not answer, and of programs of another version while none does."""
+    """Yield the driver's messages about GPUs that do not respond, and about version mismatches while it is down."""
     shown, on_bus = (host.last(GPU_DEVICES, source=source) or 0 for source in ("nvml", "pci"))
     if host.released or (host.driver_error is None and shown >= on_bus > 0):
-        # All that the driver may have are there: another one was given away since, or taken out.
+        # Every GPU available to the driver is present; any other was passed through or removed since.
         return
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for code, kind, words in _OF_GPU:
@@ -192,7 +192,7 @@ def _driver(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
-    """Errors of the host's memory, by what its controllers count."""
+    """Yield errors of the host's memory, from the EDAC counters."""
     uncorrected, where = _errors(host, "uncorrected", thresholds.UNCORRECTED_SECONDS)
     if uncorrected.amount:
         count = uncorrected.amount
@@ -210,7 +210,7 @@ def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
-    """Errors within the last `seconds`, and the memory controllers that had them, in words."""
+    """Return errors within the last `seconds`, and the memory controllers that had them, as text."""
     controllers = [labels["controller"] for labels in host.labels_of(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity)]
     rises = {
         controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
@@ -227,6 +227,6 @@ def _owner(labels: Mapping[str, str]) -> str:
 
 
 def first_of(said: Sequence[str]) -> str:
-    """The first of several facts, and how many more there are."""
+    """Join the first few facts, and the number of remaining ones."""
     more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
     return "; ".join(said[:_SHOWN]) + more

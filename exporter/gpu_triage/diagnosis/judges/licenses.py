@@ -1,4 +1,4 @@
-"""Is its driver allowed to run it at full speed?"""
+"""Does the GPU have the license to run at full speed?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED
 
 
 def judge_licenses(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Licenses of vGPUs."""
+    """Yield findings about vGPU licenses."""
     for gpu in host.answering:
         for state in gpu.series(GPU_VGPU_LICENSE_STATE):
             if state.last != LICENSED:

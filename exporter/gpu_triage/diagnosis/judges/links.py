@@ -1,4 +1,4 @@
-"""Is the path to it broken? PCIe links and their errors, peer access, NVLink."""
+"""Is the path to the GPU broken? PCIe links and their errors, peer access, NVLink."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
         "width": (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_DEVICE_MAX_WIDTH, GPU_PCIE_LINK_SLOT_MAX_WIDTH),
     }
 )
-"""What is expected of a link, and the most that card and slot can do."""
+"""What is expected of a link, and the maximum of card and slot."""
 
 _NVLINK_ERRORS: Final = (
     ("replay|recovery", "replays"),
@@ -65,7 +65,7 @@ _NVLINK_ERRORS: Final = (
 
 
 def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """PCIe links that are short or count errors, slots that give less than others, P2P, NVLink."""
+    """Yield findings about degraded PCIe links and their errors, slots worse than others, P2P, and NVLink."""
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(gpu)
@@ -85,7 +85,7 @@ def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Findi
 
 
 def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Width and generation below what they should be. A low generation at rest saves power and is no finding."""
+    """Yield width and generation below expectation. A low generation when idle saves power and is not a finding."""
     narrow, slow, loaded = narrow_link(gpu), slow_link(gpu), gpu.recent.loaded
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if narrow is not None:
@@ -103,14 +103,14 @@ def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
-    """A link that changes again and again, or its width at all under load."""
+    """Yield a link that changes repeatedly, or that changes its width under load even once."""
     changes = gpu.memory.over(gpu.key, Count.LINK_CHANGES, thresholds.EVENTS_REMEMBERED_SECONDS)
     flaps = many(changes, gpu.limit("pcie.flapping", "transitions"))
     if flaps is not None and gpu.under_load:
         yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
     widths = gpu.memory.over(gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
     width, expected = gpu.last(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
-    # A single change that left the link short of lanes is told as that, soon.
+    # A single change that left the link too narrow soon gets its own finding.
     is_narrow = width is not None and expected is not None and width < expected
     if widths > 1 or (widths and not is_narrow):
         times = "once" if widths == 1 else f"{widths:.0f} times"
@@ -119,14 +119,14 @@ def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
 
 
 def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
-    """Advice on a card or slot that cannot do what is expected; None if both can."""
+    """Return advice about a card or slot that cannot provide what is expected; None if both can."""
     expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
     cause = link_cause(expected, card, slot)
     return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
 
 
 def _aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
-    """Errors of the link that count: how many, which, and in how many seconds."""
+    """Yield link errors that matter: how many, which, and over how many seconds."""
     if not gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
         return
     for device in ("gpu", "port"):
@@ -142,7 +142,7 @@ def _aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
 
 
 def _slots(host: HostEvidence) -> Iterator[Finding]:
-    """A GPU whose slot gives it less than most GPUs of its model have."""
+    """Yield GPUs with a slot slower than those of most GPUs of the same model."""
     links: dict[str, list[tuple[GpuEvidence, float, float]]] = defaultdict(list)
     for gpu in host.answering:
         generation, width = gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
@@ -163,15 +163,15 @@ def _slots(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _usual(values: Iterator[float]) -> float:
-    """The most common value; of several the greatest."""
+    """Return the most common value; the largest in case of a tie."""
     return max(Counter(values).items(), key=lambda item: (item[1], item[0]))[0]
 
 
 def _p2p(host: HostEvidence) -> Iterator[Finding]:
-    """Pairs of one model without direct access.
+    """Yield pairs of GPUs of one model without direct access.
 
-    It is expected where it is declared, where a pair as near has it, and, if an administrator disabled it, between GPUs
-    with NVLink.
+    Access is expected if it is declared, if an equally close pair has it, and, for access disabled by an administrator,
+    between GPUs with NVLink.
     """
     declared = host.last(GPU_P2P_EXPECTED)
     if declared == 0:
@@ -199,10 +199,10 @@ def _p2p(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:
-    """Links that are down, and errors that rise.
+    """Yield links that are down, and rising error counters.
 
-    Where no link of the host is up, it booted so, and they should be: until the fabric is completed it is the fabric
-    that is in trouble. MIG switches links off, and so does a virtual machine that was given one GPU.
+    If no link of the host is up, this has been so since boot and the links should be up. The exception is an incomplete
+    fabric, which is then at fault itself. MIG disables links, and so does a virtual machine with a single GPU.
     """
     in_use = any(link.high for link in host.series(GPU_NVLINK_UP))
     linked = [gpu for gpu in host.answering if gpu.has(GPU_NVLINK_UP) and not gpu.partitioned]
@@ -229,10 +229,10 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Links of NVLink 5, which counts no replays: those that recover again and again, and those with bit errors.
+    """Yield NVLink 5 links (which count no replays) that recover repeatedly, and links with a high bit error rate.
 
-    Of 320 GPUs of GB200 all counters stood at 0, but for the recoveries of one link: 3 more in 21 minutes, and five
-    days later it failed (github.com/marin-community/marin, issue 9086).
+    On 320 GB200 GPUs all counters were 0, except the recoveries of one link: 3 more in 21 minutes, and five days later
+    it failed (github.com/marin-community/marin, issue 9086).
     """
     if not gpu.has(GPU_NVLINK_ERRORS_TOTAL, type=REPLAY):
         found = [
@@ -255,14 +255,14 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Links to the CPU of the module that are down."""
+    """Yield links to the module's CPU that are down."""
     links, links_up = gpu.last(GPU_C2C_LINKS), gpu.recent.one(GPU_C2C_LINKS_UP)
     if links is not None and links_up is not None and links_up.high < links:
         yield of_gpu("c2c.down", gpu, f"{links_up.last:.0f} of {links:.0f} links are up", value=links - links_up.last)
 
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:
-    """SXids of NVSwitches: one finding a severity. A reset of the GPUs resets the switches with them."""
+    """Yield SXids of NVSwitches, one finding per severity. Resetting the GPUs also resets the switches."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     damaged = any(fabric_trouble(gpu) is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS

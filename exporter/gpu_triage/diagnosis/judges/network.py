@@ -1,4 +1,4 @@
-"""Do the network ports of the host, and its other interfaces, keep their links, at full rate and without errors?"""
+"""Do the host's network ports and other interfaces keep their links, at full rate and without errors?"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpu_triage.subjects.metric import MetricSpec
 
 
 def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """One finding a kind of trouble, which names the ports that have it."""
+    """Yield one finding per kind of trouble, naming the affected ports."""
     most_downs = host.limit("network.port_flapping", "downs")
     flapping = [
         (":".join(each.values), count)
@@ -46,7 +46,7 @@ def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Fin
     yield from _interfaces(host)
     if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
         told = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
-        yield of_host("network.timeouts", f"requests that nobody acknowledged: {told} {lately(host)}", _most(timeouts))
+        yield of_host("network.timeouts", f"requests not acknowledged: {told} {lately(host)}", _most(timeouts))
     down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
     if told := ", ".join(":".join(each.values) for each in down):
         yield of_host("network.port_down", f"was up, and is down: {told}", len(down))
@@ -57,7 +57,7 @@ def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Fin
 
 
 def _interfaces(host: HostEvidence) -> Iterator[Finding]:
-    """Network interfaces that are no ports: links that come and go or are slow, and bad packets."""
+    """Yield findings about interfaces other than RDMA ports: flapping or slow links, and bad packets."""
     most_downs = host.limit("network.link_degraded", "downs")
     degraded = [
         f"{each.labels['device']} lost its link {count:.0f} times in the last hour"
@@ -77,12 +77,12 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
-    """How often a port or an interface lost its link within an hour."""
+    """Return how often a port or an interface lost its link in the last hour."""
     return host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **labels).amount
 
 
 def _rose(host: HostEvidence, spec: MetricSpec, most: float) -> list[tuple[str, float]]:
-    """Ports whose counter rose by more than `most` lately, and by how much."""
+    """Return the ports whose counter recently rose by more than `most`, and by how much."""
     counts = ((":".join(each.values), host.rose(spec, most, **each.labels)) for each in host.series(spec))
     return [(port, count) for port, count in counts if count is not None]
 
@@ -92,6 +92,6 @@ def _most(counts: Sequence[tuple[str, float]]) -> float:
 
 
 def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
-    """Whether a port was not active at any time of the window."""
+    """Whether a port was down throughout the window."""
     up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
     return up is not None and up.high == 0

@@ -1,4 +1,4 @@
-"""Faults that came back: on one board, or in one slot whichever board is there."""
+"""Faults that came back: on one board, or in one slot regardless of the board."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_slot
 from gpu_triage.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 
 _DAYS: Final = ((30, "in_30_days"), (7, "in_7_days"))
-_NEVER_ALONE: Final = "reset"  # resets are what people do about faults; they are no fault by themselves
+_NEVER_ALONE: Final = "reset"  # a reset is a response to a fault, not a fault itself
 _CODE: Final = "gpu.repeat_offender"
 _NAMES: Final = {"lost": "GPU lost", "uncorrected": "uncorrected memory errors"}
 
 
 def kind_in_words(kind: str) -> str:
-    """A kind of incident, as the label of gpu_incidents_recent has it, in words."""
+    """Return the display name of an incident kind (label of gpu_incidents_recent)."""
     return _NAMES.get(kind, f"Xid {kind}")
 
 
@@ -28,16 +28,16 @@ def kind_in_words(kind: str) -> str:
 class Repetition:
     """A kind of incident that came back."""
 
-    kind: str  # as the label of gpu_incidents_recent
-    by: str  # ``board`` or ``slot``: which of them is the suspect
-    days: int  # within how many
-    count: int  # how often on the board or in the slot
-    boards: int  # different boards that had it in the slot
-    elsewhere: int  # how often the board had it in other slots
+    kind: str  # label value of gpu_incidents_recent
+    by: str  # the suspect: ``board`` or ``slot``
+    days: int  # length of the period
+    count: int  # occurrences on the board or in the slot
+    boards: int  # number of different boards affected in the slot
+    elsewhere: int  # occurrences on the board in other slots
 
     @property
     def description(self) -> str:
-        """What happened how often, and where."""
+        """What happened, how often, and where."""
         when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
         if self.by == "slot":
             return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
@@ -46,12 +46,12 @@ class Repetition:
 
 
 def repetitions(gpu: GpuEvidence) -> tuple[Repetition, ...]:
-    """The kinds of incidents that came back on a GPU or in its slot, the most frequent first."""
+    """Return the incident kinds that came back on a GPU or in its slot, most frequent first."""
     return _repetitions(gpu, gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
 
 
 def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
-    """The same of slots whose GPU the driver does not show, by PCI bus id."""
+    """Return the same for slots with a GPU that the driver does not show, by PCI bus ID."""
     counts: dict[str, list[Series]] = {}
     for series in host.series(GPU_INCIDENTS_RECENT, gpu="", uuid=""):
         counts.setdefault(series.labels["pci_bus_id"], []).append(series)
@@ -63,7 +63,7 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
 
 
 def judge_repeat_offenders(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """One finding a GPU, or a slot without one, that has kinds of incidents that came back."""
+    """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):
             yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count)
@@ -90,7 +90,7 @@ def _repetitions(
 def _repetition(
     kind: str, counts: dict[tuple[str, str, int], int], boards: int, limits: Sequence[tuple[int, float]]
 ) -> Repetition | None:
-    # Different boards that fail alike in one slot speak against the slot, whatever else the board did.
+    # If different boards fail the same way in one slot, suspect the slot, whatever else the board did.
     for by in ("slot", "board") if boards > 1 else ("board", "slot"):
         for days, enough in limits:
             count = counts.get((kind, by, days), 0)

@@ -1,4 +1,4 @@
-"""Is it slower than its siblings, and does a setting make it so?"""
+"""Is the GPU slower than its peers, and does a setting cause it?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpu_triage.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 
 
 class _Busy(NamedTuple):
-    """A busy GPU, its SM clock, and its power in watts."""
+    """A busy GPU with its SM clock and power."""
 
     gpu: GpuEvidence
     clock_hertz: float
@@ -26,11 +26,11 @@ class _Busy(NamedTuple):
 
 
 def judge_stragglers(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """A busy GPU whose clock is below that of its busy siblings.
+    """Yield busy GPUs with a lower clock than their busy peers.
 
-    One that meets its default power limit, and its peers theirs hardly ever, works harder, and one that draws little
-    power with nothing to slow it down has lighter work: no fault of its own. A clock that an administrator set is one
-    of policy.
+    A GPU at its default power limit while its peers rarely reach theirs does harder work, and one that draws little
+    power without being throttled does lighter work: neither is a fault. A clock set by an administrator is reported as
+    clock.policy instead.
     """
     models: dict[str, list[_Busy]] = defaultdict(list)
     for gpu in host.answering:
@@ -43,7 +43,7 @@ def judge_stragglers(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[
 
 
 def _slower(peers: Sequence[_Busy], drop: float) -> Iterator[Finding]:
-    """Those whose clock is below the median by more than this share of it."""
+    """Yield findings for GPUs with a clock below the median by more than this share of it."""
     usual = _median(peer.clock_hertz for peer in peers)
     slow = [peer for peer in peers if peer.clock_hertz < usual * (1 - drop)]
     if not slow:
@@ -63,12 +63,12 @@ def _slower(peers: Sequence[_Busy], drop: float) -> Iterator[Finding]:
 
 
 def _set_share(peer: _Busy) -> float:
-    """Share of the time for which a clock that was set or locked held its clocks."""
+    """Return the share of the time in which a set or locked clock limited it."""
     return peer.gpu.throttled("applications_clocks")
 
 
 def _works_less(peer: _Busy, peers: Sequence[_Busy]) -> bool:
-    """Whether it draws much less power than its peers, and nothing slows it down."""
+    """Whether it draws much less power than its peers without being throttled."""
     powers = [other.power_watts for other in peers if other.power_watts is not None]
     if peer.power_watts is None or peer.power_watts >= thresholds.LIGHTER_POWER_SHARE * _median(powers):
         return False
@@ -78,6 +78,6 @@ def _works_less(peer: _Busy, peers: Sequence[_Busy]) -> bool:
 
 
 def _median(values: Iterable[float]) -> float:
-    """The middle one, or the mean of the two in the middle; the statistics module would load fractions and decimals."""
+    """Return the median; done by hand because the statistics module would import fractions and decimal."""
     ordered = sorted(values)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

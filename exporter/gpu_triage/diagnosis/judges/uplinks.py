@@ -1,4 +1,4 @@
-"""Is the path above the slots broken? Links of PCIe switches that several GPUs and adapters share."""
+"""Is the path above the slots broken? Links of PCIe switches shared by several GPUs and adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_triage.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, GPU_HOST_PCI
 
 
 def judge_uplinks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Uplinks with less bandwidth than both ends can do; a low generation counts while a GPU behind it works."""
+    """Yield uplinks slower than both ends allow; a low generation only counts while a GPU behind it is loaded."""
     short: list[tuple[float, str]] = []
     for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
         ends = {name: labels[name] for name in ("bridge", "port")}

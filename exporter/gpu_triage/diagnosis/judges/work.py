@@ -1,4 +1,4 @@
-"""Is it starved, or is the software in the way? Host resources, processes, placement, settings."""
+"""Is the GPU starved, or is the software at fault? Host resources, processes, placement, settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NVLINK_TRAFFIC: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_RECEIVE_BY
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """What starves GPUs, jobs that hang or do little, where processes and memory are, and settings that drifted."""
+    """Yield starved GPUs, hung or idle jobs, bad placement of processes and memory, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
     yield from _killed(host)
     yield from _classes(bottlenecks)
@@ -68,7 +68,7 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
 
 
 def _classes(bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """GPUs that hang or spin, for most of the last minutes, or that rest with memory held."""
+    """Yield GPUs that hung or spun for most of the last minutes, or that are idle with memory in use."""
     for gpu, bottleneck in bottlenecks.items():
         if spins := _spent("communication", gpu, bottleneck):
             yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
@@ -80,7 +80,7 @@ def _classes(bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _spent(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
-    """Why a GPU is in a class, or how long it was lately, if that was most of the time; "" where neither."""
+    """Return why a GPU is in a class, or its recent share of time in it if that is most of it; else ""."""
     if bottleneck.name == name:
         return bottleneck.because
     share = class_share(gpu, name) if gpu.up else 0.0
@@ -88,9 +88,9 @@ def _spent(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
 
 
 def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """GPUs that look busy at low power while nothing moves: they wait in a collective for a rank that never comes.
+    """Yield GPUs that look busy at low power while no data moves: stuck in a collective, waiting for a missing rank.
 
-    Slow communication moves data. A GPU that counts no traffic cannot be told.
+    Slow communication would move data. GPUs without traffic counters cannot be judged.
     """
     silent = [gpu for gpu, each in bottlenecks.items() if _spent("communication", gpu, each) and _is_silent(gpu)]
     sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
@@ -100,9 +100,9 @@ def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _is_silent(gpu: GpuEvidence) -> bool:
-    """Whether the traffic of its way to other GPUs is counted and does not grow.
+    """Whether its traffic to other GPUs is counted and does not grow.
 
-    Links that are not up carry nothing: then the way is PCIe.
+    NVLinks that are down carry nothing, so only PCIe traffic counts then.
     """
     counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(GPU_NVLINK_LINKS_UP) else ()))
     rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
@@ -110,7 +110,7 @@ def _is_silent(gpu: GpuEvidence) -> bool:
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """One finding a host and resource."""
+    """Yield one finding per resource."""
     swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
@@ -129,7 +129,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             yield finding
         if starved := [(gpu, because) for gpu, because in spent if gpu not in held]:
             gpus = _counted([gpu for gpu, _ in starved])
-            # Why one waits now says more than for how long one did.
+            # Why a GPU waits now is more useful than how long one waited.
             because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
             yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
         elif reason is not None:
@@ -137,7 +137,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
 
 
 def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
-    """The limit of its own job that keeps a GPU waiting."""
+    """Return the limit of its own job that keeps a GPU waiting; None if there is none."""
     if resource == "cpu":
         return held_by_cpu_limit(gpu.recent) or held_by_cpu_limit_lately(gpu)
     if resource == "memory":
@@ -146,18 +146,18 @@ def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
 
 
 def _limited(resource: str, held: Mapping[GpuEvidence, Held]) -> Finding | None:
-    """GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
+    """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
     if not held:
         return None
     worst = max(held.values())
     code = f"{resource}.limited"
     measured = f"{_counted(list(held))} waiting: {worst.because}"
-    # Of memory, kills are told by the same code, and have no share.
+    # memory.limited also covers OOM kills, which have no share.
     return of_host(code, measured, worst.share if BY_CODE[code].measure else None)
 
 
 def _killed(host: HostEvidence) -> Iterator[Finding]:
-    """Jobs of which the kernel killed processes at their own memory limit, as their cgroups count; once each."""
+    """Yield jobs with processes OOM-killed at their own memory limit, from cgroup counters; each cgroup once."""
     killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
     if killed:
         measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
@@ -174,7 +174,7 @@ def _held(gpu: GpuEvidence) -> str:
 
 
 def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Processes that hang in the kernel."""
+    """Yield processes blocked in the kernel."""
     for since in gpu.series(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS):
         seconds, labels = gpu.age_seconds(since.last), since.labels
         if seconds >= gpu.limit("work.blocked", "stuck"):
@@ -185,14 +185,14 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _unused(gpu: GpuEvidence) -> str:
-    """Who was given the GPU and has no process on it; "" where nobody was, or somebody is on it."""
+    """Describe the holder of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else in_words(sorted(given_to(gpu)))
     free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
-    return f"given to {given}, and no process is on it" if given and free else ""
+    return f"allocated to {given}, no process on it" if given and free else ""
 
 
 def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
-    """A job that has the GPU for hours and hardly uses it."""
+    """Yield a job that has held the GPU for hours and hardly used it."""
     seconds = thresholds.ALLOCATED_IDLE_SECONDS
     held, busy = (gpu.memory.over(gpu.key, share, seconds) for share in (Share.HELD, Share.BUSY))
     if held.seconds >= seconds and held.amount >= seconds and busy.mean < thresholds.WORKING_SHARE and is_held(gpu):
@@ -201,7 +201,7 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Processes on the wrong NUMA node."""
+    """Yield processes on the wrong NUMA node."""
     if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
         names = ", ".join(
@@ -227,7 +227,7 @@ def _memory_growth(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
-    """Processes that crowd on one GPU, and memory likewise."""
+    """Yield processes, or memory, crowded on one GPU while another is free."""
     for gpu in whole:
         siblings = [other for other in whole if other is not gpu and other.name == gpu.name]
         free = [other for other in siblings if other.processes_known and not other.occupied]
@@ -243,9 +243,9 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
 
 
 def _of_one_owner(gpu: GpuEvidence) -> int:
-    """The most processes on it that one owner has; where they are not listed, all of them may be one's.
+    """Return the most processes on it with the same owner; all of them if they are not listed.
 
-    Owners who share a GPU do so on purpose, as with time slicing.
+    Different owners share a GPU on purpose, as with time slicing.
     """
     owners = Counter(
         tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
@@ -255,7 +255,7 @@ def _of_one_owner(gpu: GpuEvidence) -> int:
 
 
 def _baseline(host: HostEvidence) -> Iterator[Finding]:
-    """Fields that differ from the recorded baseline, of the host and of each GPU."""
+    """Yield fields of the host and each GPU that differ from the recorded baseline."""
     drifted: dict[tuple[str, str], list[str]] = defaultdict(list)
     for mismatch in host.series(GPU_BASELINE_MISMATCH):
         if mismatch.last:

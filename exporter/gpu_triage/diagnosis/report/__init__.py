@@ -1,1 +1,1 @@
-"""What was found, put together: for people, for programs, and as an exit code."""
+"""The report on a host: for people, for programs, and as an exit code."""

@@ -1,4 +1,4 @@
-"""The verdict on a host in one line: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``."""
+"""One-line verdict on a host: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.summaries import ranges
 
 _USE_UNKNOWN: Final = "with unknown usage"
-"""No class: files show neither processes nor utilization."""
+"""Shown in place of a class: the files contain neither processes nor utilization."""
 
 STATES: Final = MappingProxyType(
     {
@@ -35,12 +35,12 @@ STATES: Final = MappingProxyType(
         "idle": "idle",
     }
 )
-"""What a GPU of each class is, in words that follow its number: "2 sick, 1 throttled by heat"."""
+"""Description of the GPUs in each class, to follow their number: "2 sick, 1 throttled by heat"."""
 
 _STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
 
 UNREMARKABLE: Final = frozenset({"compute", "idle"})
-"""Classes of which nobody needs to know the GPUs, or why they are in them."""
+"""Normal classes: their GPUs and reasons are not listed."""
 _CRITICAL: Final = "critical"
 _CRITICAL_SOON: Final = "critical if it lasts"
 _WARNINGS: Final = "warnings"
@@ -49,7 +49,7 @@ _MOST_CODES: Final = 4
 
 
 def headline(report: Report) -> str:
-    """The verdict, how many GPUs are in which state, and the codes of what is worst."""
+    """Return the verdict, the number of GPUs in each state, and the codes of the worst findings."""
     if report.blocked is not None:
         return f"{report.verdict.words}. The GPUs could not be checked{_worst(report)}"
     count = len(report.gpus)
@@ -69,7 +69,7 @@ def _state(name: str, indices: list[str], count: int) -> str:
 
 
 def counted(name: str, indices: list[str]) -> str:
-    """How many GPUs are of a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
+    """Describe how many GPUs are in a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
     which = "" if name in UNREMARKABLE else f" (GPU {ranges(indices)})"
     return f"{len(indices)} {_STATES[name]}{which}"
 

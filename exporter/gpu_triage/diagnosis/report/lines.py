@@ -1,4 +1,4 @@
-"""The report for shell scripts: a line for the host, each GPU and each finding, fields parted by tabs."""
+"""The report for shell scripts: one line each for the host, GPUs and findings, with tab-separated fields."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gpu_triage.diagnosis.report.standing import standing_of
 from gpu_triage.diagnosis.report.text import printable
 
 NOTHING: Final = "-"
-"""What stands where there is nothing to say, so that no field is empty."""
+"""Placeholder for empty fields."""
 
 
 def render_lines(report: Report) -> str:
-    """The report as lines; docs/check.md describes them."""
+    """Return the report as lines; docs/check.md describes the format."""
     return "".join("\t".join(printable(field) or NOTHING for field in fields) + "\n" for fields in _records(report))
 
 

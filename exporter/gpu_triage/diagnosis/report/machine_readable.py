@@ -1,4 +1,4 @@
-"""The report for programs: JSON with a version, and JUnit XML."""
+"""The report for programs: versioned JSON, and JUnit XML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gpu_triage.diagnosis.report.standing import Standing, standing_of
 from gpu_triage.diagnosis.report.text import printable
 
 FORMAT: Final = "gpu-triage-check"
-VERSION: Final = 3  # raised when a key changes its meaning or goes; new keys may come without
+VERSION: Final = 3  # incremented when a key is removed or changes its meaning, not when keys are added
 
 
 def render_json(report: Report) -> str:
-    """The report as JSON; docs/check.md describes its shape."""
+    """Return the report as JSON; docs/check.md describes the format."""
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -51,7 +51,7 @@ def render_json(report: Report) -> str:
 
 
 def changed_setting(change: Change) -> dict[str, Any]:
-    """A setting of the judge that differs from its default; the unit is that of the value and the default."""
+    """Return a changed setting of the judge as JSON; `unit` applies to both value and default."""
     return {
         "finding": change.code,
         "name": change.name,
@@ -80,7 +80,7 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
 
 
 def _rounded(value: float | None) -> float | None:
-    """To four digits behind the point; a whole number without one."""
+    """Round to four decimals; return whole numbers as int."""
     if value is None:
         return None
     return int(value) if float(value).is_integer() else round(value, 4)
@@ -129,7 +129,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
 
 
 def render_junit(report: Report, fail_on: Severity) -> str:
-    """The report as JUnit XML: a suite an area, a case for each GPU and the host; failed by findings that severe."""
+    """Return JUnit XML: a suite per area, a case per GPU and host, failed by findings at or above `fail_on`."""
     root = ET.Element("testsuites", name=FORMAT)
     for area in report.areas:
         suite = ET.SubElement(root, "testsuite", name=area.area.value, hostname=printable(report.host))

@@ -1,4 +1,4 @@
-"""What could not be read of a host, what that hides, and the next step."""
+"""What could not be read on a host, what that hides, and what to do about it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpu_triage.subjects.exporter import (
 from gpu_triage.xid.events import NEVER_FROM_NVML
 from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 
-_FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors that are findings, or have a line of their own
+_FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a finding or report line of their own
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
 _NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
@@ -40,8 +40,8 @@ _NEXT_STEPS: Final = MappingProxyType(
         "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
         "or reboot",
         "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
-        "released": "the GPUs were released on request, and nobody monitors them; SIGUSR2 or POST /-/acquire takes "
-        "them back",
+        "released": "the GPUs were released on request and are not monitored; SIGUSR2 or POST /-/acquire reacquires "
+        "them",
         "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
         "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
     }
@@ -49,9 +49,9 @@ _NEXT_STEPS: Final = MappingProxyType(
 
 
 def why_blocked(host: HostEvidence, error: str | None) -> str | None:
-    """Why there was nothing to look at, and what to do; None when a GPU answered, or when none is expected.
+    """Return why no GPU could be checked, and what to do; None if a GPU responded or none is expected.
 
-    `error` is the driver's named error; None when it answered.
+    `error` is the driver's error name; None if it responded.
     """
     if host.answering or host.last(GPU_DEVICES, source="expected") == 0:
         return None
@@ -63,7 +63,7 @@ def why_blocked(host: HostEvidence, error: str | None) -> str | None:
 
 
 def not_read(host: HostEvidence) -> Iterator[str]:
-    """A line for each thing that was not read, with the next step."""
+    """Yield a line for each thing that could not be read, with what to do about it."""
     yield from _unheard(host)
     yield from _not_mounted(host)
     for collectors, errors in _failed(host).items():
@@ -76,33 +76,33 @@ def not_read(host: HostEvidence) -> Iterator[str]:
 
 
 def _unheard(host: HostEvidence) -> Iterator[str]:
-    """Sources of events, and what a restart loses."""
+    """Yield event sources that are unavailable, and state that will not survive a restart."""
     sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
-            f"the kernel log: Xids from before this look are not seen, and Xids {_NEVER_FROM_NVML} at no time; run as "
+            f"the kernel log: Xids from before this run are not seen, and Xids {_NEVER_FROM_NVML} never; run as "
             "root or with CAP_SYSLOG, or give --path.kmsg"
         )
     if host.answering and sources.get("nvml") == 0:
-        yield "NVML's events: an Xid of now is seen in the kernel log only"
+        yield "NVML's events: new Xids are only visible in the kernel log"
     if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
         yield (
             "the state directory: another exporter writes there, so incidents and states of findings of this one are "
             "lost when it stops; stop one of the two, or give it another --state.directory"
         )
-    # Without a directory nobody visits the file; a visit that fails is an error of its collector.
+    # Without a directory, the collector for the file never runs; if saving fails, its collector reports the error.
     if (
         host.last(GPU_EXPORTER_STATE_SAVED) == 0
         and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=FINDINGS) is None
     ):
         yield (
             "states of findings and incidents of earlier runs: there is no state directory, so after a restart every "
-            "finding starts anew; set --state.directory"
+            "finding starts over; set --state.directory"
         )
 
 
 def _not_mounted(host: HostEvidence) -> Iterator[str]:
-    """Files of the host that are not there, and reads that have not returned."""
+    """Yield host files that are missing, and reads that are blocked."""
     for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
         if (name := degraded["feature"]) in SHOWS:
             yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
@@ -113,8 +113,8 @@ def _not_mounted(host: HostEvidence) -> Iterator[str]:
 
 
 def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Errors that go on, by the collectors that have them; several often fail for one reason."""
-    # Without a driver, what asks it cannot but fail.
+    """Return persistent errors by the collectors that have them: several often fail for one reason."""
+    # If the driver is unavailable, every collector that queries it must fail.
     unavailable = host.driver_error is not None and not host.answering
     failed: dict[str, set[str]] = defaultdict(set)
     for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL):
@@ -129,6 +129,6 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 def _goes_on(errors: Series, host: HostEvidence) -> bool:
-    """Whether the errors go on; those of a collector whose rounds are further apart than the window may."""
+    """Whether the errors persist; assumed if the collector runs less often than once per window."""
     interval = host.last(GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
     return errors.increase > 0 or interval is None or interval >= host.seconds

@@ -1,4 +1,4 @@
-"""What a GPU was last read to be: the numbers beside its class, for whoever shows the verdict."""
+"""Latest readings of a GPU, to show beside its verdict."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 
 @dataclass(frozen=True, slots=True)
 class GpuReadings:
-    """The readings of one GPU; each None where the device does not report it, and all where it does not answer."""
+    """Readings of one GPU; None if the device does not report them. All are None if it does not respond."""
 
-    busy_ratio: float | None = None  # over the time that was judged
+    busy_ratio: float | None = None  # over the window
     power_watts: float | None = None
     power_limit_watts: float | None = None
     temperature_celsius: float | None = None
@@ -30,7 +30,7 @@ class GpuReadings:
 
 
 def readings_of(gpu: GpuEvidence) -> GpuReadings:
-    """The readings of a GPU."""
+    """Return the current readings of a GPU."""
     if not gpu.up:
         return GpuReadings()
     return GpuReadings(

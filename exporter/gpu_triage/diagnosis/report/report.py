@@ -1,4 +1,4 @@
-"""The whole verdict on a host: findings, one bottleneck a GPU, who should go on taking work, and what was not seen."""
+"""The report on a host: findings, a bottleneck and verdict per GPU, and what could not be read."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class GpuVerdict:
     """The verdict on one GPU."""
 
     gpu: str
-    uuid: str  # as name and pci_bus_id: "" where unknown
+    uuid: str  # uuid, name and pci_bus_id are "" if unknown
     name: str
     pci_bus_id: str
     bottleneck: Bottleneck
-    since: float | None  # Unix seconds at which it came into its class, as far as was seen; None after one look
-    seconds: Mapping[str, float]  # that it spent in each class so far
-    strip: tuple[Stretch, ...]  # its classes of the last half hour
-    verdict: Verdict  # whether it should go on taking work
-    codes: tuple[str, ...]  # of its findings
-    holders: tuple[GpuHolder, ...]  # whose it is, as far as is known
+    since: float | None  # Unix seconds when it was first seen in its class; None in a single poll
+    seconds: Mapping[str, float]  # time spent in each class so far
+    strip: tuple[Stretch, ...]  # classes over the last half hour
+    verdict: Verdict  # whether it should keep taking work
+    codes: tuple[str, ...]  # codes of its findings
+    holders: tuple[GpuHolder, ...]  # known pods, jobs or users that hold it
     readings: GpuReadings
 
 
@@ -44,59 +44,59 @@ class AreaVerdict:
     """One area of the playbook."""
 
     area: Area
-    severity: Severity | None  # how urgent its worst finding is; None without findings
-    summary: str | None  # what was read, in one line; None where nothing was
+    severity: Severity | None  # urgency of its worst finding; None without findings
+    summary: str | None  # readings in one line; None if nothing was read
     findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A file that a host was judged by."""
+    """A file used to judge a host."""
 
     name: str
-    kinds: tuple[str, ...]  # what was found in it; empty where it is nothing that can be read
-    written: str  # when, as it says itself, ``2026-11-22 10:00:00``; "" where it does not say
-    note: str  # what is wrong with it; "" where nothing is
+    kinds: tuple[str, ...]  # kinds of content found; empty if none is supported
+    written: str  # its own timestamp, ``2026-11-22 10:00:00``; "" if it has none
+    note: str  # what is wrong with it; "" if nothing is
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """The verdict on a host."""
 
-    host: str  # its name, or that of the scenario
-    simulated: bool  # whether it is made up
-    recording: str | None  # file that is replayed; None on a host of now
+    host: str  # name of the host or scenario
+    simulated: bool
+    recording: str | None  # recording being replayed; None for a live host
     judged_at: float  # Unix seconds, by the host's clock
     measured_seconds: float
-    driver: str  # its version; "" while it is unavailable
+    driver: str  # driver version; "" while it is unavailable
     areas: tuple[AreaVerdict, ...]  # in the playbook's order
     gpus: tuple[GpuVerdict, ...]  # by index
     verdict: Verdict
     not_read: tuple[str, ...]  # what could not be read, and what that hides
-    blocked: str | None  # why the GPUs could not be looked at at all, and what to do; None when they could
-    ended: tuple[Finding, ...] = ()  # that were confirmed and ended within the last 20 minutes
-    files: tuple[FileRead, ...] = ()  # that were read instead of a host; empty on a host
-    settings: tuple[Change, ...] = ()  # of the judge that differ from the defaults
+    blocked: str | None  # why the GPUs could not be checked at all, and what to do; None if they could
+    ended: tuple[Finding, ...] = ()  # confirmed findings that ended within the last 20 minutes
+    files: tuple[FileRead, ...] = ()  # files read instead of a host; empty for a host
+    settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All of them, in the playbook's order."""
+        """All findings, in the playbook's order."""
         return tuple(finding for area in self.areas for finding in area.findings)
 
     def exit_code(self, fail_on: Severity) -> int:
-        """Of a look that found this, as the table of verdicts has it."""
+        """Return the exit code for these findings, as defined in `verdicts`."""
         severities = [finding.urgency for finding in self.findings]
         return exit_code(severities, fail_on, blocked=self.blocked is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is judged."""
+    """The subject of a judgment."""
 
-    name: str  # of the host, or of the scenario
-    recording: str | None = None  # file that is replayed; None on a host of now
-    continuous: bool = False  # whether it is judged again and again; one look cannot tell since when anything lasts
-    files: bool = False  # whether it is told by files: of moments, and of no share of time that a GPU was busy
+    name: str  # name of the host or scenario
+    recording: str | None = None  # recording being replayed; None for a live host
+    continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
+    files: bool = False  # based on files, which hold snapshots and no busy share over time
 
 
 def report_of(
@@ -109,16 +109,16 @@ def report_of(
     ended: tuple[Finding, ...],
     error: str | None,
 ) -> Report:
-    """The verdict on a host.
+    """Return the report on a host.
 
     Args:
         subject: what is judged.
         host: the evidence.
-        bottlenecks: of each GPU.
-        memories: of each GPU.
-        found: every finding that is pending or confirmed.
-        ended: those that ended lately.
-        error: the driver's named error, if the evidence does not tell.
+        bottlenecks: bottleneck of each GPU.
+        memories: class history of each GPU.
+        found: all pending and confirmed findings.
+        ended: findings that ended recently.
+        error: the driver's error name, if the evidence does not include it.
     """
     lines = summaries(host)
     blocked = why_blocked(host, error or host.driver_error)

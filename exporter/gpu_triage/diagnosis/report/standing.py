@@ -1,4 +1,4 @@
-"""Where a finding stands, in words: how long it has lasted, how long it must last, what follows."""
+"""Life-cycle status of a finding as text: how long it has lasted, how long it must last, and what follows."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gpu_triage.diagnosis.findings.verdicts import OF_SEVERITY
 _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {End.UNSEEN.value: "could not be observed for a day", End.RESET.value: "the GPU was reset"}
 )
-"""Why a finding ended, other than that its condition was gone for its hold."""
+"""Why a finding ended, except for the usual reason that its condition no longer held."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a finding stands. Of an exporter that says nothing about it, nothing is known.
+    """Life-cycle status of a finding. The defaults apply if an exporter does not report it.
 
     Attributes:
-        state: ``pending``, ``confirmed`` or ``ended``; "" where unknown.
-        confirmed_severity: what it is once it is confirmed, a value of Severity; "" where unknown.
-        lasted_seconds: for how long its condition was seen to hold; None after one look, and where unknown.
-        wait_seconds: how long it must last before it is confirmed; None where unknown.
-        holds: whether its condition holds now; None while it cannot be observed.
-        quiet_seconds: for how long a confirmed one's condition has not held.
-        hold_seconds: how long it stays confirmed after its condition has ended; None where unknown.
+        state: ``pending``, ``confirmed`` or ``ended``; "" if unknown.
+        confirmed_severity: its severity once confirmed, a value of Severity; "" if unknown.
+        lasted_seconds: how long its condition was observed to hold; None after a single poll or if unknown.
+        wait_seconds: how long it must last before it is confirmed; None if unknown.
+        holds: whether its condition holds now; None if this cannot be observed.
+        quiet_seconds: how long the condition of a confirmed finding has not held.
+        hold_seconds: how long it stays confirmed after its condition ends; None if unknown.
     """
 
     state: str = ""
@@ -43,11 +43,11 @@ class Standing:
 
     @property
     def pending(self) -> bool:
-        """Whether it has not lasted as long as it must."""
+        """Whether it has not lasted for its wait time."""
         return self.state == state_name(State.PENDING)
 
     def __str__(self) -> str:
-        """As people read it: ``has lasted 40 s of 10 min; then critical: drain``; "" for one that simply holds."""
+        """As text: ``has lasted 40 s of 10 min; then critical: drain``; "" for a confirmed finding that holds."""
         return "; ".join(self._parts())
 
     def _parts(self) -> Iterator[str]:
@@ -67,7 +67,7 @@ class Standing:
 
 
 def standing_of(finding: Finding) -> Standing:
-    """Where a finding stands."""
+    """Return the life-cycle status of a finding."""
     return Standing(
         state=state_name(finding.state),
         confirmed_severity=finding.severity.value,
@@ -80,17 +80,17 @@ def standing_of(finding: Finding) -> Standing:
 
 
 def state_name(state: State) -> str:
-    """The state as JSON, scripts and the page have it: ``pending``."""
+    """Return the state as used in JSON, scripts and the web page: ``pending``."""
     return state.name.lower()
 
 
 def ended_in_words(ago_seconds: float | None, lasted_seconds: float | None, end: str) -> tuple[str, str]:
-    """What stands before and after a finding that ended: ``ended 5 min ago`` and ``lasted 25 min``.
+    """Return the text before and after a finding that ended: ``ended 5 min ago`` and ``lasted 25 min``.
 
     Args:
-        ago_seconds: since it ended; None where unknown.
-        lasted_seconds: for how long its condition was seen to hold; None where unknown.
-        end: why it ended, a value of End; "" where unknown.
+        ago_seconds: time since it ended; None if unknown.
+        lasted_seconds: how long its condition was observed to hold; None if unknown.
+        end: why it ended, a value of End; "" if unknown.
     """
     before = "ended" if ago_seconds is None else f"ended {length_of_time(max(0.0, ago_seconds))} ago"
     lasted = "" if lasted_seconds is None else f"lasted {length_of_time(lasted_seconds)}"

@@ -1,4 +1,4 @@
-"""One line an area on what was looked at, for the report's reader who has nothing to fix."""
+"""One line per area on what was checked, shown even without findings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
 
 
 def summaries(host: HostEvidence) -> dict[Area, str | None]:
-    """A line for every area; None where nothing of it was read."""
+    """Return a line for every area; None if nothing in it was read."""
     found = {
         Area.DRIVER: _driver(host),
         Area.HEALTH: _health(host) if host.was_read else None,
@@ -76,7 +76,7 @@ def _clocks(host: HostEvidence) -> str:
 
 
 def _power_ratio(gpu: GpuEvidence) -> float | None:
-    """Power as a share of the limit, both of the last sample, as temperature and clock beside it are."""
+    """Return power as a share of the limit in the last sample, consistent with the temperature and clock shown."""
     power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
     return None if power is None or not limit else power / limit
 
@@ -144,7 +144,7 @@ def _work(host: HostEvidence) -> str:
         if gpu.processes_known:
             counts[gpu.compute_processes].append(gpu.gpu)
         nodes[gpu.node or "unknown"].append(gpu.gpu)
-    # The count is that of one GPU: a reader of "8 processes on GPU 0-7" would take it for the sum.
+    # The count is per GPU: "8 processes on GPU 0-7" would read as the total.
     processes = (
         f"{count or 'no'} compute process{'' if count == 1 else 'es'} on "
         f"{'each of ' if count and len(gpus) > 1 else ''}GPU {ranges(gpus)}"
@@ -168,7 +168,7 @@ def _settings(host: HostEvidence) -> str:
 
 
 def ranges(indices: Iterable[str]) -> str:
-    """GPU indices as people write them: ``0-3, 6``; files may show only addresses."""
+    """Format GPU indices compactly: ``0-3, 6``; addresses (from files without indices) are just joined."""
     indices = list(indices)
     if not all(map(str.isdecimal, indices)):
         return ", ".join(indices)

@@ -1,4 +1,4 @@
-"""The report for people: the verdict in one line, what was measured, what it means, what to do; then each GPU."""
+"""The report for people: one-line verdict, then findings with meaning and remedy, then each GPU."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow",
 
 _NOT_IN_FILES: Final = "not in these files"
 _ASK_THE_EXPORTER: Final = "Ask the running exporter: gpu-triage top, or curl http://localhost:9836/api/v1/verdict"
-_LEAST_TEXT_COLUMNS: Final = 30  # on a narrower terminal the terminal wraps
+_LEAST_TEXT_COLUMNS: Final = 30  # narrower terminals do the wrapping themselves
 _NARROW_INDENT: Final = 8
 
 
 class Line(NamedTuple):
-    """A line of a report, of which the text may be wrapped."""
+    """A line of a report; its text may be wrapped."""
 
-    start: str  # may be coloured
-    text: str = ""  # may not be
-    indent: int | None = None  # of the lines it goes on in; None: where its text begins
+    start: str  # may be colored
+    text: str = ""  # must not be colored
+    indent: int | None = None  # indent of continuation lines; None aligns them with the text
 
 
 def printable(text: str) -> str:
-    """The text without anything a terminal would obey: characters that do not print are written as escapes."""
+    """Return the text with nonprintable characters escaped, so that it cannot control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def render_text(report: Report, columns: int | None = None) -> str:
-    """The report as text with colours, which the writer takes out where they are not wanted.
+    """Return the report as text with colors; the caller removes unwanted ones.
 
     Args:
-        report: to write.
-        columns: of the terminal, at which lines are wrapped; None leaves every line whole.
+        report: the report.
+        columns: terminal width at which to wrap lines; None disables wrapping.
     """
     return "".join(f"{line}\n" for each in _lines(report) for line in wrapped(each, columns))
 
 
 def wrapped(line: Line, columns: int | None) -> Iterator[str]:
-    """The lines of a terminal of so many columns that a line takes; one line if `columns` is None."""
+    """Yield a line wrapped to this many columns; unwrapped if `columns` is None."""
     text, before = printable(line.text), len(click.unstyle(line.start))
     indent = before if line.indent is None else line.indent
     if columns is not None and columns - indent < _LEAST_TEXT_COLUMNS:
@@ -84,7 +84,7 @@ def _lines(report: Report) -> Iterator[Line]:
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
     yield Line("")
     if report.blocked is not None:
-        yield Line(f"{click.style('could not look', fg='red', bold=True)}: ", report.blocked)
+        yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
     owners = {(gpu.gpu, gpu.uuid): in_words(gpu.holders) for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
@@ -104,27 +104,27 @@ def _lines(report: Report) -> Iterator[Line]:
 
 
 def _pending(report: Report) -> Iterator[Line]:
-    """That one look confirms nothing that must last, and who can."""
+    """Yield a note that a single measurement cannot confirm pending findings, and what can."""
     count = sum(finding.state is State.PENDING for finding in report.findings)
     if not count:
         return
     pending = f"{count} finding{'s' * (count != 1)} pending: "
     if report.files:
-        yield from (Line(""), Line("", f"{pending}files confirm nothing that must last.", indent=4))
+        yield from (Line(""), Line("", f"{pending}files cannot confirm findings that take time.", indent=4))
         return
-    look = f"{pending}a look of {report.measured_seconds:.0f} s confirms nothing that must last."
+    look = f"{pending}a {report.measured_seconds:.0f} s check cannot confirm findings that take time."
     yield from (Line(""), Line("", f"{look} {_ASK_THE_EXPORTER}", indent=4))
 
 
 def _files(report: Report) -> Iterator[Line]:
-    """What was read, and of when."""
+    """Yield which files were read, and when they were written."""
     moments = ""
     if report.measured_seconds > 0:
         seconds = f"{report.measured_seconds:.0f} s"
         moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
     yield Line(f"FILES, not a host as it is now{moments}:")
     for file in report.files:
-        what = ", ".join(file.kinds) or "nothing that gpu-triage reads"
+        what = ", ".join(file.kinds) or "no supported content"
         when = f", of {file.written}" if file.written else ""
         note = f" ({file.note})" if file.note else ""
         yield Line(f"    {printable(file.name)}: ", f"{what}{when}{note}")
@@ -162,7 +162,7 @@ def _gpu(gpu: GpuVerdict) -> Line:
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
     held = f"; held by {in_words(gpu.holders)}" if gpu.holders else ""
-    # A GPU of which files tell only the address has a long name.
+    # GPUs known only by address (from files) have long names.
     start = f"    {f'GPU {printable(gpu.gpu)}':<6}  {gpu.bottleneck.name:<16}{verdict}"
     return Line(start, f"{gpu.bottleneck.because}{unseen}{held}{codes}")
 

@@ -1,4 +1,4 @@
-"""The command `gpu-triage top`: where the verdict comes from, and one frame or many."""
+"""The command `gpu-triage top`: where the verdict comes from, and whether to show one frame or many."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _OPTIONS: Final = frozenset(
     }
 )
 _THIS_HOST: Final = "this host"
-_ONCE_SECONDS: Final = 3.0  # for which a host without an exporter is measured
+_ONCE_SECONDS: Final = 3.0  # measuring time on a host without an exporter
 _PATIENCE_SECONDS: Final = 30.0
 _PIPED_COLUMNS: Final = 160
 
 
 def top_command(live: CommandWiring[Machine], stepped: CommandWiring[Machine]) -> click.Command:
-    """The command, for the group.
+    """Create the command.
 
     Args:
         live: opens a machine in real time.
-        stepped: opens a scenario or a recording on a virtual clock, for a single frame.
+        stepped: opens a scenario or recording on a virtual clock, for a single frame.
     """
 
     @click.command(
@@ -105,10 +105,10 @@ def top_command(live: CommandWiring[Machine], stepped: CommandWiring[Machine]) -
 
 
 def _client(url: str | None, config: Config) -> ExporterClient | None:
-    """The exporter to ask: that at the URL, else that of this host; None if none listens there.
+    """Return a client for the exporter at the URL, else for this host's; None if nothing listens on this host.
 
     Raises:
-        ExporterUnreachable: that of the URL does not answer, or that of this host does, but not as it should.
+        ExporterUnreachable: the exporter at the URL does not respond, or this host's responds incorrectly.
     """
     client = ExporterClient(url or local_url(config.web_listen_addresses[0], https=_serves_https(config)))
     try:
@@ -123,7 +123,7 @@ def _client(url: str | None, config: Config) -> ExporterClient | None:
 
 
 def _serves_https(config: Config) -> bool:
-    """Whether the exporter of this host serves HTTPS; False where its file cannot be read."""
+    """Whether this host's exporter serves HTTPS; False if its web configuration file cannot be read."""
     if config.web_config_file is None:
         return False
     try:
@@ -143,7 +143,7 @@ def _once(
 
 
 def _print(frame: Frame) -> None:
-    # Into a pipe goes what a wide terminal would show.
+    # A pipe gets the output for a wide terminal.
     columns = shutil.get_terminal_size((_PIPED_COLUMNS, 0)).columns
     console = Console(width=columns, highlight=False)
     with console.capture() as captured:

@@ -1,4 +1,4 @@
-"""Asks a running exporter for its verdict."""
+"""HTTP client for a running exporter's verdict."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _EVERY_INTERFACE: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class NothingListens(ExporterUnreachable):
-    """Nothing accepts connections there."""
+    """Nothing accepts connections at the URL."""
 
 
 class NotJudgedYet(ExporterUnreachable):
-    """An exporter answers, but has no verdict now; the message says why."""
+    """The exporter responds but has no verdict now; the message explains why."""
 
 
 class ExporterClient:
-    """Asks the exporter at a URL: ``http://host:9836``, ``https://host`` or ``unix:/path``.
+    """Queries the exporter at a URL: ``http://host:9836``, ``https://host`` or ``unix:/path``.
 
-    A password is taken from ~/.netrc, as curl does with ``--netrc``: a command line is for everybody to read. Proxies
+    A password is read from ~/.netrc, as with ``curl --netrc``, because command lines are visible to all users. Proxies
     are not used.
 
     Raises:
-        ConfigError: it is no such URL.
+        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,10 +46,10 @@ class ExporterClient:
         self._address = _address_in(url)
 
     def look(self) -> HostView:
-        """The verdict.
+        """Fetch the verdict.
 
         Raises:
-            ExporterUnreachable: there is none; the message says why, and what to do.
+            ExporterUnreachable: there is none; the message explains why, and what to do.
         """
         status, body = self._get()
         if status == http.client.UNAUTHORIZED:
@@ -94,7 +94,7 @@ class ExporterClient:
 
 
 def local_url(listen_address: str, *, https: bool) -> str:
-    """Where an exporter of this host that listens at such an address is reached."""
+    """Return the URL of this host's exporter, given its listen address."""
     if unix_socket_path(listen_address) is not None:
         return listen_address
     host, port = split_listen_address(listen_address)
@@ -105,9 +105,9 @@ def local_url(listen_address: str, *, https: bool) -> str:
 @dataclass(frozen=True, slots=True)
 class _Address:
     scheme: str
-    host: str  # of a socket of this host: localhost
+    host: str  # localhost for a Unix socket
     port: int
-    path: str = ""  # of that socket
+    path: str = ""  # path of the Unix socket
 
     def connection(self) -> http.client.HTTPConnection:
         if self.scheme == "unix":

@@ -1,4 +1,4 @@
-"""One frame of `top`: the verdict, a row for each GPU, and the findings as far as there is room."""
+"""One frame of `top`: the verdict, a row for each GPU, and as many findings as fit."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 _GIB: Final = 1024.0**3
 _UNKNOWN: Final = "-"
 _MOST_ENDED: Final = 3
-"""Findings that ended, on a terminal of limited height: those that are present matter more."""
+"""Maximum number of ended findings on a terminal of limited height; current ones matter more."""
 _VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLOURS.items()})
 _SEVERITY_STYLES: Final = MappingProxyType({each.value: colour for each, colour in SEVERITY_COLOURS.items()})
 _RANKS: Final = MappingProxyType({severity.value: severity.rank for severity in Severity})
 
 
 class Frame(NamedTuple):
-    """What is on the screen."""
+    """The contents of the screen."""
 
-    view: HostView | None  # None before the first
-    source: str  # where it is from: ``http://127.0.0.1:9836``, or ``this host``
-    trouble: str = ""  # why there is nothing newer; "" while there is
-    hint: str = ""  # the last line, such as how to quit
+    view: HostView | None  # None before the first verdict
+    source: str  # origin of the verdict: ``http://127.0.0.1:9836``, or ``this host``
+    trouble: str = ""  # why there is no newer verdict; "" if there is
+    hint: str = ""  # last line, such as how to quit
 
 
 def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
-    """The frame as rich draws it.
+    """Render the frame with rich.
 
     Args:
-        frame: what is shown.
-        size: columns and lines of the terminal, which findings must not exceed; None for the lines shows all.
+        frame: contents to show.
+        size: columns and lines of the terminal; findings are cut to fit, or all shown if lines is None.
     """
     columns, lines = size
     parts: list[RenderableType] = []
@@ -56,7 +56,7 @@ def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
         view = frame.view
         parts += [_title(view, frame.source), _verdict(view), Text("")]
         if view.blocked:
-            parts.append(Text(f"could not look: {view.blocked}", style="red"))
+            parts.append(Text(f"could not check: {view.blocked}", style="red"))
         if view.gpus:
             parts += [_gpus(view, columns), Text(""), *_reasons(view)]
         if view.findings:
@@ -85,7 +85,7 @@ def _verdict(view: HostView) -> Text:
 
 
 def _gpus(view: HostView, columns: int) -> Table:
-    """A row for each GPU."""
+    """Return the table of GPUs."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=columns)
     table.add_column("GPU", justify="right", no_wrap=True)
     table.add_column("CLASS", no_wrap=True)
@@ -99,7 +99,7 @@ def _gpus(view: HostView, columns: int) -> Table:
 
 
 def _reasons(view: HostView) -> Iterator[Text]:
-    """Why GPUs are in their classes: a line for those that share one, as they do where they wait for their host."""
+    """Yield why GPUs are in their classes; those with the same reason (such as a slow host) share a line."""
     shared: dict[tuple[str, str], list[str]] = defaultdict(list)
     for gpu in view.gpus:
         if gpu.bottleneck not in UNREMARKABLE:
@@ -109,7 +109,7 @@ def _reasons(view: HostView) -> Iterator[Text]:
 
 
 def _rank(name: str) -> int:
-    """Of a class in the ladder of the playbook; one that a newer exporter tells of comes last."""
+    """Return the rank of a class in the playbook; unknown ones (from a newer exporter) come last."""
     return BOTTLENECK_CLASSES.index(name) if name in BOTTLENECK_CLASSES else len(BOTTLENECK_CLASSES)
 
 
@@ -159,7 +159,7 @@ def _on_it(gpu: GpuView) -> str:
 
 
 def _findings(view: HostView, room: int | None, columns: int) -> Iterator[RenderableType]:
-    """The most severe first, and confirmed before pending ones, each in two paragraphs; what has no room is counted."""
+    """Yield findings, most severe first and confirmed before pending, in two paragraphs each; count those cut off."""
     ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.standing.pending))
     for place, finding in enumerate(ordered):
         drawn = _finding(finding, view.judged_at)
@@ -189,7 +189,7 @@ def _finding(finding: FindingView, now: float | None) -> list[RenderableType]:
 
 
 def _ended(view: HostView, most: int | None) -> Iterator[Text]:
-    """A line for each finding that ended lately, the latest first; what is more than `most` is counted."""
+    """Yield a line for each recently ended finding, latest first; those beyond `most` are only counted."""
     latest_first = sorted(view.ended, key=lambda each: -(each.ended_at or 0.0))
     for finding in latest_first[:most]:
         ended_at, now = finding.ended_at, view.judged_at

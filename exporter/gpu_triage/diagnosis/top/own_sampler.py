@@ -1,4 +1,4 @@
-"""Judges this host for `top` where no exporter runs: the daemon's own sampler and judge, in this process."""
+"""Judges this host for `top` if no exporter runs, with the daemon's sampler and judge in this process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-_MEDIUM_SECONDS: Final = 2.0  # somebody is watching
+_MEDIUM_SECONDS: Final = 2.0  # shorter than usual, for a live display
 
 
 @contextmanager
 def own_sampler(machine: Machine, config: Config) -> Iterator[Look]:
-    """Sample this host for as long as the context lasts; what it gives tells the latest verdict."""
+    """Sample this host within the context; yields a function that returns the latest verdict."""
     medium = min(config.sample_medium_seconds, max(_MEDIUM_SECONDS, config.sample_fast_seconds))
     config = replace(config, sample_medium_seconds=medium)
     judge = DaemonJudge(config)

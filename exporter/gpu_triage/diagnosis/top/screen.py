@@ -1,4 +1,4 @@
-"""Keeps the terminal current until the user has seen enough."""
+"""Keeps the terminal up to date until the user quits."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from gpu_triage.diagnosis.top.view import HostView
 from gpu_triage.errors import ExporterUnreachable
 
 Look = Callable[[], HostView]
-"""The latest verdict; ExporterUnreachable: there is none now."""
+"""Returns the latest verdict; raises ExporterUnreachable if there is none now."""
 
 _HINT: Final = "q quits"
 _LOOK_AGAIN_SECONDS: Final = 0.25
 _MOST_KEYS: Final = 64
 _END_OF_INPUT: Final = "\x04"
-_ESCAPE: Final = "\x1b"  # alone; keys such as the arrows begin with it
+_ESCAPE: Final = "\x1b"  # only on its own: arrow keys etc. send sequences that begin with it
 _QUIT: Final = frozenset("qQ\x03\x04")
 _EXIT_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class Watch:
-    """Looks again and again, on a thread of its own: an exporter that hangs must not keep `q` from ending this."""
+    """Polls on a separate thread, so that an exporter that hangs cannot block `q`."""
 
     def __init__(self, look: Look, source: str, interval_seconds: float) -> None:
         self._look = look
@@ -48,7 +48,7 @@ class Watch:
 
     @property
     def frame(self) -> Frame:
-        """What to show now."""
+        """The frame to show now."""
         frame = self._frame
         if frame.view is None or not frame.trouble:
             return frame
@@ -56,7 +56,7 @@ class Watch:
         return frame._replace(trouble=f"{frame.trouble}; what follows is {age} old")
 
     def look(self) -> None:
-        """Look once; what goes wrong is shown above what was seen last."""
+        """Poll once; an error is shown above the last verdict."""
         try:
             view = self._look()
         except ExporterUnreachable as error:
@@ -65,11 +65,11 @@ class Watch:
             self._frame, self._seen_at = Frame(view, self._source, "", _HINT), time.monotonic()
 
     def start(self) -> None:
-        """Look at the interval from now on."""
+        """Start polling at the interval."""
         threading.Thread(target=self._run, name="top", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._ended.set()
 
     def _run(self) -> None:
@@ -79,7 +79,7 @@ class Watch:
 
 
 def show(watch: Watch) -> None:
-    """Show it until `q`, Escape, Ctrl-C or Ctrl-D."""
+    """Show the verdict until `q`, Escape, Ctrl-C or Ctrl-D."""
     console = Console()
 
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_EXIT_TERMINATED))
@@ -105,7 +105,7 @@ def _quits(typed: str) -> bool:
 
 
 def first(look: Look, patience_seconds: float) -> HostView:
-    """The first verdict; one that is not there yet is waited for.
+    """Return the first verdict, waiting while there is none yet.
 
     Raises:
         ExporterUnreachable: there is none.
@@ -122,7 +122,7 @@ def first(look: Look, patience_seconds: float) -> HostView:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """What was typed within so many seconds, as it comes and not by the line."""
+    """Yield a function that returns keys typed within some seconds, unbuffered rather than line by line."""
     number = sys.stdin.fileno()
 
     def pressed(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What `top` shows, read from the JSON verdict of an exporter of any version, as an untrusted document."""
+"""What `top` shows, parsed from an exporter's JSON verdict, which may be of any version and is not trusted."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gpu_triage.diagnosis.report.text import printable
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU."""
+    """A GPU as shown by `top`."""
 
     gpu: str
     verdict: str
     bottleneck: str
     because: str
-    since: float | None  # Unix seconds at which it came into its class; None where one look cannot tell
+    since: float | None  # Unix seconds when it entered its class; None from a single poll
     held_by: str
     readings: GpuReadings
 
 
 @dataclass(frozen=True, slots=True)
 class FindingView:
-    """One finding."""
+    """A finding as shown by `top`."""
 
     severity: str
     code: str
@@ -43,36 +43,36 @@ class FindingView:
 
 @dataclass(frozen=True, slots=True)
 class EndedView:
-    """A finding that ended lately."""
+    """A finding that ended recently."""
 
     code: str
     subject: str
     ended_at: float | None  # Unix seconds
     lasted_seconds: float | None
-    end: str  # why it ended, a value of End; "" where unknown
+    end: str  # why it ended, a value of End; "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A host."""
+    """A host as shown by `top`."""
 
     host: str
-    note: str  # that it is simulated or a recording; "" of a host of now
-    judged_at: float | None  # Unix seconds by the host's clock; None from an exporter that does not tell
+    note: str  # that it is simulated or a recording; "" for a live host
+    judged_at: float | None  # Unix seconds by the host's clock; None if the exporter does not report it
     driver: str
     verdict: str
     summary: str  # the verdict in one line
-    blocked: str  # why its GPUs could not be looked at; "" when they could
+    blocked: str  # why its GPUs could not be checked; "" if they could
     gpus: tuple[GpuView, ...]
     findings: tuple[FindingView, ...]
     ended: tuple[EndedView, ...]
 
 
 def view_of(text: bytes | str) -> HostView:
-    """The view of a verdict as ``gpu-triage check --format json`` and an exporter write it.
+    """Parse a verdict written by ``gpu-triage check --format json`` or an exporter.
 
     Raises:
-        ValueError: it is no such document.
+        ValueError: not a valid verdict.
     """
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:

@@ -1,6 +1,6 @@
-"""The pages for people; loaded on the first request for one.
+"""HTML pages; imported on the first request for one.
 
-`document` is that of this host, drawn from the exporter's last judgement; `overview`, `findings`, `gpus`, `topology`
-and `collectors` are its sections. `runbook` shows the handbook. `markup` escapes; `style` holds the style sheet, the
-script and the policy that allows nothing else.
+`document` is the host's status page, rendered from the exporter's last judgment; `overview`, `findings`, `gpus`,
+`topology` and `collectors` are its sections. `runbook` shows the handbook. `markup` escapes values; `style` has the
+style sheet, the script and the Content-Security-Policy.
 """

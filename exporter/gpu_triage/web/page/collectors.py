@@ -1,4 +1,4 @@
-"""The exporter's own state: each collector's last success, interval and errors."""
+"""Status page section on the exporter itself: each collector's last success, interval and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADS: Final = ("Collector", "State", "Last success", "Interval", "Errors since
 
 
 def collectors_section(evidence: Evidence) -> str:
-    """The table of collectors, those with a problem first; folded while all are current."""
+    """The table of collectors, those with a problem first; collapsed if all are current."""
     tracks = evidence.series(GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS)
     rows = sorted((_row(track, evidence) for track in tracks), key=lambda each: each[0])
     if not rows:
@@ -37,7 +37,7 @@ def collectors_section(evidence: Evidence) -> str:
 
 
 def _row(interval: Series, evidence: Evidence) -> tuple[bool, str]:
-    """Whether the collector is current, and its row."""
+    """Whether the collector is current, and its table row."""
     name = interval.labels["collector"]
     success = evidence.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name)
     last_success_at = evidence.last(GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, collector=name)

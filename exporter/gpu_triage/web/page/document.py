@@ -1,4 +1,4 @@
-"""The whole page."""
+"""The complete status page."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from gpu_triage.web.page.topology import topology_section
 from gpu_triage.web.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
-"""For browsers without scripts; the script refreshes more often."""
+"""Reload interval for browsers without scripts; the script refreshes more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What the page says about the exporter itself.
+    """Facts about the exporter shown on the page.
 
     Attributes:
-        host: its name, or that of the scenario.
+        host: name of the host or of the scenario.
         scenario: the simulated scenario's name or path; None on a real host.
-        telemetry_path: where the metrics are.
+        telemetry_path: URL path of the metrics.
         silence: why the page is out of date; None while the sampler publishes.
-        waiting_for: what the first round still lacks; None if nothing.
+        waiting_for: what the first round is still waiting for; None if nothing.
         judge_failed: whether the judge failed in its last round.
     """
 
@@ -58,7 +58,7 @@ class PageFacts:
 
 
 class _Headline(NamedTuple):
-    """The first lines: the state for programs and people, its colour, what it means and what to do, escaped."""
+    """Header of the page: state, as an attribute and as a word; color; explanation and next steps, both escaped."""
 
     state: str
     word: str
@@ -68,12 +68,12 @@ class _Headline(NamedTuple):
 
 
 def document(latest: Judgement | None, facts: PageFacts) -> bytes:
-    """The page, HTML in UTF-8, every value escaped.
+    """Render the page as UTF-8 HTML, with every value escaped.
 
     Args:
-        latest: the last judgement; None before the first. What is in it comes from the driver and from processes, and
-            is not trusted.
-        facts: about the exporter.
+        latest: the last judgment; None before the first. Its content comes from the driver and from processes, and is
+            untrusted.
+        facts: facts about the exporter.
     """
     headline = _headline(latest, facts)
     banner, origin = _origin(latest, facts)
@@ -105,7 +105,7 @@ def _sections(latest: Judgement | None) -> str:
 
 
 def _origin(latest: Judgement | None, facts: PageFacts) -> tuple[str, str]:
-    """The banner and the end of the title of a page that does not show this host as it is now."""
+    """Banner and title suffix if the page shows a recording or simulated data instead of the live host."""
     recording = None if latest is None else latest.report.recording
     if recording is not None:
         told = (
@@ -166,7 +166,7 @@ def _waiting(what: str) -> str:
 
 
 def _broken(latest: Judgement | None, facts: PageFacts) -> _Headline | None:
-    """The headline of an exporter that has stopped judging; None while it judges."""
+    """The headline of an exporter that no longer judges; None if it does."""
     since = "" if latest is None else f" The rest of this page is from {date_time(latest.at.wall)}."
     if facts.silence is not None:
         told = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
@@ -178,7 +178,7 @@ def _broken(latest: Judgement | None, facts: PageFacts) -> _Headline | None:
 
 
 def _summary(report: Report) -> str:
-    """Which GPUs should go on taking work, and how many findings there are."""
+    """Which GPUs to keep, watch or drain, and the number of findings."""
     by_verdict: dict[Verdict, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         by_verdict[gpu.verdict].append(gpu.gpu)

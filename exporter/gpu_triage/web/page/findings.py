@@ -1,4 +1,4 @@
-"""The findings in the playbook's order, the faults that came back, and a line for each area that was checked."""
+"""Page sections for findings in the playbook's order, repeat offenders, and the areas checked."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _MOST_STEPS: Final = 2
 
 
 def settings_section(report: Report) -> str:
-    """How findings are judged otherwise than by default; "" where nothing was changed."""
+    """Judge settings that differ from their defaults; "" if none do."""
     items = "\n".join(f"<li>{safe(each.words)}</li>" for each in report.settings)
     return section("settings", "Settings that are not the defaults", f"<ul>\n{items}\n</ul>") if items else ""
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
-    """Every finding with its numbers, its meaning, the decision and its runbook.
+    """Every finding with its measurements, meaning, recommended action and runbook.
 
     Args:
-        report: with the findings.
+        report: contains the findings.
         now: Unix seconds.
-        recordings: names of the flight recorder's recordings, by GPU.
+        recordings: file names of flight recordings, by GPU.
     """
     ended = _ended(report, now)
     if not report.findings:
@@ -45,10 +45,10 @@ def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, 
 
 
 def first_steps(report: Report) -> str:
-    """What to do before anything else, a line for each decision with those it concerns; "" where nothing presses.
+    """What to do first, one line per action with the GPUs it applies to; "" if nothing is urgent.
 
-    Of the worst confirmed findings those that follow from no other, two decisions at most: more are no first step.
-    Where nothing is confirmed, that what is pending may become critical.
+    Covers the worst confirmed findings that don't follow from another one, limited to two actions. If nothing is
+    confirmed, it lists pending findings that may become critical.
     """
     causes = [(number, f) for number, f in enumerate(report.findings) if not f.explained_by]
     confirmed = [(number, f) for number, f in causes if f.state is State.CONFIRMED]
@@ -71,7 +71,7 @@ def _when_it_has_lasted(finding: Finding) -> str:
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:
-    """A row for each kind of incident that came back, with its suspect: board or slot; "" where there is none."""
+    """A row for each kind of recurring incident, with the suspect: board or slot; "" if there are none."""
     rows: list[str] = []
     for gpu in host.gpus:
         slot = next((track.labels["pci_bus_id"] for track in gpu.series(GPU_INCIDENTS_RECENT)), "")
@@ -93,7 +93,7 @@ def areas_section(report: Report) -> str:
 
 
 def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
-    """The flight recorder's last recording for each GPU, and for THE_HOST."""
+    """The file name of the latest flight recording for each GPU, and for THE_HOST."""
     found = host.labels_of(GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS)
     return {GpuLabels(labels["gpu"], labels["uuid"]): labels["file"] for labels in found}
 
@@ -111,7 +111,7 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
         subject = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         recorded = recordings.get(subject, "")
     recording = f' · recorded as <code class="recording">{safe(recorded)}</code>' if recorded else ""
-    # Relative, so that it holds behind a proxy that puts a prefix before every path.
+    # Relative, so that it works behind a proxy that adds a path prefix.
     runbook = f' · <a href="runbooks/{safe(check.runbook)}">Runbook</a>' if check.runbook else ""
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
@@ -125,7 +125,7 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
 
 
 def _ended(report: Report, now: float) -> str:
-    """The findings that ended recently, latest first; "" without any."""
+    """The findings that ended recently, latest first; "" if there are none."""
     if not report.ended:
         return ""
     ended = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))

@@ -1,4 +1,4 @@
-"""The readings of each GPU: the numbers behind its bottleneck and verdict, one GPU a row."""
+"""Page section with the readings behind each GPU's bottleneck and verdict, one row per GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWN_PROCESSES: Final = 2
 
 
 def gpus_section(latest: Judgement) -> str:
-    """The table of GPUs, worst first; "" without any."""
+    """The table of GPUs, worst first; "" if there are none."""
     verdicts = latest.report.gpus
     if not verdicts:
         return ""
@@ -131,7 +131,7 @@ def _processes(gpu: GpuEvidence) -> str:
 
 
 def _owner(track: Series) -> str:
-    """The pod or the Slurm job of a process, where one is known."""
+    """The pod or Slurm job of a process, if known."""
     labels = track.labels
     if labels["workload_pod"]:
         return f" {foreign(labels['workload_namespace'] + '/' + labels['workload_pod'])}"

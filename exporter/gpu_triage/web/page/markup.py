@@ -1,4 +1,4 @@
-"""Pieces of HTML that every part of the page is made of; whatever comes from outside passes through `safe`."""
+"""HTML building blocks for the pages; all external values are escaped with `safe`."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.report.text import printable
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
-"""In place of what is not reported."""
+"""Placeholder for unreported values."""
 
 OF_SEVERITY: Final[Mapping[Severity, str]] = MappingProxyType(
     {Severity.CRITICAL: "sick", Severity.WARNING: "held", Severity.INFO: "starved"}
 )
-"""Tone of a finding; the tone of a verdict is in the table of verdicts."""
+"""Tone by severity of a finding; the tones of verdicts are in the verdict table."""
 
 
 def safe(value: object) -> str:
-    """The value as text that is neither markup nor able to hide or reorder what stands around it."""
+    """Escape a value, so that it neither contains markup nor hides or reorders the text around it."""
     return escape(printable(str(value)), quote=True)
 
 
 def foreign(value: object) -> str:
-    """A name that others chose, as an element that keeps its direction of writing to itself."""
+    """An untrusted name, wrapped so that its writing direction doesn't affect the text around it."""
     return f"<bdi>{safe(value)}</bdi>"
 
 
 def chip(text: str, tone: str) -> str:
-    """A word on a ground of its tone."""
+    """A word on a background colored by tone."""
     return f'<span class="chip {safe(tone)}">{safe(text)}</span>'
 
 
 def verdict_chip(verdict: Verdict) -> str:
-    """The verdict in its colour."""
+    """The verdict in its color."""
     return chip(verdict.words, COLOURS[verdict].tone)
 
 
 def class_chip(name: str, verdict: Verdict = Verdict.KEEP) -> str:
-    """A bottleneck class in its colour; grey for a GPU that was not read."""
+    """A bottleneck class in its color; gray for a GPU that was not read."""
     return chip(name, COLOURS[verdict].tone if verdict is Verdict.NOT_READ else f"class c-{name}")
 
 
 def soft(text: str) -> str:
-    """A second line in small type, of text that is not escaped yet; "" for none."""
+    """A second line in small type, from unescaped text; "" for empty text."""
     return f'<br><small class="soft">{safe(text)}</small>' if text else ""
 
 
 def bar(share: float) -> str:
-    """A bar filled for this share, 0-1; decoration, as the number stands beside it."""
+    """A bar filled to a share of 0-1; hidden from screen readers, since the number is next to it."""
     width = 100 * min(1.0, max(0.0, share))
     return (
         '<svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
@@ -60,19 +60,19 @@ def bar(share: float) -> str:
 
 
 def row(first: str, cells: Iterable[str], **attributes: object) -> str:
-    """A row of a table: its heading, its cells (all HTML), and attributes (not escaped yet; ``data_gpu``: data-gpu)."""
+    """A table row: heading and cells as HTML, and unescaped attributes (``data_gpu`` becomes data-gpu)."""
     written = "".join(f' {name.replace("_", "-")}="{safe(value)}"' for name, value in attributes.items())
     return f'<tr{written}><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 def table(caption: str, heads: Iterable[str], rows: Iterable[str], name: str = "") -> str:
-    """A table in a box that scrolls sideways by itself.
+    """A table in a box that scrolls sideways.
 
     Args:
-        caption: what it shows, for those who do not see it.
-        heads: of the columns.
-        rows: whole ``tr`` elements.
-        name: its class.
+        caption: label for screen readers.
+        heads: column headings.
+        rows: complete ``tr`` elements.
+        name: CSS class.
     """
     columns = "".join(f'<th scope="col">{safe(head)}</th>' for head in heads)
     return (
@@ -82,19 +82,19 @@ def table(caption: str, heads: Iterable[str], rows: Iterable[str], name: str = "
 
 
 def section(name: str, title: str, body: str) -> str:
-    """A section with a heading, which links can lead to."""
+    """A section with a heading, which can be linked to."""
     return f'<section id="{safe(name)}">\n<h2>{safe(title)}</h2>\n{body}\n</section>'
 
 
 def whole_page(title: str, icon: str, sheet: str, body: str, head: str = "") -> bytes:
-    """The page, HTML in UTF-8.
+    """A complete page as UTF-8 HTML.
 
     Args:
-        title: of the browser's tab, not escaped yet.
-        icon: URL of its icon.
-        sheet: its style sheet.
+        title: title of the page, unescaped.
+        icon: URL of the favicon.
+        sheet: the style sheet.
         body: HTML.
-        head: what else stands in the head.
+        head: further HTML for the head element.
     """
     page = f"""<!DOCTYPE html>
 <html lang="en">

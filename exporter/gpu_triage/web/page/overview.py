@@ -1,6 +1,6 @@
-"""The first thing to look at: verdict, bottleneck and last half hour of every GPU, worst first.
+"""Top section of the status page: verdict, bottleneck and last half hour of every GPU, worst first.
 
-The half hour is a strip of bottleneck classes, drawn without a script.
+The half hour is a timeline strip of bottleneck classes, drawn without a script.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from gpu_triage.web.page.times import clock_time, lasting
 
 _TICK_MINUTES: Final = (20, 10)
 _TOLD_STRETCHES: Final = 8
-"""A screen reader reads this many; a GPU that changes more often is told from its seconds counter."""
+"""The most entries read by a screen reader; for a GPU that changes more often, earlier ones are summarized."""
 
 _GAP_SECONDS: Final = 1.0
-"""A shorter time between two stretches is no gap."""
+"""A shorter gap between two stretches is ignored."""
 
 
 def urgency(gpu: GpuVerdict) -> tuple[int, int, int]:
-    """What GPUs are sorted by: verdict, then rank of the class, then index."""
+    """Sort key for GPUs: verdict, then rank of the bottleneck class, then index."""
     rank = BOTTLENECK_CLASSES.index(gpu.bottleneck.name)
     return WORST_FIRST.index(gpu.verdict), rank, int(gpu.gpu)
 
 
 def overview_section(gpus: Iterable[GpuVerdict], now: float) -> str:
-    """A row for each GPU.
+    """One row per GPU.
 
     Args:
-        gpus: their verdicts.
-        now: Unix seconds at which they were judged.
+        gpus: the verdicts.
+        now: time of the judgment, in Unix seconds.
     """
     ordered = sorted(gpus, key=urgency)
     if not ordered:
@@ -58,12 +58,12 @@ def _row(gpu: GpuVerdict, now: float) -> str:
 
 
 def strip(stretches: tuple[Stretch, ...], subject: str, now: float) -> str:
-    """A strip of classes; time that was not judged stays empty.
+    """A timeline of bottleneck classes; time that was not judged stays empty.
 
     Args:
         stretches: oldest first.
-        subject: whose.
-        now: Unix seconds at its right end.
+        subject: the GPU's name.
+        now: right end, in Unix seconds.
     """
     drawn = "".join(_rectangle(stretch, now) for stretch in stretches)
     ticks = "".join(f'<line x1="{_x(60.0 * at)}" x2="{_x(60.0 * at)}" y2="100%"/>' for at in _TICK_MINUTES)
@@ -72,7 +72,7 @@ def strip(stretches: tuple[Stretch, ...], subject: str, now: float) -> str:
 
 
 def _axis() -> str:
-    """The time below the strips; decoration, as each strip is described in words."""
+    """The time axis below the strips; hidden from screen readers, as each strip has a description."""
     middle = "".join(f'<text x="{_x(60.0 * at)}" y="1em" text-anchor="middle">{at}</text>' for at in _TICK_MINUTES)
     return (
         f'<svg class="axis" aria-hidden="true"><text y="1em">{STRIP_SECONDS / 60:.0f} min ago</text>{middle}'
@@ -81,7 +81,7 @@ def _axis() -> str:
 
 
 def legend(strips: Iterable[tuple[Stretch, ...]]) -> str:
-    """What is seen in the strips: classes in the order of their ranks, and time that was not judged."""
+    """Legend of the strips: the classes that occur, by rank, and time that was not judged."""
     strips = tuple(strips)
     seen = {stretch.name for stretches in strips for stretch in stretches}
     chips = [class_chip(name) for name in BOTTLENECK_CLASSES if name in seen]
@@ -105,7 +105,7 @@ def _x(seconds_ago: float) -> str:
 
 
 def _told(stretches: tuple[Stretch, ...]) -> str:
-    """The strip in words."""
+    """Text description of a strip."""
     if not stretches:
         return "not judged yet"
     told = list(_pieces(stretches))

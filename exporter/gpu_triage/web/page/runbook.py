@@ -1,4 +1,4 @@
-"""Pages of the handbook under ``/runbooks/``: from the package, so that they are there when no network is."""
+"""Handbook pages under ``/runbooks/``, served from the package, so that they work offline."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ _LINKS: Final = (
     ("metrics", "Metrics"),
     ("configuration", "Options"),
 )
-"""Relative to ``/runbooks/``, so that they hold behind any prefix."""
+"""Relative to ``/runbooks/``, so that they work behind any URL prefix."""
 
 _POLICY: Final = (
     f"default-src 'none'; style-src '{source_hash(_SHEET)}'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 ).encode()
-"""The pages' Content-Security-Policy: their own style sheet, by hash, their icon, and nothing else."""
+"""Content-Security-Policy of the pages: only their own style sheet, by hash, and their icon."""
 
 
 def runbook_answer(name: str, *, plain: bool) -> Answer:
-    """The page of this name, the index for "", or a 404 with the nearest names and the index.
+    """The page with this name, the index for "", or a 404 with similar names and the index.
 
     Args:
         name: decoded.
-        plain: whether as plain text.
+        plain: whether to respond with plain text.
     """
     try:
         return _found(name, plain)
@@ -62,10 +62,10 @@ def runbook_answer(name: str, *, plain: bool) -> Answer:
         return html(_missing_page(unknown.nearest), _POLICY, _VARY, status=404)
 
 
-# About 10 kB each; there are about 60 runbooks, and as many findings. A 404 is raised, so it is not kept: there are
-# endlessly many names that nothing has.
+# About 10 kB each, for about 60 runbooks and as many findings. A 404 is raised, so it isn't cached: the number of
+# invalid names is unlimited.
 @lru_cache(maxsize=128)
-def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - a key of the cache
+def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - part of the cache key
     page = find(name or INDEX)
     if plain:
         return Answer(200, render_terminal(page.text, _TEXT_WIDTH, styled=False).encode(), headers=(_VARY,))

@@ -1,4 +1,4 @@
-"""The page's style sheet, script and icons, and the policy that allows these and nothing else."""
+"""The page's style sheet, script and icons, and the Content-Security-Policy that allows only these."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
 
 _MIDDLE_LUMINANCE: Final = 0.179
-"""Black and white have the same contrast on it (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
+"""Luminance with equal contrast to black and white (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever has the higher contrast on this colour, ``#rrggbb``; at least 4.5:1 on any."""
+    """Black or white, whichever has the higher contrast to this color, ``#rrggbb``; at least 4.5:1 for any color."""
     red, green, blue = ((int(colour[place : place + 2], 16) / 255) ** 2.2 for place in (1, 3, 5))
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _MIDDLE_LUMINANCE else "#ffffff"
 
@@ -125,7 +125,7 @@ STYLE: Final = _SHEET + "".join(
     f".c-{name} {{ --fill: {colour}; --on: {ink_on(colour)}; fill: {colour}; }}\n"
     for name, colour in CLASS_COLOURS.items()
 )
-"""With a rule for each bottleneck class: the policy allows no attribute named style."""
+"""With a rule for each bottleneck class, because the policy forbids style attributes."""
 
 SCRIPT: Final = """
 "use strict";
@@ -174,11 +174,11 @@ def _icon(colour: str) -> str:
 
 
 ICONS: Final[Mapping[str, str]] = MappingProxyType({tone: _icon(colour) for tone, colour in TONE_COLOURS.items()})
-"""A dot for the browser's tab, by the tone of a verdict."""
+"""Favicon, a dot, by the tone of a verdict."""
 
 
 def source_hash(text: str) -> str:
-    """What a policy names an embedded style sheet or script by."""
+    """The CSP hash of an embedded style sheet or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -186,4 +186,4 @@ POLICY: Final = (
     f"default-src 'none'; style-src '{source_hash(STYLE)}'; script-src '{source_hash(SCRIPT)}'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 ).encode()
-"""The page's Content-Security-Policy: its own style sheet and script, by hash, its icon, and its own server."""
+"""Content-Security-Policy of the page: its own style sheet and script, by hash, its icon, and its own server."""

@@ -1,4 +1,4 @@
-"""Durations and moments as people read them."""
+"""Durations and times for display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MINUTE: Final = 60.0
 
 
 def window(seconds: float) -> str:
-    """The time that was judged: ``the last minute``, ``the last 40 s``."""
+    """The time range that was judged: ``the last minute``, ``the last 40 s``."""
     if seconds < 1:
         return "the first readings"
     return "the last minute" if round(seconds) == _MINUTE else f"the last {length_of_time(seconds)}"
@@ -28,12 +28,12 @@ def date_time(wall: float) -> str:
 
 
 def moment(wall: float) -> str:
-    """A moment as an element."""
+    """A time as an HTML element."""
     return f'<time datetime="{_machine(wall)}">{date_time(wall)}</time>'
 
 
 def lasting(since: float | None, now: float) -> str:
-    """How long something has lasted, with its beginning as a tooltip; "" if unknown."""
+    """How long something has lasted, with its start time as a tooltip; "" if unknown."""
     if since is None:
         return ""
     told = f"for {length_of_time(now - since)}" if now - since >= 1 else "just now"

@@ -1,4 +1,4 @@
-"""How the GPUs are connected, which pairs have direct P2P, and which adapters are near each GPU."""
+"""Topology section: how GPUs are connected, which pairs have direct P2P, and which NICs are near each GPU."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PAIR: Final = 2
 
 
 class _Paths(NamedTuple):
-    """What is known of the pairs, by uuids: levels of unordered ones, statuses of ordered ones and a capability."""
+    """Connections of GPU pairs: levels by unordered pair of UUIDs, P2P status by ordered pair and capability."""
 
     levels: Mapping[frozenset[str], str]
     statuses: Mapping[tuple[str, str, str], str]
 
 
 def topology_section(host: HostEvidence) -> str:
-    """The matrix of GPUs; "" where there is no pair of which anything is known."""
+    """The matrix of GPUs; "" if there is no data for any pair."""
     paths = _Paths(
         levels={
             frozenset((track.labels["uuid"], track.labels["peer_uuid"])): track.labels["level"]

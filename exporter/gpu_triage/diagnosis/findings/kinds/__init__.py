@@ -1,1 +1,1 @@
-"""The rows of the table of findings, a module for each area of the playbook, each row with its words beside it."""
+"""The rows of the table of findings with their texts, one module per area of the playbook."""

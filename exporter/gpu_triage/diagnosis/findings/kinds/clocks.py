@@ -1,4 +1,4 @@
-"""What holds a GPU back: heat, power and clocks."""
+"""Throttling and limits of a GPU: heat, power and clocks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLOCKS: Final = (
         ),
         measure=_THROTTLED,
         wait_seconds=10 * MINUTES,
-        # Longer than what heat explains.
+        # Longer than the findings that heat explains.
         hold_seconds=20 * MINUTES,
         under_load=True,
     ),
@@ -89,7 +89,7 @@ CLOCKS: Final = (
         ),
         measure=Measure(Unit.RATIO, "power brake on {} of the time"),
         wait_seconds=5 * MINUTES,
-        # Longer than what the brake explains.
+        # Longer than the findings that the brake explains.
         hold_seconds=20 * MINUTES,
         under_load=True,
     ),

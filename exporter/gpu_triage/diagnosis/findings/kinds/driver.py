@@ -1,4 +1,4 @@
-"""Driver and number of GPUs: nothing else can be judged without them."""
+"""Driver and number of GPUs, without which nothing else can be judged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DRIVER: Final = (
             "Find the missing GPU first: check power, seating, firmware settings and the kernel log.",
         ),
         measure=Measure(Unit.COUNT, "missing GPUs: {}"),
-        # No wait: the module answers only once it has probed all GPUs, so a smaller number does not grow any more.
+        # No wait: the module responds only after probing all GPUs, so a count that is too low will not rise.
         hold_seconds=5 * MINUTES,
         of_host=True,
     ),

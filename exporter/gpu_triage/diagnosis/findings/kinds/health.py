@@ -1,4 +1,4 @@
-"""GPU health: memory errors, repairs that wait for a reset, and the NVSwitch fabric."""
+"""GPU health: memory errors, repairs pending a reset, and the NVSwitch fabric."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ HEALTH: Final = (
             "The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
             "Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",
         ),
-        # Enough for a restart of the service; held longer than what the fabric reports meanwhile.
+        # Long enough for a restart of the service; held longer than the fabric findings that it causes.
         wait_seconds=30 * SECONDS,
         hold_seconds=8 * MINUTES,
         of_host=True,

@@ -257,7 +257,7 @@ RESOURCES: Final = (
         ),
         measure=Measure(Unit.BYTES_PER_SECOND, "{} read back from swap"),
         wait_seconds=15 * MINUTES,
-        # Longer than that GPUs wait for memory, which it explains.
+        # Longer than the finding on GPUs waiting for memory, which this one explains.
         hold_seconds=20 * MINUTES,
         of_host=True,
     ),

@@ -1,4 +1,4 @@
-"""What a job may use of the host: the limits of its own cgroup."""
+"""Limits on a job's use of the host: those of its own cgroup."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PCIE: Final = (
         advice=LINK_ADVICE["width", LinkCause.LINK],
         measure=Measure(Unit.LANES, "link width x{} under load"),
         wait_seconds=10 * MINUTES,
-        # Longer than the counts of errors that come with lost lanes.
+        # Longer than the findings on the error counts that come with lost lanes.
         hold_seconds=25 * MINUTES,
         under_load=True,
     ),
@@ -229,8 +229,8 @@ PEERS: Final = (
         title="one of its NVLinks recovers again and again",
         advice=Advice(
             "A link of NVLink 5 went into recovery more than once within an hour. Healthy links never do, and such a "
-            "link may fail for good within days.",
-            "Plan to drain the host; have the GPU's board, the cable and the switch's port looked at.",
+            "link may fail permanently within days.",
+            "Plan to drain the host; have the GPU's board, the cable and the switch's port checked.",
         ),
         measure=Measure(Unit.COUNT, "recoveries within the hour: {}"),
         wait_seconds=15 * MINUTES,
@@ -279,7 +279,7 @@ PEERS: Final = (
             "Drain the host, reset all GPUs and switches or reboot; then check the switch and its links.",
         ),
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
-        # Longer than that of the Xids of the GPUs at its links.
+        # Longer than the findings on Xids of the GPUs on its links.
         hold_seconds=9 * MINUTES,
         of_host=True,
     ),
@@ -292,7 +292,7 @@ PEERS: Final = (
         page="GpuNvswitchFatal",
         title="an NVSwitch reported an error",
         advice=Advice(
-            "An NVSwitch reported an error that was not fatal, or an old one.",
+            "An NVSwitch reported a nonfatal or old error.",
             "Watch for more of them; check the links that it names if they keep coming.",
         ),
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),

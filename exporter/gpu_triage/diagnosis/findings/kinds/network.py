@@ -1,4 +1,4 @@
-"""The network of a host: InfiniBand and RoCE ports, other interfaces, and their adapters."""
+"""A host's network: InfiniBand and RoCE ports, other interfaces, and their adapters."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ NETWORK: Final = (
         severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         page="GpuNetworkLinkDegraded",
-        title="the slot of a network adapter does not promise enough power",
+        title="the slot of a network adapter does not guarantee enough power",
         advice=Advice(
-            "A ConnectX adapter says that its slot does not promise enough power; it may run its ports slower.",
+            "A ConnectX adapter reports that its slot does not guarantee enough power; it may run its ports slower.",
             "Check the slot's power limit (lspci -vv, SlotPowerLimit). Harmless where the ports run at full speed.",
         ),
         measure=Measure(Unit.COUNT, "adapters that the kernel names: {}"),
@@ -175,7 +175,7 @@ NETWORK: Final = (
         title="an InfiniBand port that was up is down",
         advice=Advice(
             "A port of an InfiniBand or RoCE adapter that was up is down: jobs lose its bandwidth, or hang.",
-            "Check cable, module and switch port (ibstat, mlxlink), and whether somebody disabled it.",
+            "Check cable, module and switch port (ibstat, mlxlink), and whether it was disabled.",
         ),
         measure=Measure(Unit.COUNT, "ports that are down: {}"),
         wait_seconds=5 * MINUTES,
@@ -190,7 +190,7 @@ NETWORK: Final = (
         page="GpuInfinibandPortDown",
         title="an InfiniBand port waits for its subnet manager",
         advice=Advice(
-            "The link of an InfiniBand port is up, but nobody has configured the port: no subnet manager answers.",
+            "The link of an InfiniBand port is up, but the port is not configured: no subnet manager answers.",
             "Check the subnet manager (opensm, UFM) and the partition of the switch port.",
         ),
         measure=Measure(Unit.COUNT, "ports that wait: {}"),

@@ -1,4 +1,4 @@
-"""Settings of a host and its GPUs, and its recorded baseline."""
+"""Settings of a host and its GPUs, and drift from the recorded baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes on GPUs, and the work that they do."""
+"""Processes on GPUs, and how they use them."""
 
 from __future__ import annotations
 

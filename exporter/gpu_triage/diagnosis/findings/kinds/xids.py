@@ -1,4 +1,4 @@
-"""Xids: a row for each code that NVIDIA documents, made from xid/codes.py, and those for what codes do not tell."""
+"""Xids: a row for each code documented by NVIDIA (from xid/codes.py), and rows for cases that codes do not cover."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
 
 
 class _Answer(NamedTuple):
-    """What all Xids of a kind have in common."""
+    """What all Xids of one kind have in common."""
 
     topic: str
     severity: Severity
@@ -37,7 +37,7 @@ class _Answer(NamedTuple):
 
 _ANSWERS: Final[Mapping[XidKind, _Answer]] = MappingProxyType(
     {
-        # Longer than for what a reset ends with it: no page for a consequence follows at the end.
+        # Longer than findings that a reset ends at the same time, so that none of those pages when this one ends.
         XidKind.PAGE: _Answer("sick", Severity.CRITICAL, Action.DRAIN, "GpuXidCritical", 8 * MINUTES),
         XidKind.TICKET: _Answer("xid", Severity.WARNING, Action.RESET, "GpuXidContained", 6 * MINUTES),
         XidKind.APPLICATION: _Answer("xid", Severity.INFO, Action.FIX_JOB, "GpuXidApplication", 15 * MINUTES),
@@ -47,7 +47,7 @@ _ANSWERS: Final[Mapping[XidKind, _Answer]] = MappingProxyType(
 
 
 def _advice(meaning: str, action: str) -> Advice:
-    # The meanings in the table of Xids are parts of a sentence.
+    # Meanings in the table of Xids are sentence fragments.
     return Advice(f"{meaning[0].upper()}{meaning[1:]}.", action)
 
 
@@ -104,7 +104,7 @@ XIDS: Final = (
         title="had a critical Xid earlier",
         advice=Advice(
             "A critical Xid happened earlier, and the kernel log still holds it.",
-            "Make sure that somebody dealt with it: reset the GPU if nobody did.",
+            "Make sure that it was dealt with: if not, reset the GPU.",
         ),
         measure=_TIMES,
     ),
