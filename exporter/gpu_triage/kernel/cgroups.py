@@ -6,6 +6,7 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admi
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +14,7 @@ from gpu_triage.kernel.files import is_present, text_of
 
 _MOST_LEVELS: Final = 16
 _MOST_SEARCHED: Final = 2048
-_FIELDS: Final = 3
+_AFTER_HIERARCHY: Final = 2
 _OUTSIDE: Final = ".."
 
 
@@ -43,6 +44,14 @@ class Membership(NamedTuple):
     memory: Place | None = None
 
 
+def hierarchies(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield hierarchy ID, controllers and path of each line of ``/proc/PID/cgroup``; other lines are skipped."""
+    for line in text.split("\n"):
+        hierarchy, *rest = line.split(":", 2)
+        if len(rest) == _AFTER_HIERARCHY:
+            yield hierarchy, rest[0], rest[1]
+
+
 def parse_membership(text: str) -> Membership:
     r"""Parse ``/proc/PID/cgroup`` (lines ``hierarchy:controllers:path``).
 
@@ -52,10 +61,8 @@ def parse_membership(text: str) -> Membership:
     Place(hierarchy='cpu,cpuacct', path='/docker/f00')
     """
     found: dict[str, Place] = {}
-    for line in text.split("\n"):
-        fields = line.split(":", 2)
-        if len(fields) == _FIELDS and fields[2].startswith("/"):
-            hierarchy, controllers, path = fields
+    for hierarchy, controllers, path in hierarchies(text):
+        if path.startswith("/"):
             names = controllers.split(",") if controllers else ["unified"] if hierarchy == "0" else []
             found |= {name: Place(controllers, path) for name in names}
     return Membership(found.get("unified"), found.get("cpu"), found.get("memory"))
@@ -122,11 +129,9 @@ class CgroupFolders:
 
         Process 1 is in the root cgroup, or in ``/init.scope`` under systemd.
         """
-        text = text_of(self._procfs / "1" / "cgroup")
-        for line in text.split("\n"):
-            fields = line.split(":", 2)
-            if len(fields) == _FIELDS and fields[1] == hierarchy and (hierarchy or fields[0] == "0"):
-                return fields[2].split("/").count(_OUTSIDE)
+        for number, controllers, path in hierarchies(text_of(self._procfs / "1" / "cgroup")):
+            if controllers == hierarchy and (hierarchy or number == "0"):
+                return path.split("/").count(_OUTSIDE)
         return 0
 
     def _search(self, root: Path, depth: int, rest: str, pid: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gpu_triage.kernel.cgroups import hierarchies
 from gpu_triage.processes.pids import Owner
 
 # /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
@@ -22,7 +23,7 @@ def parse_cgroup(text: str) -> Owner:
 
     For nested containers or pods, returns the innermost.
     """
-    paths = [line.split(":", 2)[2] for line in text.split("\n") if line.count(":") >= 2]  # noqa: PLR2004 - two separators
+    paths = [path for _, _, path in hierarchies(text)]
     return Owner(
         container_id=_last_match(_CONTAINER, paths),
         pod_uid=_last_match(_POD, paths).replace("_", "-"),

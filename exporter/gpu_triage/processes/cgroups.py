@@ -269,7 +269,7 @@ def parse_flat(text: str) -> dict[str, int]:
     {'nr_periods': 40, 'nr_throttled': 12}
 
     Raises:
-            ValueError: a line has another format.
+        ValueError: a line has another format.
     """
     pairs = (line.split() for line in text.split("\n") if line)
     return {name: parse_count(count) for name, count in pairs}
