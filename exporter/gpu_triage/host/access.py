@@ -174,8 +174,8 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
     if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
         return None
     remedy = (
-        "the kernel does not count for what tasks wait (PSI), so only tasks that are blocked are seen to wait for "
-        "storage: boot it with psi=1, as RHEL 8 and early Amazon Linux 2023 need"
+        "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
+        "with psi=1, as RHEL 8 and early Amazon Linux 2023 need"
     )
     return Lack("host_pressure", refusal(machine.procfs / "pressure" / "io") or MISSING, remedy)
 

@@ -88,7 +88,7 @@ def links_out_of_sight(machine: Machine) -> Lack | None:
     if not names or not mounted or shows_interfaces(machine.sysfs, names):
         return None
     remedy = (
-        "speeds and links of the host's interfaces are unknown, for /sys shows those of a container: mount the host's "
+        "speeds and links of the host's interfaces are unknown, because /sys shows a container's: mount the host's "
         "/sys and set --path.sysfs, or use the host's network namespace"
     )
     return Lack("host_network_link", OTHER_NETWORK_NAMESPACE, remedy)

@@ -164,8 +164,8 @@ _LEADING = (
     Option(
         "network.line-rate",
         LINE_RATE,
-        "How fast a device is in each direction whose driver does not say so, such as ens5=100G for an ENA of AWS, or "
-        "efa*=200G; the device may be a pattern; can be repeated. Beats what the driver says.",
+        "Line rate per direction of a device, such as ens5=100G for AWS ENA, whose driver reports none, or efa*=200G; "
+        "the device may be a pattern; can be repeated. Overrides what the driver reports.",
         many=True,
     ),
     Option(
