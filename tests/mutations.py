@@ -24,7 +24,7 @@ from itertools import cycle, islice, zip_longest
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-PACKAGE = Path("exporter") / "gpu_triage"
+SOURCES = Path("exporter")
 COUNT = 24
 SEED = 1
 LONGEST_SECONDS = 3600.0
@@ -64,9 +64,17 @@ class Mutation:
 
     @property
     def unit_tests(self) -> str:
-        """The folder of unit tests for its folder of the package; all unit tests for files that are in none."""
-        own = Path("tests") / "unit" / self.path.relative_to(PACKAGE).parts[0]
-        return str(own if (REPOSITORY / own).is_dir() else own.parent)
+        """The folder of unit tests for its folder of the package, or for the nearest one above that has some."""
+        own = Path("tests") / "unit" / self.folder
+        while not (REPOSITORY / own).is_dir():
+            own = own.parent
+        return str(own)
+
+    @property
+    def folder(self) -> Path:
+        """Where it is in the package."""
+        package, *folders = self.path.relative_to(SOURCES).parent.parts
+        return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.kind} {self.before} -> {self.after}"
@@ -117,21 +125,21 @@ def drawn(count: int, seed: int) -> list[Mutation]:
 
 
 @cache
-def _by_place() -> Mapping[tuple[str, str], list[Mutation]]:
+def _by_place() -> Mapping[tuple[str, Path], list[Mutation]]:
     """All mutations of the package, by kind and folder."""
-    found: dict[tuple[str, str], list[Mutation]] = {}
-    for path in sorted((REPOSITORY / PACKAGE).rglob("*.py")):
+    found: dict[tuple[str, Path], list[Mutation]] = {}
+    for path in sorted((REPOSITORY / SOURCES).rglob("*.py")):
         name = path.relative_to(REPOSITORY)
         for mutation in mutations_of(name, path.read_text(encoding="utf-8")):
-            found.setdefault((mutation.kind, name.relative_to(PACKAGE).parts[0]), []).append(mutation)
+            found.setdefault((mutation.kind, mutation.folder), []).append(mutation)
     return found
 
 
 def _in_turn(
-    by_place: Mapping[tuple[str, str], list[Mutation]], kind: str, chance: random.Random
+    by_place: Mapping[tuple[str, Path], list[Mutation]], kind: str, chance: random.Random
 ) -> Iterator[Mutation]:
     """All mutations of a kind, at random, from each folder in turn."""
-    folders = sorted(folder for of, folder in by_place if of == kind and not folder.endswith(".py"))
+    folders = sorted(folder for of, folder in by_place if of == kind and folder != Path())
     chance.shuffle(folders)
     left = [chance.sample(by_place[kind, folder], len(by_place[kind, folder])) for folder in folders]
     for turn in zip_longest(*left):

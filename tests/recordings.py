@@ -112,7 +112,8 @@ def key(scenario: Scenario, step_seconds: float) -> str:
 
 def sources() -> tuple[Path, ...]:
     """The files that decide what is recorded, but for the scenario's own."""
-    used = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in UNUSED)
+    unused = [PACKAGE / folder for folder in UNUSED]
+    used = (path for path in PACKAGE.parent.rglob("*.py") if not any(map(path.is_relative_to, unused)))
     return (*sorted(used), REPOSITORY / "requirements" / "runtime.txt", Path(__file__))
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import gpu_triage
 
-PACKAGE = Path(gpu_triage.__file__).parent
+SOURCES = Path(gpu_triage.__file__).parents[1]
 MODULES = sorted(
-    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
-    for path in PACKAGE.rglob("*.py")
+    ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+    for path in SOURCES.rglob("*.py")
     if ">>> " in path.read_text(encoding="utf-8")
 )
 

@@ -35,7 +35,7 @@ def texts(repository: Path) -> Iterator[tuple[Path, str]]:
         for path in repository.glob(pattern):
             if path.is_file() and path.suffix not in {".png", ".pyc"} and path.name not in NOT_READ:
                 yield path, path.read_text(encoding="utf-8")
-    for path in (repository / "exporter" / "gpu_triage").rglob("*.*"):
+    for path in (repository / "exporter").rglob("*.*"):
         if path.suffix == ".py":
             yield path, "\n".join(told(path.read_text(encoding="utf-8")))
         elif path.suffix in PACKAGE_TEXTS:

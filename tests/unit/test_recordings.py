@@ -16,6 +16,7 @@ from tests.recordings import DRILL, PACKAGE, StaleRecordingError, published, rec
 
 from gpu_triage.simulator import Scenario, load_scenario
 from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.model import MODELS
 from gpu_triage.simulator.scenario_file import SCENARIOS
 
 pytestmark = pytest.mark.slow
@@ -108,9 +109,9 @@ def test_every_file_that_is_read_for_a_recording_is_in_the_key(tmp_path: Path, r
     """But for the scenario's own, whose contents are."""
     command = [sys.executable, "-c", LISTING, str(tmp_path)]
     listed = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
-    opened = {_source(Path(name)) for name in json.loads(listed) if name.startswith(str(PACKAGE))}
+    opened = {_source(Path(name)) for name in json.loads(listed) if name.startswith(str(PACKAGE.parent))}
     assert PACKAGE / "sampler" / "sampler.py" in opened
-    assert opened - set(recordings.sources()) == {SCENARIOS / "dual-a10.toml", PACKAGE / "simulator/models/a10.toml"}
+    assert opened - set(recordings.sources()) == {SCENARIOS / "dual-a10.toml", MODELS / "a10.toml"}
 
 
 def _source(path: Path) -> Path:

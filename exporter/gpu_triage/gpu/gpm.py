@@ -139,7 +139,7 @@ class DeviceGpm:
             self._meter.close()
             self._device = gpu.inquiry.device
         try:
-            averages = self._meter.read(gpu) if self._access.granted(gpu) else None
+            averages = self._meter.read(gpu.inquiry, gpu.at, gpu.machine.clock) if self._access.granted(gpu) else None
         except (GpuUnavailable, DriverUnavailable):
             self._meter.close()
             raise

@@ -137,7 +137,7 @@ class MigReader:
         ratios: dict[int | None, Mapping[int, float]] = {}
         for key, meter in self._meters.items():
             before = len(gpu.inquiry.failures)
-            ratios[occupants[key]] = meter.read(gpu)
+            ratios[occupants[key]] = meter.read(gpu.inquiry, gpu.at, gpu.machine.clock)
             if self._access.lost(gpu, gpu.inquiry.failures[before:]):
                 self._keep_meters({})
                 return {}

@@ -64,7 +64,7 @@ def read_platform(round_: HostRound) -> PlatformReading:
     nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
     units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
     groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
-    gpus = (inquiry.ask(lambda: read_pci_gpus(round_)) or ()) if groups else ()
+    gpus = (inquiry.ask(lambda: read_pci_gpus(round_.machine.sysfs, round_.failures)) or ()) if groups else ()
     types = [inquiry.ask(partial(read_text, device_directory(sysfs, gpu.bus_id) / "iommu_group/type")) for gpu in gpus]
     inquiry.finish()
     # Kernels without IOMMU support have neither directory, so the state is unknown. Empty directories mean inactive.

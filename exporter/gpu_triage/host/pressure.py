@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
-from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.kernel.pressure import KINDS, RESOURCES, parse_pressure
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_counter
 from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rounds import HostRound
 
 _MICROSECONDS_PER_SECOND = 1_000_000
-
-RESOURCES: Final = ("cpu", "io", "memory")
-KINDS: Final = ("some", "full")
 
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
     "gpu_host_pressure_seconds_total",
@@ -75,25 +72,6 @@ class HostPressureReader:
             / _MICROSECONDS_PER_SECOND
             for kind, seconds in told.items()
         }
-
-
-def parse_pressure(text: str) -> Mapping[str, float]:
-    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
-
-    >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
-    {'some': 3.407564}
-
-    Raises:
-            ValueError: a line has another format, or there is none.
-    """
-    seconds: dict[str, float] = {}
-    for line in text.strip().split("\n"):
-        kind, *pairs = line.split() or [""]
-        facts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        if kind not in KINDS or "total" not in facts:
-            raise ValueError(f"{line[:80]!r} is no line of pressure")
-        seconds[kind] = parse_count(facts["total"]) / _MICROSECONDS_PER_SECOND
-    return seconds
 
 
 HOST_PRESSURE = HostCollector(

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.host import textfile_limits as limits
-from gpu_triage.host.textfile import TextFile, TextFilesReading
 from gpu_triage.host.textfile_families import merge
 from gpu_triage.host.textfile_folder import Folder, LinkOutside
 from gpu_triage.host.textfile_format import Refused, Text, parse
 from gpu_triage.host.textfile_owners import JobFile, fairly, find_files
+from gpu_triage.host.textfile_reading import TextFile, TextFilesReading
 from gpu_triage.log import fields
 from gpu_triage.processes.facts import read_user_names
 from gpu_triage.subjects.rounds import HostRound

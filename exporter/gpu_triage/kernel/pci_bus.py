@@ -16,8 +16,6 @@ from gpu_triage.pcie import TRANSFER_RATES, WIDTHS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.subjects.rounds import HostRound
-
 _BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NVIDIA = "0x10de"
 # Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
@@ -67,16 +65,20 @@ class PcieLink:
     max_width: int | None
 
 
-def read_pci_gpus(round_: HostRound) -> tuple[PciGpu, ...] | None:
+def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None:
     """NVIDIA GPUs on the bus, by bus ID; None if there is no PCI bus.
 
     Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped.
 
+    Args:
+        sysfs: root of sysfs.
+        failures: names of what could not be read are appended to it, one entry a failure.
+
     Raises:
         HostReadFailed: the bus cannot be read.
     """
-    inquiry = HostInquiry(round_.failures)
-    devices = round_.machine.sysfs / "bus" / "pci" / "devices"
+    inquiry = HostInquiry(failures)
+    devices = sysfs / "bus" / "pci" / "devices"
     names = inquiry.ask(lambda: read_names(devices))
     gpus = [inquiry.ask(partial(_nvidia_gpu, f"{devices}/{name}")) for name in names or () if _BUS_ID.fullmatch(name)]
     inquiry.finish()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pynvml
@@ -17,7 +18,6 @@ from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.machine import Clock
 from gpu_triage.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.nvml.session import CurrentCall, Device
-from gpu_triage.xid.events import XidReport, XidSource
 
 ROUND_EVENTS: Final = 64
 """Maximum events fetched per round; the driver keeps the rest for the next."""
@@ -30,6 +30,25 @@ _LOOK_AT_ONCE: Final = 0x4000 | 0x8000
 """nvmlEventTypeGpuUnavailableError and nvmlEventTypeGpuRecoveryAction, which older pynvml releases lack."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """One Xid as NVML reports it.
+
+    Attributes:
+        gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
+        code: the Xid.
+        earliest: monotonic second before which it did not happen.
+        latest: monotonic second by which it had happened.
+        uuid: of the GPU; None for a GPU that was never registered.
+    """
+
+    gpu: str
+    code: int
+    earliest: float
+    latest: float
+    uuid: str | None
 
 
 class XidEvents:
@@ -86,7 +105,7 @@ class XidEvents:
         for address, device in wanted.items():
             self._register(address, device, now)
 
-    def drain(self) -> Iterator[XidReport]:
+    def drain(self) -> Iterator[XidEvent]:
         """Yield Xids since the last round (nvmlEventSetWait_v2 with a zero timeout), at most ROUND_EVENTS."""
         for _ in range(ROUND_EVENTS):
             if not self.listening:
@@ -102,9 +121,9 @@ class XidEvents:
                 self._drained_at = asked_at
                 self._pause_seconds = _FIRST_PAUSE_SECONDS
                 return
-            report = self._report(event)
-            if report is not None:
-                yield report
+            xid = self._xid_of(event)
+            if xid is not None:
+                yield xid
 
     def close(self) -> None:
         """Free the event set (nvmlEventSetFree) and clear the GPUs of this session. Never raises."""
@@ -141,7 +160,7 @@ class XidEvents:
                 # A GPU that is gone is reported by gpu_up.
                 self.failures.append(_name(error))
 
-    def _report(self, event: Any) -> XidReport | None:
+    def _xid_of(self, event: Any) -> XidEvent | None:
         if event.eventType & _LOOK_AT_ONCE and (changed := self._gpus.get(_address(event.device))) is not None:
             self.changed.add(changed.uuid)
         if not event.eventType & _XID:
@@ -156,7 +175,7 @@ class XidEvents:
         gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
         if gpu is None:
             return None
-        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now, uuid)
+        return XidEvent(gpu, event.eventData, self._drained_at, now, uuid)
 
     def _bus_id_of(self, handle: Any) -> str | None:
         """Look up the bus ID of a GPU whose handle was not registered."""

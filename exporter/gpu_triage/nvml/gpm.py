@@ -13,10 +13,10 @@ from typing import Any, Final
 import pynvml
 
 from gpu_triage.errors import GpuUnavailable
+from gpu_triage.machine import Clock, Moment
 from gpu_triage.nvml.errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.plain import plain
-from gpu_triage.subjects.rounds import GpuRound
 
 SM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_SM_UTIL
 SM_OCCUPANCY: Final[int] = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
@@ -122,27 +122,32 @@ class GpmMeter:
         self._last: Mapping[int, float] = {}
         self.spanned_seconds = 0.0
 
-    def read(self, gpu: GpuRound) -> Mapping[int, float]:
+    def read(self, inquiry: Inquiry, began: Moment, clock: Clock) -> Mapping[int, float]:
         """Averages by metric ID since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
 
         If called too soon after the last sample, keeps that sample and repeats its result, which is then at most
         SHORTEST_SPACING_SECONDS old. Empty in the first round, and after a gap longer than readings stay published,
         because an average over such a gap is not current.
+
+        Args:
+            inquiry: asks this GPU's driver.
+            began: when the round began.
+            clock: tells when the sample was taken.
         """
-        at = gpu.at.monotonic
+        at = began.monotonic
         self.spanned_seconds = 0.0
         if self._older is not None and at - self._sampled_at < SHORTEST_SPACING_SECONDS:
             return self._last
         self._last = {}
-        sample = self._take(gpu.inquiry)
+        sample = self._take(inquiry)
         if sample is None:
             self.close()
             return {}
         since, older = self._sampled_at, self._older
         self._older, self._spare = sample, older
-        self._sampled_at = gpu.machine.clock.now().monotonic
+        self._sampled_at = clock.now().monotonic
         if older is not None and self._sampled_at - since <= self._max_gap_seconds:
-            self._last = self._metrics.between(gpu.inquiry, older.pointer, sample.pointer)
+            self._last = self._metrics.between(inquiry, older.pointer, sample.pointer)
             self.spanned_seconds = self._sampled_at - since
         return self._last
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.host.pressure import KINDS, RESOURCES, parse_pressure
 from gpu_triage.kernel.cgroups import CgroupFolders, Place, levels
 from gpu_triage.kernel.files import parse_count, read_text, text_of
+from gpu_triage.kernel.pressure import KINDS, RESOURCES, parse_pressure
 from gpu_triage.machine import Machine
 from gpu_triage.processes.cgroup_names import job_level
 from gpu_triage.processes.pids import ProcessFacts

@@ -16,7 +16,6 @@ from gpu_triage.machine import Machine
 from gpu_triage.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.subjects.exporter import DRIVER
-from gpu_triage.subjects.rounds import HostRound
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +238,7 @@ class DriverWatch:
 
     def _read_bus(self) -> tuple[PciGpu, ...] | None:
         try:
-            return read_pci_gpus(HostRound(self._machine, self._machine.clock.now()))
+            return read_pci_gpus(self._machine.sysfs, [])
         except HostReadFailed as failed:
             log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
             return None

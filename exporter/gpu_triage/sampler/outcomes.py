@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpu_triage.machine import Moment
-from gpu_triage.subjects.metric import MetricSpec, Sample
+from gpu_triage.subjects.contract import OwnSubject
+from gpu_triage.subjects.metric import MetricSpec, Sample, declared_in
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
+
+R = TypeVar("R")
 
 HOST: Final = ""
 """The subject of a collector that reads the host; a GPU's subject is its key."""
@@ -83,6 +86,15 @@ class OutcomeStore:
     def put(self, outcome: Outcome) -> None:
         """Replace the outcome of its collector and subject."""
         self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
+
+    def put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
+        """Publish one of the sampler's own outcomes; an unchanged one only gets a new timestamp."""
+        name, before = subject.NAME, self.get(subject.NAME, HOST)
+        if before is not None and before.reading == reading:
+            self.put(replace(before, finished_at=now))
+            return
+        rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
+        self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
 
     def withdraw(self, collector: str, subject: str) -> None:
         """Remove a collector's outcome for a subject."""

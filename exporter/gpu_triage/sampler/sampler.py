@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from queue import SimpleQueue
-from typing import TypeVar
 
 from gpu_triage.config import Config
 from gpu_triage.gpu import presence
 from gpu_triage.gpu.presence import PresenceReading
 from gpu_triage.incidents import metrics as incidents
-from gpu_triage.machine import Machine, Moment
+from gpu_triage.machine import Machine
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.calls import CallWatch
 from gpu_triage.sampler.freshness import Freshness
@@ -22,7 +20,7 @@ from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_file import AnyStateNews, StateNews
 from gpu_triage.sampler.state_store import StateAccess, StateStore
@@ -30,15 +28,13 @@ from gpu_triage.sampler.state_stores import StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
-from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
+from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
 from gpu_triage.subjects.exporter import CollectorHealth
 from gpu_triage.subjects.flight_recorder import FlightWatch
-from gpu_triage.subjects.metric import Sample, Tier, declared_in
+from gpu_triage.subjects.metric import Tier
 from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
-
-R = TypeVar("R")
 
 Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 
@@ -157,9 +153,9 @@ class Sampler:
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now)
-            self._put_own(xid, xids, xid.render, now)
+            self.store.put_own(xid, xids, xid.render, now)
         self._incidents.observe(self._seen, now)
-        self._put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)
+        self.store.put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)
         expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
         self.presence = self.status.presence(
             self._fleet,
@@ -174,12 +170,12 @@ class Sampler:
         if self._baseline.enabled:
             own += (self._baseline.health(now.monotonic, deadline),)
             self._baseline.compare(self.view, [record.key for record in self._fleet], now)
-            self._put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
+            self.store.put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
         own += self._saved.health(now.monotonic)
         if self._flight is not None:
             own += (self._flight.health(),)
             self.status.count(flight_recorder.NAME, self._flight.failures())
-            self._put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
+            self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
         # A slow probe process is not a hung call.
         calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
         self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
@@ -195,8 +191,8 @@ class Sampler:
             state_saved=self._saved.works(now.monotonic) if self._access.may_write else None,
             published_at=now,
         )
-        self._put_own(presence, self.presence, presence.render, now)
-        self._put_own(exporter, exporter_reading, exporter.render, now)
+        self.store.put_own(presence, self.presence, presence.render, now)
+        self.store.put_own(exporter, exporter_reading, exporter.render, now)
         if self._judge is not None:
             # Last, because it judges everything that is published.
             waiting_for = self.waiting_for()
@@ -335,12 +331,3 @@ class Sampler:
     def _labels_of(self, key: str) -> GpuLabels | None:
         record = self._fleet.get(key)
         return None if record is None else record.labels
-
-    def _put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
-        """Publish one of the sampler's own outcomes; an unchanged one only gets a new timestamp."""
-        name, before = subject.NAME, self.store.get(subject.NAME, HOST)
-        if before is not None and before.reading == reading:
-            self.store.put(replace(before, finished_at=now))
-            return
-        rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
-        self.store.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003

@@ -305,8 +305,9 @@ class XidWatch:
         failures: list[str] = []
         try:
             self._events.listen(devices)
-            for report in self._events.drain():
+            for event in self._events.drain():
                 # One by one, so that this report is out even if the next call hangs.
+                report = XidReport(event.gpu, event.code, XidSource.NVML, event.earliest, event.latest, event.uuid)
                 self._report(XidNews(XidSource.NVML, (report,)))
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.host.pressure import RESOURCES
+from gpu_triage.kernel.pressure import RESOURCES
 from gpu_triage.processes.cgroup_names import job_level
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.host import SimulatedHost

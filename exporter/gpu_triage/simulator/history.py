@@ -15,12 +15,11 @@ from gpu_triage.registry import COLLECTOR_SWITCHES
 from gpu_triage.selection import Selection
 from gpu_triage.simulator.clocks import START_OF_TIME, VirtualClock
 from gpu_triage.simulator.observation import Observation
-from gpu_triage.simulator.openmetrics import write_openmetrics
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.series import Family, SeriesKey, SeriesRecorder
 from gpu_triage.simulator.session import simulated_machine
 
-__all__ = ["Family", "History", "SeriesKey", "history_config", "record_history", "write_openmetrics"]
+__all__ = ["Family", "History", "SeriesKey", "history_config", "record_history"]
 
 DEFAULT_JOB: Final = "gpu-triage"
 

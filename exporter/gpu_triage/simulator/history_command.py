@@ -20,7 +20,8 @@ from gpu_triage.documents import Place, read_value
 from gpu_triage.errors import ConfigError, HistoryNotWritten
 from gpu_triage.options.values import LATEST_SECONDS, parse_datetime
 from gpu_triage.progress import ProgressLine
-from gpu_triage.simulator.history import record_history, write_openmetrics
+from gpu_triage.simulator.history import record_history
+from gpu_triage.simulator.openmetrics import write_openmetrics
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.scenario_file import load_scenario
 from gpu_triage.simulator.schema import Seconds

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gpu_triage.documents import Between, Matching
-from gpu_triage.host.pressure import RESOURCES
 from gpu_triage.host.services import FABRIC_MANAGER
+from gpu_triage.kernel.pressure import RESOURCES
 from gpu_triage.pcie import Generation, Width
 from gpu_triage.simulator.schema import Amount, BusId, Count, CpuList, Ratio, one_of
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.host.cpu import MODES
-from gpu_triage.host.pressure import KINDS, RESOURCES
+from gpu_triage.kernel.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.conditions import Timeline, overlay
 from gpu_triage.simulator.scenario import Nic, Scenario, cpu_numbers

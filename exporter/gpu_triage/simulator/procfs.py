@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final
 
 from gpu_triage.host.cpu import MODES
-from gpu_triage.host.pressure import KINDS, RESOURCES
+from gpu_triage.kernel.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import file_systems, host_effects, nfs
 from gpu_triage.simulator.boots import boots
 from gpu_triage.simulator.host import SimulatedHost

@@ -64,8 +64,7 @@ class GpuCollector(Generic[R]):
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """All metrics it may produce: those declared in its reader's module and in `also_in`."""
-        more = (spec for module in self.also_in for spec in declared_in(module.__name__))
-        return (*declared_in(self.reader.__module__), *more)
+        return _declared(self.reader, self.also_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class HostCollector(Generic[R]):
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.
         kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
+        also_in: as GpuCollector's.
     """
 
     name: str
@@ -90,11 +90,17 @@ class HostCollector(Generic[R]):
     needs: str | None = None
     own_lane: bool = False
     kept_while_stalled: bool = False
+    also_in: tuple[ModuleType, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """All metrics declared in its reader's module."""
-        return declared_in(self.reader.__module__)
+        """As GpuCollector's."""
+        return _declared(self.reader, self.also_in)
+
+
+def _declared(reader: Callable[..., Any], also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
+    more = (spec for module in also_in for spec in declared_in(module.__name__))
+    return (*declared_in(reader.__module__), *more)
 
 
 AnyGpuCollector = GpuCollector[Any]

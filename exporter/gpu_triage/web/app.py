@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.messages import RETRY, Answer, QueryError, Request, accepts_gzip, metric_names, prefers_text, text
+from gpu_triage.web.paths import ACQUIRE_PATH, HEALTHY_PATH, READY_PATH, RELEASE_PATH, RUNBOOKS_PATH, VERDICT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
     _Route = Callable[[Request], Awaitable[Answer]]
 
-HEALTHY_PATH = "/-/healthy"
-READY_PATH = "/-/ready"
-VERDICT_PATH = "/api/v1/verdict"
-RELEASE_PATH = "/-/release"
-ACQUIRE_PATH = "/-/acquire"
-RUNBOOKS_PATH = "/runbooks/"
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST",)
 _STATUS_FRESH_SECONDS = 1.0

@@ -7,13 +7,10 @@ import resource
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from gpu_triage.web.connection import Connection
-
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -61,6 +58,16 @@ class Limits:
     body_bytes: int = 1024
 
 
+class Closable(Protocol):
+    """A connection that can be ended."""
+
+    def cut(self) -> None:
+        """End it now."""
+
+    def shutdown(self) -> None:
+        """End it after the response in progress."""
+
+
 class Crowd:
     """All connections of one server.
 
@@ -72,9 +79,9 @@ class Crowd:
 
     def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
         self.limits = limits
-        self.connections: set[Connection] = set()
-        self.waiting: dict[Connection, None] = {}
-        self.unread: dict[Connection, None] = {}
+        self.connections: set[Closable] = set()
+        self.waiting: dict[Closable, None] = {}
+        self.unread: dict[Closable, None] = {}
         self._tls = tls
         self._most = limits.tls_connections if tls else limits.connections
         # The sampler opens files, too, and must not run out of file descriptors.
@@ -94,7 +101,7 @@ class Crowd:
         """The value of the Date header."""
         return http_date(self._wall())
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: Closable) -> None:
         """Add a connection as soon as it is accepted, before any TLS handshake, and enforce the limit.
 
         Above the limit, the connection that has kept the server waiting longest is cut: idle and slow clients are
@@ -110,7 +117,7 @@ class Crowd:
             self.connections.discard(victim)
             victim.cut()
 
-    def stall(self, connection: Connection) -> None:
+    def stall(self, connection: Closable) -> None:
         """Record that a client isn't reading its response; above the limit, the one stalled longest is cut."""
         self.unread.setdefault(connection)
         if len(self.unread) > self.limits.unread:
@@ -118,7 +125,7 @@ class Crowd:
             del self.unread[victim]
             victim.cut()
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Closable) -> None:
         """Remove a connection that has ended."""
         self.waiting.pop(connection, None)
         self.unread.pop(connection, None)

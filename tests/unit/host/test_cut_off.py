@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.host.pressure import parse_pressure
 from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.kernel.pressure import parse_pressure
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ from gpu_triage.host.pressure import (
     HOST_PRESSURE,
     HostPressureReader,
     HostPressureReading,
-    parse_pressure,
     read_host_pressure,
 )
+from gpu_triage.kernel.pressure import parse_pressure
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree

@@ -12,7 +12,6 @@ from tests.rig import rig
 
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_limits import (
     ERRORS,
     MAX_BYTES,
@@ -26,6 +25,7 @@ from gpu_triage.host.textfile_limits import (
     MAX_VALUE_BYTES,
 )
 from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.host.textfile_reading import TextFilesReading
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.simulator import load_scenario
 from gpu_triage.subjects.rounds import HostRound

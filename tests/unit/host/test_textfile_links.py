@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_limits import MAX_BYTES
 from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.host.textfile_reading import TextFilesReading
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.job_files import errors, read, samples, write
 
-from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_limits import MAX_FILES, MAX_SERIES, MAX_TOTAL_SERIES
 from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.host.textfile_reading import TextFilesReading
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 

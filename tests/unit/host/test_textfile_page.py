@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from gpu_triage.encoding import END
 from gpu_triage.foreign import encode
-from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.host.textfile_reading import TextFilesReading
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 

@@ -17,7 +17,6 @@ from tests.job_files import TARGET_LABELS, read, samples, write
 
 from gpu_triage.encoding import END
 from gpu_triage.foreign import encode
-from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_limits import (
     MAX_FILES,
     MAX_HELP_BYTES,
@@ -29,6 +28,7 @@ from gpu_triage.host.textfile_limits import (
     MAX_VALUE_BYTES,
     PREFIXES,
 )
+from gpu_triage.host.textfile_reading import TextFilesReading
 
 pytestmark = pytest.mark.slow
 

@@ -68,7 +68,7 @@ def gpu_server(host: HostTree) -> None:
 
 def test_gpus_are_told_from_bridges_sound_and_other_vendors(host: HostTree) -> None:
     gpu_server(host)
-    assert read_pci_gpus(host.round()) == (
+    assert read_pci_gpus(host.sysfs, []) == (
         PciGpu("0000:00:05.0", "vfio-pci"),
         PciGpu(GPU, "nvidia"),
         PciGpu("10000:01:00.0", None),
@@ -76,23 +76,23 @@ def test_gpus_are_told_from_bridges_sound_and_other_vendors(host: HostTree) -> N
 
 
 def test_a_host_without_a_pci_bus_is_not_one_without_gpus(host: HostTree) -> None:
-    assert read_pci_gpus(host.round()) is None
+    assert read_pci_gpus(host.sysfs, []) is None
     device(host, "pci0000:00/0000:03:00.0", "0x1a03", "0x030000")
-    assert read_pci_gpus(host.round()) == ()
+    assert read_pci_gpus(host.sysfs, []) == ()
 
 
 def test_a_device_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
     gpu_server(host)
     host.spoil(f"sys/devices/pci0000:64/{PORT}/{GPU}/class")
-    round_ = host.round()
-    assert read_pci_gpus(round_) == (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu("10000:01:00.0", None))
-    assert round_.failures == ["io_error"]
+    failures: list[str] = []
+    assert read_pci_gpus(host.sysfs, failures) == (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu("10000:01:00.0", None))
+    assert failures == ["io_error"]
 
 
 def test_a_bus_that_cannot_be_read_is_a_failure(host: HostTree) -> None:
     host.link("sys/bus/pci/devices", "devices")  # a loop
     with pytest.raises(HostReadFailed, match="io_error"):
-        read_pci_gpus(host.round())
+        read_pci_gpus(host.sysfs, [])
 
 
 def test_links_of_the_gpu_and_of_the_port_above_it(host: HostTree) -> None:

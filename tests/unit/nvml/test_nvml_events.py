@@ -33,8 +33,8 @@ def devices(nvml: Driver) -> list[Device]:
     return [Device(i, f"GPU-{i}", BUS_IDS[i], handle) for i, handle in enumerate(nvml.handles)]
 
 
-def heard(events: XidEvents) -> list[tuple[str, int | None]]:
-    return [(report.gpu, report.code) for report in events.drain()]
+def heard(events: XidEvents) -> list[tuple[str, int]]:
+    return [(event.gpu, event.code) for event in events.drain()]
 
 
 def test_events_are_heard_once_and_in_order_of_all_gpus(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetche
         assert heard(events) == []
         empty = nvml.clock.now()
         nvml.at(12)
-        (report,) = events.drain()
-        assert (report.earliest, report.latest) == (empty.monotonic, nvml.clock.now().monotonic)
+        (event,) = events.drain()
+        assert (event.earliest, event.latest) == (empty.monotonic, nvml.clock.now().monotonic)
 
 
 def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,10 @@ from tests.faults.rows_files import DAMAGES, UNREADABLE
 
 from gpu_triage.kernel.cgroups import Membership, Place
 from gpu_triage.kernel.process_stat import read_process_stats
+from gpu_triage.processes import pids
 from gpu_triage.processes.cgroup_names import parse_cgroup
 from gpu_triage.processes.facts import ProcessFactsReader
-from gpu_triage.processes.pids import Owner, ProcessFacts, counts_as_this_process, names_are_host_pids, parse_status
+from gpu_triage.processes.pids import Owner, ProcessFacts, parse_status
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -138,11 +139,11 @@ def test_psutil_is_not_loaded_before_there_is_a_process_on_a_gpu() -> None:
 
 
 def test_psutil_is_not_asked_for_cpus_by_pids_that_are_not_this_processs_own(host: HostTree) -> None:
-    assert counts_as_this_process(Path("/proc"))
+    assert pids.counts_as_this_process(Path("/proc"))
     process(host, pid=os.getpid())
-    assert not counts_as_this_process(host.procfs)
+    assert not pids.counts_as_this_process(host.procfs)
     host.link("proc/self", str(os.getpid() + 1))
-    assert not counts_as_this_process(host.procfs)
+    assert not pids.counts_as_this_process(host.procfs)
     facts = facts_of(host.procfs, os.getpid())
     assert facts is not None
     assert facts.allowed_cpus == frozenset(range(32, 64))
@@ -284,16 +285,16 @@ def self_in(host: HostTree, nspid: str, namespace: str | None) -> None:
 )
 def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None) -> None:
     self_in(host, nspid, namespace)
-    assert names_are_host_pids(host.procfs) is answer
+    assert pids.names_are_host_pids(host.procfs) is answer
 
 
 def test_a_procfs_without_this_process_is_the_hosts(host: HostTree) -> None:
-    assert names_are_host_pids(host.procfs) is True
+    assert pids.names_are_host_pids(host.procfs) is True
 
 
 def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     host.spoil("proc/self/status")
-    assert names_are_host_pids(host.procfs) is None
+    assert pids.names_are_host_pids(host.procfs) is None
 
 
 def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:

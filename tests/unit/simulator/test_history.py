@@ -10,7 +10,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import History, SeriesKey, record_history, write_openmetrics
+from gpu_triage.simulator.history import History, SeriesKey, record_history
+from gpu_triage.simulator.openmetrics import write_openmetrics
 from gpu_triage.subjects.metric import Kind
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,9 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.options import run_cli
 from gpu_triage.registry import COLLECTOR_SWITCHES
 from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import record_history, write_openmetrics
+from gpu_triage.simulator.history import record_history
 from gpu_triage.simulator.history_command import HistoryRequest, estimate, write_history
+from gpu_triage.simulator.openmetrics import write_openmetrics
 
 SHORT = ("simulate", "dual-a10", "--history", "1m")
 

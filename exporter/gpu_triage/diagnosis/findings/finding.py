@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from gpu_triage.baseline.link_advice import Advice
-from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.findings.table import BY_CODE, Check, Severity
 
 
@@ -72,8 +72,20 @@ class Finding:
         return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
 
 
+class GpuIdentity(Protocol):
+    """Which GPU something is about."""
+
+    @property
+    def gpu(self) -> str:
+        """The driver's index."""
+
+    @property
+    def uuid(self) -> str:
+        """The UUID; stays with the board."""
+
+
 def of_gpu(
-    code: str, gpu: GpuEvidence, measured: str, cause_advice: Advice | None = None, value: float | None = None
+    code: str, gpu: GpuIdentity, measured: str, cause_advice: Advice | None = None, value: float | None = None
 ) -> Finding:
     """Create a finding about one GPU."""
     return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice, value=value)

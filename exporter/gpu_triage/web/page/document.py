@@ -14,7 +14,6 @@ from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.standing import state_name
 from gpu_triage.diagnosis.report.summaries import ranges
-from gpu_triage.web.app import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 from gpu_triage.web.page.collectors import collectors_section
 from gpu_triage.web.page.findings import (
     areas_section,
@@ -30,6 +29,7 @@ from gpu_triage.web.page.overview import overview_section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.web.page.times import date_time, moment, window
 from gpu_triage.web.page.topology import topology_section
+from gpu_triage.web.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
 """Reload interval for browsers without scripts; the script refreshes more often."""
