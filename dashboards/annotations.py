@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceR
 
 from dashboards.palette import BAD, BETWEEN, INFO
 from dashboards.selectors import TARGET, age, alerts, gpu, host
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host,
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Words
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
 
 TILE = Size(4, 3)
 NARROW = Size(3, 3)

@@ -12,7 +12,7 @@ from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
 from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, power_of_limit
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_VERDICT
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
 DIAGNOSIS = (

@@ -8,7 +8,7 @@ from dashboards.panels import PanelBuilder, Size, limits
 from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, link_of_expected
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.words import ALLOWED, YES
-from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
+from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
 
 def links() -> Row:

@@ -9,7 +9,7 @@ from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu,
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
-from gpu_triage.subjects.judgement import (
+from gpu_triage.read.exporter.judgement import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,

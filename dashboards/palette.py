@@ -1,10 +1,10 @@
-"""Colors of the dashboards: those of the status page, defined in ``gpu_triage.diagnosis.findings.verdicts``."""
+"""Colors of the dashboards: those of the status page, defined in ``gpu_triage.judge.findings.verdicts``."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
 
 GOOD: Final = TONE_COLOURS["well"]
 WATCH: Final = TONE_COLOURS["held"]

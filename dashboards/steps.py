@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.diagnosis.findings.check import Area
-from gpu_triage.diagnosis.findings.table import CHECKS
+from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.table import CHECKS
 
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
 """URL of playbook and runbooks, which every exporter serves. `raw` prevents escaping of the port's colon."""

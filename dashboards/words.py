@@ -15,12 +15,12 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, COLOURS, TONE_COLOURS
-from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
-from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
-from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, COLOURS, TONE_COLOURS
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
+from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 
 Words = Sequence[tuple[int | str, str, str]]
 """Values of a metric or label, each with the text and color to show."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from gpu_triage.diagnosis.findings.table import CHECKS
-from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS, SUBJECTS
-from gpu_triage.subjects.contract import AnyCollector, AnyHostCollector
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK
-from gpu_triage.subjects.metric import Tier
+from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage.read.metrics.contract import AnyCollector, AnyHostCollector
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS, SUBJECTS
 
 _IN_A_LINE: Final = 4
 

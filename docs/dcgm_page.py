@@ -37,4 +37,4 @@ def _lacks(name: str, codes: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _runbook(name: str) -> str:
-    return f"../exporter/gpu_triage/handbook/runbooks/{name}.md"
+    return f"../exporter/gpu_triage/serve/handbook/runbooks/{name}.md"

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from textwrap import fill
 
-from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.diagnosis.findings.check import Check, Severity, Unit, length_in_words
-from gpu_triage.diagnosis.findings.limits import LIMITS
-from gpu_triage.diagnosis.findings.settings import shown
-from gpu_triage.diagnosis.findings.table import CHECKS
-from gpu_triage.diagnosis.findings.verdicts import OF_SEVERITY, exit_code
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.findings.check import Check, Severity, Unit, length_in_words
+from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.settings import shown
+from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.verdicts import OF_SEVERITY, exit_code
 
 _FINDINGS_INTRO = """\
 - **Verdict:** on the GPU, or on the host if the finding is about the host, once it is confirmed.

@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 
 from gpu_triage import __version__
-from gpu_triage.cli import group
-from gpu_triage.options import Option, OptionsCommand
+from gpu_triage.cli.main import group
+from gpu_triage.options.command import OptionsCommand
+from gpu_triage.options.option import Option
 
 FOLDER = Path(__file__).resolve().parent / "man"
 _PROGRAM = "gpu-triage"

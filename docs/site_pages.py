@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Dockerfile", "Makefile"),
     *("dashboards/README.md", "helm/gpu-triage-exporter/README.md"),
-    *("deploy", "docs", "exporter/gpu_triage/handbook", "rules"),
+    *("deploy", "docs", "exporter/gpu_triage/serve/handbook", "rules"),
 )
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)\)")
 LIST_ITEM = re.compile(r" *([-*]|\d+\.) ")

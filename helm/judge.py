@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpu_triage.diagnosis.findings.check import Unit
-from gpu_triage.diagnosis.findings.limits import LIMITS, Limit
-from gpu_triage.diagnosis.findings.table import CHECKS
+from gpu_triage.judge.findings.check import Unit
+from gpu_triage.judge.findings.limits import LIMITS, Limit
+from gpu_triage.judge.findings.table import CHECKS
 
 _TIMES: Final[Mapping[str, Any]] = {
     "wait": {"$ref": "#/$defs/judgeDuration"},

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from gpu_triage.diagnosis.evidence.history import MetricHistory
-from gpu_triage.diagnosis.findings.finding import State
-from gpu_triage.diagnosis.findings.settings import DEFAULT_SETTINGS
-from gpu_triage.diagnosis.judge import HostJudge, Judgement
-from gpu_triage.diagnosis.report.report import Subject
-from gpu_triage.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.gpu.presence import GPU_UP
+from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS
+from gpu_triage.judge.judge import HostJudge, Judgement
+from gpu_triage.judge.report.report import Subject
 from gpu_triage.machine import Moment
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 if TYPE_CHECKING:
-    from gpu_triage.diagnosis.findings.finding import Finding
-    from gpu_triage.subjects.metric import Sample
+    from gpu_triage.judge.findings.finding import Finding
+    from gpu_triage.read.metrics.metric import Sample
 
 GPU = ("0", "GPU-a")
 WALL = 1_700_000_000.0

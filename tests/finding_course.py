@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gpu_triage.diagnosis.findings.finding import Finding, State
-from gpu_triage.diagnosis.findings.states import FindingStates, Life
-from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.states import FindingStates, Life
+from gpu_triage.judge.findings.table import BY_CODE
 
 WAIT, HOLD, WINDOW = 600.0, 900.0, 60.0
 ABSENT, ENDED, PENDING, CONFIRMED = None, State.ENDED, State.PENDING, State.CONFIRMED

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_triage.diagnosis.findings.table import BY_CODE
-from gpu_triage.diagnosis.judge import HostJudge, Judgement
-from gpu_triage.subjects.judgement import (
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.judge import HostJudge, Judgement
+from gpu_triage.read.exporter.judgement import (
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_FINDING_VALUE,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
@@ -22,9 +22,9 @@ from gpu_triage.subjects.judgement import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from gpu_triage.diagnosis.evidence.host import HostEvidence
-    from gpu_triage.diagnosis.findings.finding import Finding
-    from gpu_triage.simulator.history import History
+    from gpu_triage.judge.evidence.host import HostEvidence
+    from gpu_triage.judge.findings.finding import Finding
+    from gpu_triage_simulator.history import History
 
 PRESENT = (GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name)
 MEASURED = (GPU_FINDING_VALUE.name, GPU_HOST_FINDING_VALUE.name)

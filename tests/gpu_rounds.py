@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from tests.simulated_driver import devices_of, library
 
-from gpu_triage.nvml.inquiry import Inquiry
-from gpu_triage.nvml.session import Session
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
-from gpu_triage.subjects.rounds import GpuRound
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Session
+from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpu_triage.simulator import Scenario, SimulatedMachine
+    from gpu_triage_simulator import Scenario, SimulatedMachine
 
 
 class Rounds:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.web_sources import Host
 
-from gpu_triage.subjects.exporter import WebConfigHealth
-from gpu_triage.web.app import WebApp
-from gpu_triage.web.crowd import Limits
-from gpu_triage.web.passwords import hashed
-from gpu_triage.web.security import SecuritySource
-from gpu_triage.web.server import WebServer
+from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.crowd import Limits
+from gpu_triage.serve.passwords import hashed
+from gpu_triage.serve.security import SecuritySource
+from gpu_triage.serve.server import WebServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_triage.machine import Moment, real_machine
-from gpu_triage.subjects.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound
 
 if TYPE_CHECKING:
     from pathlib import Path

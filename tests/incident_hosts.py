@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tests.rig import Rig, only, scenario_with
 
-from gpu_triage.config import Config
 from gpu_triage.machine import Blocked
+from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import InlineLane
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 FILE = "incidents-simulated.json"
 

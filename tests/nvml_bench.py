@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 from tests.simulated_driver import devices_of
 
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import DriverVersions, Session
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.nvml.inquiry import Inquiry
-from gpu_triage.nvml.session import DriverVersions, Session
-from gpu_triage.simulator import VirtualClock
-from gpu_triage.subjects.rounds import GpuRound
+from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage_simulator import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpu_triage.machine import NvmlLibrary
-    from gpu_triage.subjects.metric import Sample
+    from gpu_triage.read.metrics.metric import Sample
 
 Answer = Callable[..., int]
 

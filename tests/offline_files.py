@@ -9,10 +9,10 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from gpu_triage.cli import group
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.report.report import Report
-from gpu_triage.offline import FilesRequest, check_files
+from gpu_triage.cli.main import group
+from gpu_triage.cli.offline import FilesRequest, check_files
+from gpu_triage.judge.report.report import Report
+from gpu_triage.options.config import Config
 
 UUID = "GPU-{:08d}-1111-2222-3333-444444444444"
 

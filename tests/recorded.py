@@ -9,12 +9,12 @@ from pathlib import Path
 
 from tests.rig import Rig
 
-from gpu_triage.config import Config
-from gpu_triage.recording.masking import Masker
-from gpu_triage.recording.recorder import HostRecorder
-from gpu_triage.recording.recording import Recording
-from gpu_triage.recording.replay import replayed_machine
-from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+from gpu_triage.options.config import Config
+from gpu_triage.record.masking import Masker
+from gpu_triage.record.recorder import HostRecorder
+from gpu_triage.record.recording import Recording
+from gpu_triage.record.replay import replayed_machine
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 KEY = b"k" * 32
 SECONDS = 12

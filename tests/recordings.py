@@ -25,13 +25,13 @@ from filelock import FileLock
 from tests.parts import FRESH_SINCE
 
 import gpu_triage
-from gpu_triage.config import Config
-from gpu_triage.registry import ALL_COLLECTORS, METRICS
-from gpu_triage.selection import Selection
-from gpu_triage.simulator import Scenario
-from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
-from gpu_triage.subjects.contract import runs
-from gpu_triage.subjects.metric import Sample
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
+from gpu_triage.read.selection import Selection
+from gpu_triage_simulator import Scenario
+from gpu_triage_simulator.history import Family, History, SeriesKey, history_config, record_history
 
 STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
@@ -58,7 +58,7 @@ FOLDER: Final = REPOSITORY / "build" / "recordings"
 MOST_BYTES: Final = 256 << 20
 
 PACKAGE: Final = Path(gpu_triage.__file__).parent
-UNUSED: Final = frozenset({"alerting", "cli", "fleet", "flight", "handbook", "offline", "recording", "web"})
+UNUSED: Final = frozenset({"alerting", "cli", "record", "serve"})
 """Folders of the package that no recording depends on."""
 
 _SPECS: Final = {spec.name: spec for spec in METRICS}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from tests.evidence import evidence_of
 
-from gpu_triage.diagnosis.judge import HostJudge, Judgement
-from gpu_triage.diagnosis.report.report import Subject
-from gpu_triage.gpu.power import GPU_POWER_WATTS
-from gpu_triage.gpu.presence import GPU_UP
-from gpu_triage.web.page.document import PageFacts, document
+from gpu_triage.judge.judge import HostJudge, Judgement
+from gpu_triage.judge.report.report import Subject
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.serve.page.document import PageFacts, document
 
 if TYPE_CHECKING:
-    from gpu_triage.diagnosis.evidence.host import HostEvidence
-    from gpu_triage.subjects.metric import MetricSpec
+    from gpu_triage.judge.evidence.host import HostEvidence
+    from gpu_triage.read.metrics.metric import MetricSpec
 
     Series = tuple[MetricSpec, float, tuple[str, ...]]
 

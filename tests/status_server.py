@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from tests.rig import Rig
 
-from gpu_triage.config import Config
-from gpu_triage.simulator import VirtualClock, simulated_machine
-from gpu_triage.web.front import Front
-from gpu_triage.web.server import WebServer
+from gpu_triage.options.config import Config
+from gpu_triage.serve.front import Front
+from gpu_triage.serve.server import WebServer
+from gpu_triage_simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 WINDOW_SECONDS = 60.0
 _SETTLING_SECONDS = 1.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpu_triage.exposition import Page
-from gpu_triage.web.messages import Answer, html
+from gpu_triage.serve.exposition.page import Page
+from gpu_triage.serve.messages import Answer, html
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from deploy.demo.stack import Stack, find_programs, stack
 from deploy.demo.terminal import clock, end_as_ctrl_c_does, print_notification, say_starting
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import Scenario, load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,9 +16,9 @@ from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.fleet.query import Selection, queries
-from gpu_triage.fleet.review import daily_queries, host_query, offender_query
-from gpu_triage.registry import METRICS
+from gpu_triage.cli.fleet.query import Selection, queries
+from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.read.registry import METRICS
 
 FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")
 SENDING: Final = Path("deploy/fleet/prometheus/shard-remote-write.yml")

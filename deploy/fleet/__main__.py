@@ -17,7 +17,7 @@ from deploy.fleet.stack import Fleet, Host, addresses_of, fleet
 from deploy.fleet.topologies import TOPOLOGIES, Topology
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 HOSTS = (
     "gpu-host-1=idle-downshift",

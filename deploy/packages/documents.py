@@ -12,7 +12,7 @@ from typing import Final
 from click.shell_completion import get_completion_class
 
 from gpu_triage import __version__
-from gpu_triage.cli import group
+from gpu_triage.cli.main import group
 
 NAME: Final = "gpu-triage-exporter"
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from gpu_triage.crash import explained, report_crashes
+from gpu_triage.driver.crash import explained, report_crashes
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
 def load() -> Callable[[], None]:
     """Import the command line, with everything that all commands need."""
     _load_asyncio_without_openssl()
-    from gpu_triage.cli import main as run  # noqa: PLC0415 - after asyncio
+    from gpu_triage.cli.main import main as run  # noqa: PLC0415 - after asyncio
 
     return run
 

@@ -20,13 +20,13 @@ from tests.bench.attribution_faults import BACK_SECONDS, FAULTS, START_SECONDS, 
 from tests.bench.attribution_report import Attribution, Day, Settled, Start, document
 from tests.rig import Rig
 
-from gpu_triage.config import Config
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
 from gpu_triage.sampler.outcomes import HOST
-from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
-from gpu_triage.simulator.effect_kinds import GPU_EFFECTS
-from gpu_triage.simulator.scenario import Event
-from gpu_triage.subjects import judgement
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator.effect_kinds import GPU_EFFECTS
+from gpu_triage_simulator.scenario import Event
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_triage.simulator.effects import (
+from gpu_triage_simulator.effects import (
     ApplicationClock,
     Hang,
     Link,
@@ -17,8 +17,8 @@ from gpu_triage.simulator.effects import (
     ThermalThrottle,
     Xid,
 )
-from gpu_triage.simulator.host_effects import Cpu, Disk, Kill, Network, Nfs, Pressure, Start, Swap
-from gpu_triage.simulator.load import Load
+from gpu_triage_simulator.host_effects import Cpu, Disk, Kill, Network, Nfs, Pressure, Start, Swap
+from gpu_triage_simulator.load import Load
 
 SICK_SECONDS: Final = 10
 HUNG_SECONDS: Final = 300

@@ -27,8 +27,8 @@ from tests.bench.fleet_played import changing_series, profile_history, with_nois
 from tests.bench.fleet_watch import Run, TooLarge, measured
 from tests.bench.sizing_page import sizing
 
-from gpu_triage.config import DEFAULT, PROFILES, RULES
-from gpu_triage.simulator.history import History
+from gpu_triage.options.config import DEFAULT, PROFILES, RULES
+from gpu_triage_simulator.history import History
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks-fleet.md"

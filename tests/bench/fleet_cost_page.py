@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, PLAIN, RECORDED, Cost, FleetCosts, Write
 
-from gpu_triage.config import DEFAULT, PROFILES
+from gpu_triage.options.config import DEFAULT, PROFILES
 
 SHOWN_HOSTS = (1000, 2500, 10_000)
 GIB, GB, MBIT = 2**30, 1e9, 1e6

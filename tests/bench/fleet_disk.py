@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 from tests.bench.servers import own_metrics, summed, victoria_metrics
 
-from gpu_triage.simulator.history import History
-from gpu_triage.simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.history import History
+from gpu_triage_simulator.openmetrics import write_openmetrics
 
 BLOCK_SECONDS = 7200
 """A block of Prometheus: it starts at a multiple of this."""

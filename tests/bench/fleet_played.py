@@ -14,9 +14,9 @@ from itertools import pairwise
 import psutil
 from tests.bench.fleet import HOST, MET_SECONDS, MET_SHARE, is_met, uuid_part, written
 
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import History, history_config, record_history
-from gpu_triage.simulator.series import UP, SeriesKey
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.history import History, history_config, record_history
+from gpu_triage_simulator.series import UP, SeriesKey
 
 SCENARIO = "h100-8"
 TARGET = ("instance", "job")

@@ -21,7 +21,7 @@ from tests.bench.rules_page import Phase, Seen
 from tests.bench.servers import Counters, ask, own_metrics, prometheus, summed, victoria_metrics
 from tests.bench.sink import Sink, sink
 
-from gpu_triage.simulator.history import History
+from gpu_triage_simulator.history import History
 
 LOOK_SECONDS = 15.0
 BLOCK_WITHIN_SECONDS = 1800

@@ -16,10 +16,10 @@ from typing import Any
 import pynvml
 from tests.rig import Rig
 
-from gpu_triage.config import Config
-from gpu_triage.nvml import inquiry
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
-from gpu_triage.simulator.nvml_calls import NvmlFunction
+from gpu_triage.driver.nvml import inquiry
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator.nvml_calls import NvmlFunction
 
 NOTED_SECONDS = 60
 SETTLE_SECONDS = 65

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.bench import metering
 
-from gpu_triage.cli import main
+from gpu_triage.cli.main import main
 
 if __name__ == "__main__":
     metering.install(Path(sys.argv.pop(1)))

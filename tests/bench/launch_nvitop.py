@@ -14,9 +14,9 @@ import pynvml
 from tests.bench import metering
 
 from gpu_triage.machine import RealClock
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.host import SimulatedHost
-from gpu_triage.simulator.simulated_nvml import SimulatedNvml
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.host import SimulatedHost
+from gpu_triage_simulator.simulated_nvml import SimulatedNvml
 
 
 def run() -> int:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpu_triage.simulator.nvml_calls import NvmlFunction
-from gpu_triage.simulator.tree import HostTree
+from gpu_triage_simulator.nvml_calls import NvmlFunction
+from gpu_triage_simulator.tree import HostTree
 
 _TOTALS = struct.Struct("=dQ")
 

@@ -34,7 +34,7 @@ STARTING_SECONDS = 1.0
 """To start the interpreter, import the program and judge."""
 PROGRAM = """
 import resource, sys, time
-from gpu_triage.cli import group
+from gpu_triage.cli.main import group
 from gpu_triage.errors import ConfigError
 began = time.monotonic()
 try:

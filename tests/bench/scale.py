@@ -18,8 +18,8 @@ from tests.bench.environment import wiring
 from tests.bench.floor import metered_standin
 from tests.rig import Rig, rig
 
-from gpu_triage.simulator import Scenario, load_scenario
-from gpu_triage.simulator.scenario import Gpu, Process
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.scenario import Gpu, Process
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-scale.md"
 GPU_COUNTS = (1, 2, 4, 8, 16)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.bench.fleet_cost_page import GB, GIB, MBIT, gigabytes, paragraph, row, table
 from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, RECORDED, FleetCosts
 
-from gpu_triage.config import DEFAULT, FULL, PROFILES, RULES
+from gpu_triage.options.config import DEFAULT, FULL, PROFILES, RULES
 
 MACHINES_GIB = (16, 32, 64, 128)
 USED_SHARE = 0.5

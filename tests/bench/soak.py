@@ -26,9 +26,9 @@ from tests.faults.stand_in import StandIn
 from tests.rig import rig
 
 from gpu_triage import __version__
-from gpu_triage.allocator import keep_memory_flat
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage.serve.allocator import keep_memory_flat
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-soak.md"
 SCENARIO = "h100-8-bad-night"

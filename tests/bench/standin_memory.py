@@ -19,7 +19,7 @@ def run(scenario: Path) -> int:
     gc.collect()
     before = process.memory_info().rss
     # Imported late: its code is part of what is weighed.
-    from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415
+    from gpu_triage_simulator import load_scenario, simulated_machine  # noqa: PLC0415
 
     with simulated_machine(load_scenario(scenario)) as simulated:
         simulated.machine.nvml.load()

@@ -21,7 +21,7 @@ from tests.bench.scrape import Connection, PageSize, Scrapes, merged
 from tests.bench.subjects import this_exporter
 from tests.bench.workload import Hang
 
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 PIDS = range(5000, 5000 + workload.process_count())
 FAST = Scrapes((1.0, 2.0), 0, 1.0)

@@ -16,8 +16,8 @@ from tests.bench.fleet_played import PHASES, PlayedPages, changing_series, profi
 from tests.bench.fleet_watch import TooLarge, measured
 from tests.conftest import RequiresTool
 
-from gpu_triage.config import DEFAULT, RULES
-from gpu_triage.simulator.history import History
+from gpu_triage.options.config import DEFAULT, RULES
+from gpu_triage_simulator.history import History
 
 STEP_SECONDS = 15
 START = 1_768_435_200.0

@@ -20,9 +20,9 @@ from tests.rig import Rig
 
 import gpu_triage.sampler.gpu
 import gpu_triage.sampler.host
-from gpu_triage.config import Config
+from gpu_triage.options.config import Config
 from gpu_triage.sampler.judging import JudgeRounds
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 MEASURED_SECONDS = 120
 OPENMETRICS = "application/openmetrics-text"

@@ -34,7 +34,7 @@ def scenario_text(pids: Sequence[int], hang: Hang | None = None) -> str:
     Raises:
         ValueError: the scenario has another number of processes.
     """
-    base = resources.files("gpu_triage.simulator").joinpath(f"scenarios/{BASE_SCENARIO}.toml").read_text("utf-8")
+    base = resources.files("gpu_triage_simulator").joinpath(f"scenarios/{BASE_SCENARIO}.toml").read_text("utf-8")
     remaining = iter(pids)
     if len(_PID.findall(base)) != len(pids):
         raise ValueError(f"{BASE_SCENARIO} has {len(_PID.findall(base))} processes, not {len(pids)}")
@@ -47,7 +47,7 @@ def scenario_text(pids: Sequence[int], hang: Hang | None = None) -> str:
 
 def process_count() -> int:
     """Processes in the scenario."""
-    base = resources.files("gpu_triage.simulator").joinpath(f"scenarios/{BASE_SCENARIO}.toml")
+    base = resources.files("gpu_triage_simulator").joinpath(f"scenarios/{BASE_SCENARIO}.toml")
     return len(_PID.findall(base.read_text("utf-8")))
 
 

@@ -17,10 +17,11 @@ from tests.chart.rendering import CHART, IMAGE, RULES, Rendered, chart_with, ren
 from tests.e2e.processes import exporter
 
 from gpu_triage import __version__
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.findings.settings import judge_settings
-from gpu_triage.options import OptionsCommand, run_cli, serve_options
-from gpu_triage.registry import COLLECTOR_SWITCHES
+from gpu_triage.judge.findings.settings import judge_settings
+from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.config import Config
+from gpu_triage.options.run import run_cli
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 if TYPE_CHECKING:
     from pathlib import Path

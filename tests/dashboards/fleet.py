@@ -19,12 +19,12 @@ from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.rulefile import read_rules, rule_files
 
-from gpu_triage.config import Setting
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import Family, History, SeriesKey
-from gpu_triage.simulator.scenario import Expectation, Scenario
-from gpu_triage.simulator.scenario_file import read_scenario
-from gpu_triage.simulator.schema import read_toml
+from gpu_triage.options.config import Setting
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.history import Family, History, SeriesKey
+from gpu_triage_simulator.scenario import Expectation, Scenario
+from gpu_triage_simulator.scenario_file import read_scenario
+from gpu_triage_simulator.schema import read_toml
 
 STEP_SECONDS = 60.0
 SHORTEST_SECONDS = 75 * 60.0

@@ -17,7 +17,7 @@ from deploy.demo.processes import free_port
 from tests.dashboards.fleet import STEP_SECONDS, Fleet
 from tests.e2e.processes import WAIT_SECONDS, end, wait_for
 
-from gpu_triage.simulator.openmetrics import write_openmetrics
+from gpu_triage_simulator.openmetrics import write_openmetrics
 
 ATTEMPTS = 3
 """promtool was seen to end well and to write nothing."""

@@ -29,8 +29,8 @@ from tests.promql.queries import faults
 from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.registry import METRICS
-from gpu_triage.subjects.metric import GPU_LABELS
+from gpu_triage.read.metrics.metric import GPU_LABELS
+from gpu_triage.read.registry import METRICS
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)

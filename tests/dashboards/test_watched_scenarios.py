@@ -18,7 +18,7 @@ from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
 
-from gpu_triage.simulator.scenario import Expectation
+from gpu_triage_simulator.scenario import Expectation
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the fleet to be recorded, beside whatever else runs
 

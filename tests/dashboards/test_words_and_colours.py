@@ -14,13 +14,13 @@ from tests.gathered import for_each
 from tests.promql.expressions import uses
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.diagnosis.findings.check import Area
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
-from gpu_triage.handbook.markdown import render_html
-from gpu_triage.handbook.pages import find as find_page
-from gpu_triage.registry import METRICS
-from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES, GPU_BOTTLENECK
-from gpu_triage.subjects.metric import MetricSpec
+from gpu_triage.judge.findings.check import Area
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
+from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.registry import METRICS
+from gpu_triage.serve.handbook.markdown import render_html
+from gpu_triage.serve.handbook.pages import find as find_page
 
 STATES = [spec for spec in METRICS if spec.states]
 """Metrics whose value is a state, with the names of the states."""

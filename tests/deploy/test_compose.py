@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.image.dockerfile import exec_form, instructions
 
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 
 @pytest.fixture

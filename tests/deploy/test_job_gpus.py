@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_triage.config import INDEX
 from gpu_triage.machine import Moment, SlurmJob, index_name
-from gpu_triage.processes.slurm_jobs import JobDirectory
+from gpu_triage.options.config import INDEX
+from gpu_triage.read.processes.slurm_jobs import JobDirectory
 
 if TYPE_CHECKING:
     from pathlib import Path

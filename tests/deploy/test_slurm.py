@@ -12,7 +12,7 @@ from tests.rig import scenario_with
 from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node
 from tests.status_server import status_server
 
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,9 +14,9 @@ from tests.rig import scenario_with
 from tests.slurm_cluster import PATIENCE_SECONDS, Cluster, cluster
 from tests.slurm_node import LOST, NOBODY
 
-from gpu_triage.config import INDEX
 from gpu_triage.machine import Moment, SlurmJob, index_name
-from gpu_triage.processes.slurm_jobs import JobDirectory
+from gpu_triage.options.config import INDEX
+from gpu_triage.read.processes.slurm_jobs import JobDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_triage.options import all_options
-from gpu_triage.registry import COLLECTOR_SWITCHES
+from gpu_triage.options.table import all_options
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,17 +8,17 @@ from pathlib import Path
 from docs import build, man_pages
 from tests.gathered import for_each
 
-from gpu_triage import reference
-from gpu_triage.options import all_options
-from gpu_triage.registry import COLLECTOR_SWITCHES, METRICS
-from gpu_triage.subjects.metric import Tier, gpu_gauge
+from gpu_triage.options.table import all_options
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge
+from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
+from gpu_triage.serve.handbook import reference
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def _prose(repository: Path) -> list[Path]:
-    handbook = repository / "exporter" / "gpu_triage" / "handbook"
+    handbook = repository / "exporter" / "gpu_triage" / "serve" / "handbook"
     return [
         *repository.glob("*.md"),
         *repository.glob("*/README.md"),

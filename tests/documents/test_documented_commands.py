@@ -42,7 +42,7 @@ DMON = set("pucvmet")
 
 
 def _documents(repository: Path) -> list[Path]:
-    handbook = repository / "exporter" / "gpu_triage" / "handbook"
+    handbook = repository / "exporter" / "gpu_triage" / "serve" / "handbook"
     documents = [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("deploy/**/*.md")]
     return [*documents, *handbook.rglob("*.md")]
 

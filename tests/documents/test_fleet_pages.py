@@ -26,7 +26,7 @@ from tests.bench.rules_page import Scrapes
 from tests.bench.sizing_page import hosts_within, sizing, two_digits
 from tests.bench.straight_line import line_through
 
-from gpu_triage.config import DEFAULT, FULL, PROFILES, RULES
+from gpu_triage.options.config import DEFAULT, FULL, PROFILES, RULES
 
 SERIES = {RULES: 1200, DEFAULT: 2000, FULL: 4000}
 MIB = 1 << 20

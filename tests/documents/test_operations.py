@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.config import Config
-from gpu_triage.host.access import wanted
-from gpu_triage.incidents import metrics as incidents
-from gpu_triage.nvml.errors import NAMES
-from gpu_triage.options import all_options
-from gpu_triage.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
+from gpu_triage.driver.nvml.errors import NAMES
+from gpu_triage.options.config import Config
+from gpu_triage.options.table import all_options
+from gpu_triage.read.exporter import flight_recorder
+from gpu_triage.read.host.access import wanted
+from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
 from gpu_triage.sampler.driver import RELEASED, STALLED
-from gpu_triage.subjects import flight_recorder
 
 METRIC = re.compile(r"`(?:rate\()?(gpu_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)="([^"]*)"')

@@ -13,7 +13,7 @@ from tests.gathered import for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 
-from gpu_triage.diagnosis.findings.settings import judge_settings
+from gpu_triage.judge.findings.settings import judge_settings
 
 if TYPE_CHECKING:
     from tests.conftest import RequiresTool

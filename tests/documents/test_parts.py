@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.parts import FULL, NOT_FULL, ONLY_FULL, TESTS, full_part, some
 
-HALF = "tests/unit/gpu/test_short_events.py"
+HALF = "tests/unit/read/gpu/test_short_events.py"
 """A file with a test of every run and two of `make full`."""
 WHOLE = "tests/rules/test_week.py"
 """A file of `make full` alone."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from tests.e2e.browser import browser
 from tests.status_server import status_server
 
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.bottleneck.memory import STRIP_SECONDS
-from gpu_triage.simulator import load_scenario
+from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import load_scenario
 
 NIGHT = "h100-8-bad-night"
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"

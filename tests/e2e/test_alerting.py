@@ -14,8 +14,8 @@ from tests.conftest import RequiresTool
 from tests.e2e.notifications import PAGER, Inbox, summary
 from tests.e2e.processes import wait_for
 
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 HOST = "h100-8-bad-night"
 PACE = 40

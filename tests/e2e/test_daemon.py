@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.processes import exporter, wait_for
 from tests.kubelet import kubelet
 
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path

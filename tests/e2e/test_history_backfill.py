@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.e2e.processes import prometheus, wait_for
 
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path

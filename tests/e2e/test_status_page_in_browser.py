@@ -15,10 +15,10 @@ from tests.one_shot import look_at
 from tests.rig import scenario_with
 from tests.status_server import WINDOW_SECONDS, StatusServer, status_server
 
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
-from gpu_triage.diagnosis.report.machine_readable import render_json
-from gpu_triage.simulator import list_scenarios, load_scenario
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
+from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import list_scenarios, load_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

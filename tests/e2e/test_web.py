@@ -14,7 +14,7 @@ import pytest
 from tests.certificates import Authority
 from tests.e2e.processes import end, exporter, prometheus, wait_for
 
-from gpu_triage.web.passwords import hashed
+from gpu_triage.serve.passwords import hashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

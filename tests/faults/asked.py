@@ -9,12 +9,12 @@ from tests.faults.hosts import HOSTS, USUAL
 from tests.faults.library import FaultyLibrary
 from tests.simulated_driver import devices_of
 
-from gpu_triage.nvml.inquiry import Inquiry
-from gpu_triage.nvml.session import Session
-from gpu_triage.registry import GPU_COLLECTORS
-from gpu_triage.simulator import VirtualClock, simulated_machine
-from gpu_triage.subjects.contract import runs
-from gpu_triage.subjects.rounds import GpuRound
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Session
+from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.registry import GPU_COLLECTORS
+from gpu_triage_simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.machine import Blocked, Moment
 from gpu_triage.sampler.lanes import ThreadLane
-from gpu_triage.simulator import VirtualClock
+from gpu_triage_simulator import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from gpu_triage.config import Config
-from gpu_triage.simulator import Scenario, load_scenario
-from gpu_triage.simulator.effects import Mig, MigInstance
-from gpu_triage.simulator.scenario import Event, Process
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.effects import Mig, MigInstance
+from gpu_triage_simulator.scenario import Event, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

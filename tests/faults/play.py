@@ -15,13 +15,13 @@ from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen, ca
 from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
-from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
-from gpu_triage.gpu.topology import GPU_P2P_PEERS
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
 
 if TYPE_CHECKING:
-    from gpu_triage.config import Config
-    from gpu_triage.simulator import Scenario
+    from gpu_triage.options.config import Config
+    from gpu_triage_simulator import Scenario
 
 _HORIZON_SECONDS = 240
 _BEAT_SECONDS = 6

@@ -13,7 +13,7 @@ from tests.faults.asked import every_function
 from tests.faults.injections import CODES
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
-from gpu_triage.simulator.scenario_file import read_scenario
+from gpu_triage_simulator.scenario_file import read_scenario
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 FIRST_SECOND = 12
 """Until then the host is healthy, so that there is something to compare with."""

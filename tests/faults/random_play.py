@@ -18,10 +18,10 @@ from tests.faults.random_host import OF_THE_LOOK
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 from tests.faults.stage import Stage, staged
 
-from gpu_triage.config import Config
-from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD
-from gpu_triage.simulator.nvml_session import handle_address
-from gpu_triage.simulator.simulated_nvml import SimulatedNvml
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD
+from gpu_triage_simulator.nvml_session import handle_address
+from gpu_triage_simulator.simulated_nvml import SimulatedNvml
 
 if TYPE_CHECKING:
     from typing import Any

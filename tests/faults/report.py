@@ -10,7 +10,7 @@ from tests.faults.kinds import CODE_OF
 from tests.faults.notes import INTRODUCTION, NOTES
 from tests.faults.row import DRIVER, HOST, Row, Says, Seen
 
-from gpu_triage.registry import ALL_COLLECTORS
+from gpu_triage.read.registry import ALL_COLLECTORS
 
 _HEAD = "| fault | moment | what `/metrics` says | what it costs | how it recovers |\n| --- | --- | --- | --- | --- |\n"
 _OF_A_GPU = "gpu_info"

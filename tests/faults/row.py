@@ -12,8 +12,8 @@ from tests.faults.hosts import USUAL
 from tests.faults.stage import Stage
 
 if TYPE_CHECKING:
-    from gpu_triage.config import Config
-    from gpu_triage.simulator.scenario import Event
+    from gpu_triage.options.config import Config
+    from gpu_triage_simulator.scenario import Event
 
 HOST = "host"
 DRIVER = "driver"

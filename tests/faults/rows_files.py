@@ -12,7 +12,7 @@ from tests.faults.hosts import EVERY_SECOND
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
 from tests.faults.stage import Stage
 
-from gpu_triage.registry import ALL_COLLECTORS
+from gpu_triage.read.registry import ALL_COLLECTORS
 
 FILES = "Kernel files"
 TREES = "Whole file systems"

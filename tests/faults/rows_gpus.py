@@ -11,8 +11,8 @@ from tests.faults.asked import every_collector
 from tests.faults.injections import answers, inventing_uuids, says_count
 from tests.faults.row import DRIVER, OTHERS, Row, Says
 
-from gpu_triage.simulator import effects
-from gpu_triage.simulator.scenario import Event
+from gpu_triage_simulator import effects
+from gpu_triage_simulator.scenario import Event
 
 GPU = "A GPU is gone"
 FLEET = "GPUs come and go"

@@ -13,8 +13,8 @@ from tests.faults.injections import FOREVER, takes
 from tests.faults.row import DRIVER, HOST, OTHERS, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
-from gpu_triage.simulator import host_effects
-from gpu_triage.simulator.scenario import Event
+from gpu_triage_simulator import host_effects
+from gpu_triage_simulator.scenario import Event
 
 PROCESSES = "Processes come and go"
 TIME = "The wall clock is set"

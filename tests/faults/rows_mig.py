@@ -9,9 +9,9 @@ from tests.faults.hosts import GPUS_EVERY_SECOND, SEVEN
 from tests.faults.injections import Begin, answers, counting, of_instance, of_instance_handle
 from tests.faults.row import ALL_WELL, DRIVER, OTHERS, Row, Says
 
-from gpu_triage.simulator import effects
-from gpu_triage.simulator.effects import Mig, MigInstance
-from gpu_triage.simulator.scenario import Event
+from gpu_triage_simulator import effects
+from gpu_triage_simulator.effects import Mig, MigInstance
+from gpu_triage_simulator.scenario import Event
 
 MIG = "A GPU in MIG mode"
 SWITCHED = "MIG is switched while it runs"

@@ -12,12 +12,12 @@ from tests.faults.injections import FOREVER, Begin, takes
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
-from gpu_triage.gpu.topology import TOPOLOGY
-from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.simulator import effects
-from gpu_triage.simulator.scenario import Event
-from gpu_triage.subjects.contract import runs
-from gpu_triage.subjects.metric import Tier
+from gpu_triage.read.gpu.topology import TOPOLOGY
+from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage_simulator import effects
+from gpu_triage_simulator.scenario import Event
 
 _INIT, _COUNT = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2"
 _VERSIONS = ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion")

@@ -15,9 +15,9 @@ from tests.faults.injections import FOREVER, Begin, answers, takes
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
-from gpu_triage.simulator import effects
-from gpu_triage.simulator.scenario import Event
-from gpu_triage.xid.ledger import CODES_PER_GPU
+from gpu_triage.read.xid.ledger import CODES_PER_GPU
+from gpu_triage_simulator import effects
+from gpu_triage_simulator.scenario import Event
 
 if TYPE_CHECKING:
     from tests.faults.library import Call

@@ -15,14 +15,14 @@ from tests.faults.page import Page, parsed, readings
 from tests.rig import Rig
 from tests.watched_paths import watched
 
-from gpu_triage.simulator import simulated_machine
+from gpu_triage_simulator import simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpu_triage.config import Config
-    from gpu_triage.simulator import Scenario, SimulatedMachine
+    from gpu_triage.options.config import Config
+    from gpu_triage_simulator import Scenario, SimulatedMachine
 
 
 class Stage(Rig):

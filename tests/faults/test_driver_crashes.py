@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.stand_in import StandIn, up
 
-from gpu_triage.crash import MEANINGS
+from gpu_triage.driver.crash import MEANINGS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
 from tests.faults.stand_in import StandIn, up
 
 from gpu_triage.errors import StateError
-from gpu_triage.incidents.file import INCIDENT_HISTORY
-from gpu_triage.incidents.ledger import Memory
+from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import Memory
 from gpu_triage.sampler.state_directory import StateDirectory
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.dashboards.store import Store
 from tests.e2e.processes import end, wait_for
 from tests.rules.cases import load_any
 
-from gpu_triage.simulator.history import History, SeriesKey
+from gpu_triage_simulator.history import History, SeriesKey
 
 MINUTES = 80.0
 """Long enough for the rules' hours, and through them for their days."""

@@ -18,8 +18,8 @@ from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.selection import metrics_of_rules
-from gpu_triage.simulator.schema import read_toml
+from gpu_triage.read.selection import metrics_of_rules
+from gpu_triage_simulator.schema import read_toml
 
 FLEET = Path(__file__).resolve().parents[2] / "deploy/fleet"
 PARTS = {part.name: part for topology in TOPOLOGIES.values() for part in topology.parts if part.config}

@@ -20,18 +20,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.rig import rig, scenario_with
 
-from gpu_triage.config import Config
-from gpu_triage.registry import METRICS
-from gpu_triage.simulator import START_OF_TIME, load_scenario
-from gpu_triage.subjects.exporter import JudgeSettingsHealth, WebConfigHealth
-from gpu_triage.web.front import Front
-from gpu_triage.web.server import WebServer
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.health import JudgeSettingsHealth, WebConfigHealth
+from gpu_triage.read.registry import METRICS
+from gpu_triage.serve.front import Front
+from gpu_triage.serve.server import WebServer
+from gpu_triage_simulator import START_OF_TIME, load_scenario
 
 if TYPE_CHECKING:
     from tests.conftest import RequiresTool
     from tests.rig import Rig
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.timeout(600)  # the first look at the bad night plays all of it
 
@@ -212,8 +212,8 @@ def test_every_metric_stands_in_a_golden() -> None:
         for sample in family.samples
     }
     # No collector fails for so long here, no flight recorder runs, no counter of the driver is wrong, no GPU is a
-    # vGPU, and nothing is kept on disk: tests/unit/subjects/test_exporter.py, tests/unit/flight, tests/unit/gpu and
-    # tests/unit/incidents have them.
+    # vGPU, and nothing is kept on disk: tests/unit/read/exporter/test_exporter.py, tests/unit/record/flight,
+    # tests/unit/read/gpu and tests/unit/read/incidents have them.
     elsewhere = {
         "gpu_exporter_collector_stale_seconds",
         "gpu_exporter_state_directory_in_use",

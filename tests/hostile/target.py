@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import end, wait_for
 
-from gpu_triage.web.passwords import hashed
+from gpu_triage.serve.passwords import hashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

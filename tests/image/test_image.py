@@ -17,7 +17,7 @@ from tests.e2e.processes import end, wait_for
 from tests.image.dockerfile import Image, Instruction, exec_form, instructions, play_stage
 
 from gpu_triage import __version__
-from gpu_triage.config import Config
+from gpu_triage.options.config import Config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

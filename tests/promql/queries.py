@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from tests.promql.expressions import LabelError, RecordError, Use, labels_of, uses
 from tests.promql.vocabulary import kinds, words
 
-from gpu_triage.subjects.metric import Kind
+from gpu_triage.read.metrics.metric import Kind
 
 _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
 _PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time", "count", "group"})

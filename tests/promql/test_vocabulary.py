@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from tests.promql.vocabulary import CLASSES, ELSEWHERE, TARGET_LABELS, WORDS, series_labels, words
 
-from gpu_triage.registry import METRICS
+from gpu_triage.read.registry import METRICS
 
 ENUMERATED = {(metric, label) for label, metrics in WORDS.items() for metric in metrics if metric not in ELSEWHERE}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpu_triage.simulator import Scenario, list_scenarios, load_scenario
-from gpu_triage.simulator.scenario_file import read_scenario
-from gpu_triage.simulator.schema import read_toml
+from gpu_triage_simulator import Scenario, list_scenarios, load_scenario
+from gpu_triage_simulator.scenario_file import read_scenario
+from gpu_triage_simulator.schema import read_toml
 
 FOLDER = Path(__file__).parent / "cases"
 

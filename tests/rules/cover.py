@@ -9,7 +9,7 @@ from tests.rules.cases import every_name, load_any
 from tests.rules.verdict import wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 
 class Shown(NamedTuple):

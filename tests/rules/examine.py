@@ -16,9 +16,9 @@ from tests.promql.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.recordings import STEP_SECONDS, published, recorded, thinned
 from tests.rules.rulefile import read_rules
 
-from gpu_triage.simulator.history import History, history_config
-from gpu_triage.simulator.scenario import Scenario
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage_simulator.history import History, history_config
+from gpu_triage_simulator.scenario import Scenario
 
 MARGIN_SECONDS = 120
 """How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""

@@ -18,8 +18,8 @@ from tests.rules.handwritten import Series, gpu, host, merged, over, play
 from tests.rules.rulefile import alert_files
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.diagnosis.findings.check import Unit
-from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.judge.findings.check import Unit
+from gpu_triage.judge.findings.table import BY_CODE
 
 NOW: Final = 84
 """Minute at which every alert is rendered: the longest waits for an hour."""

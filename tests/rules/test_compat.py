@@ -17,7 +17,7 @@ from gpu_triage.alerting.files import rule_files as rule_files_of
 from gpu_triage.alerting.previous import previous_sources
 from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.settings import DEFAULTS
-from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
 
 FILE = REPOSITORY / "rules" / "compat" / "recorded.yml"
 COMPAT = read_rules([FILE])

@@ -17,7 +17,7 @@ from tests.rules.handwritten import FIRING, merged
 from tests.rules.rulefile import REPOSITORY, Rule, groups_of, read_rules, rule_files
 
 from gpu_triage.alerting.dcgm import recorded_codes
-from gpu_triage.registry import METRICS
+from gpu_triage.read.registry import METRICS
 
 pytestmark = pytest.mark.slow
 

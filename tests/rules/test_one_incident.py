@@ -1,6 +1,6 @@
 """One incident is one alert, whatever happens to the scrapes of it: findings through the relaying rules.
 
-Whether the judge says so is tested in tests/unit/diagnosis; what Alertmanager makes of a restart, in tests/e2e.
+Whether the judge says so is tested in tests/unit/judge; what Alertmanager makes of a restart, in tests/e2e.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tests.rules.examine import run_of
 from tests.rules.handwritten import FIRING, Series
 from tests.rules.rulefile import alert_files, groups_of
 
-from gpu_triage.diagnosis.findings.finding import State
-from gpu_triage.diagnosis.findings.table import BY_CODE
-from gpu_triage.simulator.history import record_history
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage_simulator.history import record_history
 
 pytestmark = pytest.mark.slow
 

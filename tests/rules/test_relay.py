@@ -13,7 +13,7 @@ from tests.rules.handwritten import Played, Series, gpu, merged, over, play
 from tests.rules.handwritten import host as of_host
 from tests.rules.rulefile import alert_files, alerts, read_rules
 
-from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.judge.findings.table import BY_CODE
 
 NAN: Final = math.nan
 END: Final = 60

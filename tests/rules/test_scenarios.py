@@ -18,11 +18,11 @@ from tests.rules.rulefile import alert_files
 from tests.rules.verdict import disagreements, wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.simulator.history import History
-from gpu_triage.subjects.judgement import (
+from gpu_triage.read.exporter.judgement import (
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
+from gpu_triage_simulator.history import History
 
 LONGEST, USUAL, SHORTEST = 60, FULL_STEP_SECONDS, 5
 """Scrape intervals that the rules are for, in seconds."""

@@ -15,7 +15,7 @@ from tests.promql.vocabulary import ACTIONS, series_labels
 from tests.rules.rulefile import Rule, alerts, read_rules, rule_files, with_those_that_are_off
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.diagnosis.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
 OF_PROMQL = {
     ("GpuDriverVersionDrift", "info", "1h"),
@@ -39,7 +39,7 @@ RULES = read_rules(rule_files())
 EVERY = with_those_that_are_off()
 RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
-RUNBOOKS = "exporter/gpu_triage/handbook/runbooks"
+RUNBOOKS = "exporter/gpu_triage/serve/handbook/runbooks"
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 CONFIRMED = re.compile(r"instance_gpu_code:gpu_finding(_value)?:confirmed")

@@ -22,8 +22,8 @@ from tests.rules.examine import FIRING, UNDECIDED, run_of
 from tests.rules.rulefile import alert_files
 from tests.rules.verdict import WATCHDOG, named
 
-from gpu_triage.simulator import list_scenarios
-from gpu_triage.simulator.history import record_history
+from gpu_triage_simulator import list_scenarios
+from gpu_triage_simulator.history import record_history
 
 HOUR_SECONDS = 3600
 EVALUATION_MINUTES = 2

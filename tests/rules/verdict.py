@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.promql.promtool import Labels
 from tests.rules.examine import Examination
 
-from gpu_triage.simulator.scenario import Expectation
+from gpu_triage_simulator.scenario import Expectation
 
 WATCHDOG = "GpuTriageWatchdog"
 _PAIR = re.compile(r'(\w+)="([^"]*)"')

@@ -18,9 +18,9 @@ from tests.nvml_bench import Bench, BenchMaker
 from tests.recorded import record
 from tests.rig import scenario_with
 
-from gpu_triage.recording.bundle import write_recording
-from gpu_triage.recording.recording import Recording
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.record.bundle import write_recording
+from gpu_triage.record.recording import Recording
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

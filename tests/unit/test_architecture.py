@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.registry import METRICS
-from gpu_triage.subjects.metric import Kind, MetricSpec
+from gpu_triage.read.metrics.metric import Kind, MetricSpec
+from gpu_triage.read.registry import METRICS
 
 LONGEST_FILE = 350
 

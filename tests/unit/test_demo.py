@@ -14,7 +14,7 @@ from deploy.demo.paced_routes import SHIPPED, paced_alertmanager
 from deploy.demo.paced_rules import paced_expression, write_paced_rules
 from tests.rig import rig, scenario_with
 
-from gpu_triage.simulator import at_pace, load_scenario
+from gpu_triage_simulator import at_pace, load_scenario
 
 pytestmark = pytest.mark.slow
 

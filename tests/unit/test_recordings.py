@@ -14,10 +14,10 @@ from tests import recordings
 from tests.parts import FRESH_SINCE
 from tests.recordings import DRILL, PACKAGE, StaleRecordingError, published, recorded, thinned
 
-from gpu_triage.simulator import Scenario, load_scenario
-from gpu_triage.simulator.history import History, history_config, record_history
-from gpu_triage.simulator.model import MODELS
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.history import History, history_config, record_history
+from gpu_triage_simulator.model import MODELS
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ import json, sys
 opened = set()
 sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
 from pathlib import Path
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 from tests.recordings import recorded
 recorded(load_scenario("dual-a10"), seconds=60, folder=Path(sys.argv[1]))
 print(json.dumps(sorted(opened)))
@@ -38,7 +38,7 @@ print(json.dumps(sorted(opened)))
 RECORDING = """
 import sys
 from pathlib import Path
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 from tests.recordings import recorded
 recorded(load_scenario("dual-a10"), seconds=60, folder=Path(sys.argv[1]))
 (found,) = Path(sys.argv[1]).glob("*.history")

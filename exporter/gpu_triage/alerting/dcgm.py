@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage.alerting.rule_source import Group, RecordingRule
-from gpu_triage.diagnosis.findings.limits import LIMITS
-from gpu_triage.diagnosis.findings.table import BY_CODE, Check
-from gpu_triage.xid.codes import XID_CODES, XidKind
+from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.table import BY_CODE, Check
+from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 _DCGM: Final = 'recorded_from="dcgm"'
 _XID: Final = f"gpu_xid_last_timestamp_seconds{{{_DCGM}"

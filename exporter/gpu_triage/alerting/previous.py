@@ -17,7 +17,7 @@ import yaml
 
 from gpu_triage.alerting.rule_source import INHIBITIONS, Alert, Group, RecordingRule, RuleSource, Threshold
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
 
 PREVIOUS: Final = Path(__file__).parent / "previous"
 _RECORDED: Final = MappingProxyType({"recording.yml": "recording.yml", "compat/recorded.yml": "recording-previous.yml"})

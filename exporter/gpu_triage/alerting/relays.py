@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from gpu_triage.alerting.rule_source import Alert
-from gpu_triage.diagnosis.findings.table import CHECKS, Area, Check
+from gpu_triage.judge.findings.table import CHECKS, Area, Check
 
 GROUP: Final = "gpu-triage-findings"
 """Rule group of these alerts; it follows the recording rules that they use."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import TYPE_CHECKING
 
-from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.options.values import show_duration, split_listen_address, unix_socket_path
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from gpu_triage.config import JudgeOption
 from gpu_triage.documents import quoted
+from gpu_triage.options.config import JudgeOption
 from gpu_triage.options.values import TextType
 
 JUDGE: Final = "judge"

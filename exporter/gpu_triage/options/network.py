@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpu_triage.config import LineRate
 from gpu_triage.documents import quoted
+from gpu_triage.options.config import LineRate
 from gpu_triage.options.values import TextType
 
 _PATTERN: Final = re.compile(r"[A-Za-z0-9_.:@*?\[\]-]{1,64}")

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from gpu_triage.config import Config, Setting
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config, Setting
 from gpu_triage.options.values import TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"

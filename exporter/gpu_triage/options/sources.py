@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import click
 
-from gpu_triage.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.documents import Keyed, Parsed, Place, parse_yaml, raised_as, read_file, read_value, suggestion
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.combinations import refuse_useless_combinations
+from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.judge import JUDGE
 from gpu_triage.options.option import VARIABLE_PREFIX, Option, settings_of, source_of
 from gpu_triage.options.table import CONFIG_FILE, SIMULATE

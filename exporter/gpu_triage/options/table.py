@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import click
 
-from gpu_triage.config import GPU_NUMBERS, HOST_GROUP, PROFILES
+from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
 from gpu_triage.options import values
+from gpu_triage.options.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options.judge import JUDGE, JUDGE_SETTING, texts_in_file
 from gpu_triage.options.network import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.options.option import Option
-from gpu_triage.pcie import MOST_GENERATION, WIDTHS
 
 CONFIG_FILE = "config.file"
 SIMULATE = "simulate"

@@ -12,9 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.baseline.compare import compare
-from gpu_triage.baseline.facts import HostFacts, expected_p2p
-from gpu_triage.baseline.file import (
+from gpu_triage.driver.nvml.session import Device
+from gpu_triage.errors import BaselineError, StateError
+from gpu_triage.machine import Clock, Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.baseline.compare import compare
+from gpu_triage.read.baseline.facts import HostFacts, expected_p2p
+from gpu_triage.read.baseline.file import (
     Baseline,
     FileIdentity,
     baseline_of,
@@ -23,18 +28,13 @@ from gpu_triage.baseline.file import (
     timestamp,
     write_baseline,
 )
-from gpu_triage.config import Config
-from gpu_triage.errors import BaselineError, StateError
-from gpu_triage.machine import Clock, Moment
-from gpu_triage.nvml.session import Device
+from gpu_triage.read.baseline.metrics import THE_HOST, BaselineReading
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
-from gpu_triage.subjects import baseline
-from gpu_triage.subjects.baseline import THE_HOST, BaselineReading
-from gpu_triage.subjects.contract import GpuLabels
-from gpu_triage.subjects.exporter import CollectorHealth
-from gpu_triage.subjects.rounds import ExpectedLink
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+from gpu_triage.read.exporter.health import CallInFlight
 from gpu_triage.sampler.lanes import Lane, Step
-from gpu_triage.subjects.exporter import CallInFlight
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.config import Config
+from gpu_triage.driver.kernel.pci_bus import PciGpu, read_pci_gpus
+from gpu_triage.driver.kernel.udev import BusEvents
+from gpu_triage.driver.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed
-from gpu_triage.kernel.pci_bus import PciGpu, read_pci_gpus
-from gpu_triage.kernel.udev import BusEvents
 from gpu_triage.machine import Machine
-from gpu_triage.nvml.session import CurrentCall, DriverVersions, Session
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.health import DRIVER
 from gpu_triage.sampler.lanes import Lane, Step, overdue
-from gpu_triage.subjects.exporter import DRIVER
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from gpu_triage.config import Config
-from gpu_triage.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
+from gpu_triage.driver.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage.sampler.gpu import GpuRecord, Reader
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.schedule import Schedule
-from gpu_triage.subjects.contract import GpuLabels
 
 log = logging.getLogger(__name__)
 

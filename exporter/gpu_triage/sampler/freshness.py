@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gpu_triage.config import Config
 from gpu_triage.machine import Clock
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.exporter import judgement
+from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, HostCollector
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
-from gpu_triage.subjects import exporter, judgement
-from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, HostCollector
 
 
 class Freshness:

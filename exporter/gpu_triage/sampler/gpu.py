@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.nvml.inquiry import Inquiry
-from gpu_triage.nvml.session import Device, DriverVersions
+from gpu_triage.read.metrics.contract import AnyGpuCollector, GpuLabels
+from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 from gpu_triage.sampler.lanes import DEADLINE, Lane, Step
 from gpu_triage.sampler.outcomes import Outcome, checked
 from gpu_triage.sampler.schedule import Schedule
-from gpu_triage.subjects.contract import AnyGpuCollector, GpuLabels
-from gpu_triage.subjects.rounds import ExpectedLink, GpuRound
 
 Reader = Callable[[GpuRound], Any]
 

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from gpu_triage.config import Config
+from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.machine import Machine, ProbeReport
-from gpu_triage.nvml.session import Device, DriverVersions
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.health import DRIVER
+from gpu_triage.read.metrics.contract import AnyGpuCollector
+from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
 from gpu_triage.sampler.freshness import Freshness
@@ -21,9 +24,6 @@ from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.search import Search
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
-from gpu_triage.subjects.contract import AnyGpuCollector
-from gpu_triage.subjects.exporter import DRIVER
-from gpu_triage.subjects.rounds import ExpectedLink
 
 log = logging.getLogger(__name__)
 

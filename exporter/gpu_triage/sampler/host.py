@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.contract import AnyHostCollector
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, Lane, LaneMaker, Step
 from gpu_triage.sampler.outcomes import HOST, Outcome, checked
 from gpu_triage.sampler.schedule import Schedule, next_due
-from gpu_triage.subjects.contract import AnyHostCollector
-from gpu_triage.subjects.metric import Sample
-from gpu_triage.subjects.rounds import HostRound
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

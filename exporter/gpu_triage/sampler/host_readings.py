@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpu_triage.baseline.facts import HostFacts
-from gpu_triage.baseline.readings import GPU_SOURCES, HOST_SOURCES, GpuReadings, host_facts
-from gpu_triage.gpu.nvlink import NVLINK, NvlinkReading
-from gpu_triage.gpu.topology import TOPOLOGY, TopologyReading
+from gpu_triage.read.baseline.facts import HostFacts
+from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES, GpuReadings, host_facts
+from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
+from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord

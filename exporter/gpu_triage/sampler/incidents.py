@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from gpu_triage.gpu.ecc import ECC, EccReading
-from gpu_triage.gpu.identity import IDENTITY, IdentityReading
-from gpu_triage.gpu.recovery import RECOVERY, RecoveryReading
-from gpu_triage.incidents.file import INCIDENT_HISTORY
-from gpu_triage.incidents.ledger import (
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.read.gpu.ecc import ECC, EccReading
+from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
+from gpu_triage.read.gpu.recovery import RECOVERY, RecoveryReading
+from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import (
     LOST,
     RESET,
     UNCORRECTED,
@@ -21,8 +22,9 @@ from gpu_triage.incidents.ledger import (
     Recent,
     kind_of_xid,
 )
-from gpu_triage.incidents.metrics import NO_GPU, GpuIncidents
-from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.read.incidents.metrics import NO_GPU, GpuIncidents
+from gpu_triage.read.metrics.contract import AnyGpuCollector
+from gpu_triage.read.xid.ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
@@ -30,8 +32,6 @@ from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch, Signs
 from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
-from gpu_triage.subjects.contract import AnyGpuCollector
-from gpu_triage.xid.ledger import CountedXid
 
 Reading = TypeVar("Reading")
 

@@ -7,14 +7,14 @@ import traceback
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.machine import Clock, Moment
+from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.metrics.metric import Sample, declared_in
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import is_due, next_due
 from gpu_triage.sampler.state_store import AnyKept, StateStore
-from gpu_triage.saved_state import StateKind
-from gpu_triage.subjects import judgement
-from gpu_triage.subjects.exporter import CollectorHealth
-from gpu_triage.subjects.metric import Sample, declared_in
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol
 
+from gpu_triage.driver.nvml.session import CurrentCall
 from gpu_triage.machine import Blocked, Clock
-from gpu_triage.nvml.session import CurrentCall
-from gpu_triage.subjects.contract import HOST_LABELS, GpuLabels
+from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 
 DEADLINE: Final = "deadline"
 """The error of a round that took longer than the deadline."""

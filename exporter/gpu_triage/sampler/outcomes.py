@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpu_triage.machine import Moment
-from gpu_triage.subjects.contract import OwnSubject
-from gpu_triage.subjects.metric import MetricSpec, Sample, declared_in
+from gpu_triage.read.metrics.contract import OwnSubject
+from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -20,8 +20,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.incidents.ledger import Board
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 

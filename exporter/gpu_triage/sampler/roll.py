@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from gpu_triage.driver.nvml.session import CurrentCall, DeniedDevice, Identity, identify
 from gpu_triage.errors import DriverUnavailable
-from gpu_triage.nvml.session import CurrentCall, DeniedDevice, Identity, identify
+from gpu_triage.read.exporter.health import DRIVER
+from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.lanes import Lane, Step
-from gpu_triage.subjects.contract import GpuLabels
-from gpu_triage.subjects.exporter import DRIVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from gpu_triage.config import Config
 from gpu_triage.machine import Clock
+from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import Lane, ThreadLane, Turns
 from gpu_triage.sampler.sampler import Sampler
 

@@ -6,11 +6,19 @@ import logging
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
-from gpu_triage.config import Config
-from gpu_triage.gpu import presence
-from gpu_triage.gpu.presence import PresenceReading
-from gpu_triage.incidents import metrics as incidents
 from gpu_triage.machine import Machine
+from gpu_triage.options.config import Config
+from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.exporter import flight_recorder, judgement
+from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.exporter.flight_recorder import FlightWatch
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.gpu import presence
+from gpu_triage.read.gpu.presence import PresenceReading
+from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.xid import metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.calls import CallWatch
 from gpu_triage.sampler.freshness import Freshness
@@ -27,12 +35,6 @@ from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.state_stores import StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
-from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
-from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
-from gpu_triage.subjects.exporter import CollectorHealth
-from gpu_triage.subjects.flight_recorder import FlightWatch
-from gpu_triage.subjects.metric import Tier
-from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gpu_triage.config import Config
-from gpu_triage.subjects.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.subjects.metric import Tier
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
+from gpu_triage.read.metrics.metric import Tier
 
 C = TypeVar("C", AnyGpuCollector, AnyHostCollector)
 

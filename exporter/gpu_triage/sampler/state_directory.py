@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.documents import discard_partials
+from gpu_triage.documents.process_lock import ProcessLock
+from gpu_triage.documents.saved_state import failure
 from gpu_triage.errors import LockTaken, StateError
-from gpu_triage.process_lock import ProcessLock
-from gpu_triage.saved_state import failure
 
 IN_USE: Final = "in_use"
 """Error reason while another exporter writes to it."""

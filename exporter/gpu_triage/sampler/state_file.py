@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from gpu_triage.documents import sync_directory
+from gpu_triage.documents.saved_state import StateKind, copy_aside, failure, set_aside
+from gpu_triage.driver.kernel.boot import Boot, read_boot
 from gpu_triage.errors import StateError
-from gpu_triage.host.boot import Boot, read_boot
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.saved_state import StateKind, copy_aside, failure, set_aside
 
 UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
 """Reasons that make a file, or a part of it, permanently unusable."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from gpu_triage.config import Config
+from gpu_triage.documents.saved_state import StateKind
+from gpu_triage.driver.kernel.boot import Boot
 from gpu_triage.errors import StateError
-from gpu_triage.host.boot import Boot
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews, Visit
-from gpu_triage.saved_state import StateKind
-from gpu_triage.subjects.exporter import CollectorHealth
 
 log = logging.getLogger(__name__)
 

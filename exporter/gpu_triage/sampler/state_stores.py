@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane
 from gpu_triage.sampler.state_file import AnyStateNews
 from gpu_triage.sampler.state_store import StateStore
-from gpu_triage.subjects.exporter import CollectorHealth
 
 
 class StateStores:

@@ -10,10 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
-from gpu_triage.config import Config
-from gpu_triage.gpu.identity import IDENTITY
-from gpu_triage.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.health import (
+    CallInFlight,
+    CollectorHealth,
+    ExporterReading,
+    JudgeSettingsHealth,
+    WebConfigHealth,
+)
+from gpu_triage.read.gpu.identity import IDENTITY
+from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
+from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
 from gpu_triage.sampler.fleet import Fleet
@@ -21,14 +29,6 @@ from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
-from gpu_triage.subjects.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.subjects.exporter import (
-    CallInFlight,
-    CollectorHealth,
-    ExporterReading,
-    JudgeSettingsHealth,
-    WebConfigHealth,
-)
 
 log = logging.getLogger(__name__)
 

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.config import Config, collector_enabled
+from gpu_triage.driver.nvml.events import XidEvents
+from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment, WallTimes
-from gpu_triage.nvml.events import XidEvents
-from gpu_triage.nvml.session import MAX_GPUS, Device
+from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid.events import UNKNOWN, CardFound, DriverLoaded, KernelNews, XidReport, XidSource
+from gpu_triage.read.xid.kernel_log import KernelLog, KernelXids
+from gpu_triage.read.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
+from gpu_triage.read.xid.metrics import XidReading
+from gpu_triage.read.xid.switch_ledger import SwitchErrors
+from gpu_triage.read.xid.switches import SwitchError
+from gpu_triage.read.xid.units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.xid_owners import XidOwners
-from gpu_triage.subjects.contract import GpuLabels
-from gpu_triage.subjects.exporter import CollectorHealth
-from gpu_triage.xid import metrics as xid
-from gpu_triage.xid.events import UNKNOWN, CardFound, DriverLoaded, KernelNews, XidReport, XidSource
-from gpu_triage.xid.kernel_log import KernelLog, KernelXids
-from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
-from gpu_triage.xid.metrics import XidReading
-from gpu_triage.xid.switch_ledger import SwitchErrors
-from gpu_triage.xid.switches import SwitchError
-from gpu_triage.xid.units import UnitFailures
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import yaml
 
 from gpu_triage.alerting.files import rule_files, shipped
 from gpu_triage.alerting.rule_yaml import MARK
-from gpu_triage.cli import group
-from gpu_triage.options import run_cli
+from gpu_triage.cli.main import group
+from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ from gpu_triage.alerting.settings import (
     duration_seconds,
 )
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.xid.codes import XID_CODES, XidKind, codes_of
+from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of
 
 SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.command_line import config_from
 
-from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
-from gpu_triage.options import CollectorSwitch
+from gpu_triage.options.config import Config
+from gpu_triage.options.table import CollectorSwitch
 
 if TYPE_CHECKING:
     from pathlib import Path

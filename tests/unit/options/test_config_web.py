@@ -4,7 +4,7 @@ import pytest
 from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.options import split_listen_address, unix_socket_path
+from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 
 def config_of(**values: str) -> None:

@@ -8,8 +8,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gpu_triage.cli import group
-from gpu_triage.options import Option, OptionsCommand
+from gpu_triage.cli.main import group
+from gpu_triage.options.command import OptionsCommand
+from gpu_triage.options.option import Option
 
 COMMANDS = (
     "advise",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.command_line import config_from
 
-from gpu_triage.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.errors import ConfigError
-from gpu_triage.options import all_options
+from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.sources import config_of_scenario, judge_options_now
+from gpu_triage.options.table import all_options
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,12 +12,12 @@ import pytest
 from tests.incident_hosts import HangingLane, stop
 from tests.rig import Rig, pair_with, rig, scenario_with
 
-from gpu_triage.baseline.compare import GPU_FIELDS, HOST_FIELDS
-from gpu_triage.baseline.file import read_baseline, write_baseline
-from gpu_triage.config import Config
+from gpu_triage.options.config import Config
+from gpu_triage.read.baseline.compare import GPU_FIELDS, HOST_FIELDS
+from gpu_triage.read.baseline.file import read_baseline, write_baseline
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 

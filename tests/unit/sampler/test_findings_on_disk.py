@@ -10,10 +10,10 @@ import pytest
 from tests.incident_hosts import HangingLane, fields_of, restarted, stop
 from tests.rig import Rig, only, rig, scenario_with
 
-from gpu_triage.config import Config, JudgeOption
-from gpu_triage.diagnosis.findings.finding import State
-from gpu_triage.diagnosis.measure import measure
-from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.cli.measure import measure
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.options.config import Config, JudgeOption
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 

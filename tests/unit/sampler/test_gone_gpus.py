@@ -11,14 +11,14 @@ from tests.faults.library import Call, Fault, FaultyLibrary
 from tests.rig import Rig, only, rig, scenario_with, three_with
 
 from gpu_triage.sampler.lanes import InlineLane, Job
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from gpu_triage.machine import Clock, Machine
     from gpu_triage.sampler.lanes import LaneMaker
-    from gpu_triage.simulator import SimulatedMachine
+    from gpu_triage_simulator import SimulatedMachine
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import pytest
 from tests.judged import judged
 from tests.rig import rig, scenario_with
 
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.judge.judge import DaemonJudge
 from gpu_triage.machine import Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import OutcomeStore
-from gpu_triage.simulator import load_scenario
-from gpu_triage.subjects.metric import Sample
+from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.rig import Rig, rig
 
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 OPENMETRICS = "application/openmetrics-text"
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.rig import Rig, only, pair, pair_with, rig, three_with
 
-from gpu_triage.config import Config
-from gpu_triage.incidents import metrics as incidents
-from gpu_triage.simulator import load_scenario
-from gpu_triage.subjects import judgement
-from gpu_triage.subjects.metric import declared_in
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import judgement
+from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.metrics.metric import declared_in
+from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ import pytest
 from tests.one_shot import finding, look_at
 from tests.rig import Rig, only, pair, rig, scenario_with, three_with
 
-from gpu_triage.config import Config, JudgeOption
-from gpu_triage.diagnosis.findings.table import Area, Severity
-from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
-from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
+from gpu_triage.options.config import Config, JudgeOption
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from pathlib import Path

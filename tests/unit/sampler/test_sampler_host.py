@@ -10,22 +10,22 @@ import pytest
 from tests.rig import Rig, pair, rig
 from tests.watched_paths import watched
 
-from gpu_triage.config import Config
-from gpu_triage.host import network_link
-from gpu_triage.host.memory import HOST_MEMORY
 from gpu_triage.machine import Blocked
-from gpu_triage.registry import HOST_COLLECTORS
+from gpu_triage.options.config import Config
+from gpu_triage.read.host import network_link
+from gpu_triage.read.host.memory import HOST_MEMORY
+from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.registry import HOST_COLLECTORS
 from gpu_triage.sampler.host import HostJob
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
-from gpu_triage.subjects.contract import runs
-from gpu_triage.subjects.metric import Tier
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpu_triage.read.metrics.rounds import HostRound
     from gpu_triage.sampler.outcomes import Outcome
-    from gpu_triage.subjects.rounds import HostRound
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.parts import some
 from tests.rig import Rig, rig
 
-from gpu_triage.simulator import load_scenario
+from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

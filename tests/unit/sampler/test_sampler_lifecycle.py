@@ -6,8 +6,8 @@ import pynvml
 import pytest
 from tests.rig import rig, scenario_with
 
-from gpu_triage.config import Config
-from gpu_triage.simulator import load_scenario
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import LockTaken, StateError
-from gpu_triage.process_lock import ProcessLock
 from gpu_triage.sampler.state_directory import StateDirectory
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from gpu_triage.process_lock import ProcessLock
+from gpu_triage.documents.process_lock import ProcessLock
 lock = ProcessLock(Path(sys.argv[1]))
 print(lock.acquire(), flush=True)
 time.sleep(60)

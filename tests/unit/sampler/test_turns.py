@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from gpu_triage.config import Config
 from gpu_triage.machine import RealClock
+from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import Job, Lane, ThreadLane, Turns
 from gpu_triage.sampler.runner import Runner
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.judged import judged
 from tests.rig import Rig, only, rig, scenario_with
 
-from gpu_triage.config import Config
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from pathlib import Path

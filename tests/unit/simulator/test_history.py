@@ -9,10 +9,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import History, SeriesKey, record_history
-from gpu_triage.simulator.openmetrics import write_openmetrics
-from gpu_triage.subjects.metric import Kind
+from gpu_triage.read.metrics.metric import Kind
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.history import History, SeriesKey, record_history
+from gpu_triage_simulator.openmetrics import write_openmetrics
 
 pytestmark = pytest.mark.slow
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tests.command_line import config_from
 
-from gpu_triage.cli import group
-from gpu_triage.config import Setting
+from gpu_triage.cli.main import group
 from gpu_triage.errors import ConfigError
-from gpu_triage.options import run_cli
-from gpu_triage.registry import COLLECTOR_SWITCHES
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import record_history
-from gpu_triage.simulator.history_command import HistoryRequest, estimate, write_history
-from gpu_triage.simulator.openmetrics import write_openmetrics
+from gpu_triage.options.config import Setting
+from gpu_triage.options.run import run_cli
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.history import record_history
+from gpu_triage_simulator.history_command import HistoryRequest, estimate, write_history
+from gpu_triage_simulator.openmetrics import write_openmetrics
 
 SHORT = ("simulate", "dual-a10", "--history", "1m")
 

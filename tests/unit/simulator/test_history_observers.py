@@ -9,13 +9,13 @@ import pytest
 from tests.rig import rig, scenario_with
 
 from gpu_triage.errors import ConfigError, ScenarioError
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.history import History, history_config, record_history
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

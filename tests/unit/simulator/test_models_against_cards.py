@@ -10,14 +10,14 @@ import pytest
 from tests.captured_cards import FOLDER, Capture, text_captures, xml_captures
 from tests.simulated_driver import Driver, driver
 
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.model import GpuModel, known_models, load_model
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.model import GpuModel, known_models, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from tests.rig import scenario_with
 from tests.simulated_driver import driver, library
 
 from gpu_triage.machine import Blocked, RealClock
-from gpu_triage.simulator import simulated_machine
+from gpu_triage_simulator import simulated_machine
 
 if TYPE_CHECKING:
     from pathlib import Path

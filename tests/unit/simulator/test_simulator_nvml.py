@@ -8,7 +8,7 @@ import pynvml
 import pytest
 from tests.simulated_driver import driver
 
-from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 
 MIB = 2**20
 SM, MEMORY = 1, 2

@@ -10,14 +10,14 @@ from tests.rig import rig
 from tests.simulated_driver import driver
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.processes.pids import names_are_host_pids
-from gpu_triage.simulator import VirtualClock, describe_scenario, load_scenario, simulated_machine
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage.read.processes.pids import names_are_host_pids
+from gpu_triage_simulator import VirtualClock, describe_scenario, load_scenario, simulated_machine
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.simulator import Scenario
+    from gpu_triage_simulator import Scenario
 
 COMPOSITOR = """
 [[process]]

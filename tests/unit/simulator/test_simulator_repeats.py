@@ -6,7 +6,7 @@ import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import describe_scenario
+from gpu_triage_simulator import describe_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path

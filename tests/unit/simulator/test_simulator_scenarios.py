@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import VirtualClock, list_scenarios, load_scenario
-from gpu_triage.simulator.host_effects import DriverNotLoaded
-from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator import VirtualClock, list_scenarios, load_scenario
+from gpu_triage_simulator.host_effects import DriverNotLoaded
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ import pynvml
 import pytest
 from tests.simulated_driver import driver
 
-from gpu_triage.gpu.nic_topology import PciPlace, level_between, pci_chain
-from gpu_triage.simulator import load_scenario
-from gpu_triage.simulator.scenario import Slot
-from gpu_triage.simulator.scenario_file import SCENARIOS
-from gpu_triage.simulator.sysfs import path_of
+from gpu_triage.read.gpu.nic_topology import PciPlace, level_between, pci_chain
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario import Slot
+from gpu_triage_simulator.scenario_file import SCENARIOS
+from gpu_triage_simulator.sysfs import path_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,13 +8,13 @@ import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.machine import RealClock
-from gpu_triage.simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpu_triage.simulator import SimulatedMachine
+    from gpu_triage_simulator import SimulatedMachine
 
 
 @pytest.fixture

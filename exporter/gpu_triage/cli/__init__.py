@@ -1,0 +1,1 @@
+"""The command line: ``serve``, which starts the daemon, and the tools."""

@@ -1,0 +1,251 @@
+"""``gpu-triage baseline``: record the state of this host, and show what has changed since.
+
+Both run the regular sampler until everything was read once, so there is only one way to read the hardware.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+
+from gpu_triage.cli.measure import measure
+from gpu_triage.cli.one_shot import CommandWiring, format_option, scenario_time, simulate_at_option
+from gpu_triage.errors import BaselineError
+from gpu_triage.judge.baseline_changes import meaning_of
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.report.standing import standing_of
+from gpu_triage.log import configure
+from gpu_triage.machine import Machine
+from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.config import Config
+from gpu_triage.options.progress import ProgressLine
+from gpu_triage.options.values import duration
+from gpu_triage.read.baseline.compare import Comparison, changes
+from gpu_triage.read.baseline.facts import HostFacts
+from gpu_triage.read.baseline.file import Baseline, encode, read_baseline, timestamp, write_baseline
+from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
+
+_OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
+_CHECK_SECONDS: Final = 3.0
+"""Measuring time for critical findings: a few rounds of the counters."""
+_PROGRESS_SECONDS: Final = 0.25
+
+
+class Present(NamedTuple):
+    """The current state of the host, and what was still missing at the deadline (None if nothing)."""
+
+    facts: HostFacts
+    lacks: str | None
+
+
+def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Machine]) -> click.Group:
+    """Create the command with ``write`` and ``diff``; `checking` opens the machine to check for findings."""
+    flags = partial(_flags, wiring)
+    observe = partial(_observe, wiring)
+
+    @click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
+    def group() -> None:
+        """Record what this host is like while it is healthy, and show what changed since.
+
+        The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
+        """
+
+    @group.command("write", cls=OptionsCommand)
+    @click.argument("file", required=False, type=Path)
+    @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+    @click.option(
+        "--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings."
+    )
+    @flags
+    def write(
+        *,
+        config: Config,
+        file: Path | None,
+        force: bool,
+        despite_findings: bool,
+        within: float,
+        simulate_at: float | None,
+    ) -> int:
+        """Record this host into FILE, or print what would be in it.
+
+        Only a complete and healthy host is recorded: every GPU of its PCI bus answers, every NVLink is up, and
+        gpu-triage check has no critical finding.
+
+        Exit code 0: recorded. 2: not recorded, since FILE exists, the host is not complete and healthy, or the file or
+        the options cannot be used.
+        """
+        if file is not None and file.exists() and not force:
+            raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
+        facts, lacks = observe(config, within, simulate_at, well=True)
+        if lacks is not None:
+            what = f"no baseline of a host that lacks {lacks}; fix that first, then record it"
+            raise BaselineError("not_whole", what)
+        if not despite_findings:
+            _refuse_findings(checking, config, simulate_at)
+        if file is None:
+            click.echo(encode(facts), nl=False)
+            return 0
+        write_baseline(file, facts)
+        click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
+        return 0
+
+    @group.command("diff", cls=OptionsCommand)
+    @click.argument("file", type=Path)
+    @format_option(text="people", json="programs")
+    @flags
+    def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
+        """Say what differs from the baseline in FILE, and what that means.
+
+        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
+        """
+        recorded = read_baseline(file)
+        present = observe(config, within, simulate_at, well=False)
+        if present.facts.gpu_count is None:
+            what = f"nothing to compare: this host lacks {present.lacks}; see gpu-triage check"
+            raise BaselineError("no_driver", what)
+        found = changes(recorded.facts, present.facts)
+        if form == "json":
+            click.echo(_as_json(recorded, present.lacks, found))
+        else:
+            click.echo("\n".join(_lines(recorded, present.lacks, found)))
+        return 1 if found else 0
+
+    return group
+
+
+def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_at: float | None) -> None:
+    """Check the host as `gpu-triage check` does.
+
+    Raises:
+        BaselineError: the host has critical findings, listed in the message.
+    """
+    with ExitStack() as stack:
+        machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
+        report = measure(machine, config, _CHECK_SECONDS).report
+    # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
+    critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
+    if critical:
+        found = "; ".join(map(_in_words, critical))
+        what = (
+            f"no baseline of a host with critical findings: {found}. Fix them first; see gpu-triage check. If this is"
+        )
+        raise BaselineError("not_well", f"{what} how the host should be, record it with --despite-findings")
+
+
+def _in_words(finding: Finding) -> str:
+    standing = str(standing_of(finding))
+    return f"{finding.check.code} {finding.subject}, {finding.measured}{standing and f' ({standing})'}"
+
+
+def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
+    # Without persistence mode, the driver needs seconds to wake each GPU.
+    within = click.option(
+        "--within",
+        metavar="DURATION",
+        type=duration("1s", "1h"),
+        default="20s",
+        show_default=True,
+        help="How long reading it all may take.",
+    )
+    options = serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
+    return within(simulate_at_option(options(command)))
+
+
+def _observe(
+    wiring: CommandWiring[Machine], config: Config, within_seconds: float, simulate_at: float | None, *, well: bool
+) -> Present:
+    """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
+    begin = scenario_time(simulate_at, config)
+    configure("error", config.log_format)
+    quick = Config(
+        sample_fast_seconds=0.2,
+        sample_medium_seconds=1.0,
+        sample_deadline_seconds=config.sample_deadline_seconds,
+        collectors={"xid": False},
+    )
+    latest: list[Present] = []
+    ended = threading.Event()
+    with ExitStack() as stack:
+        machine = wiring.open_machine(config, stack, begin)
+        runner = Runner(machine.clock, quick)
+        sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
+
+        def look() -> None:
+            if not ended.is_set():
+                lacks = sampler.view.lacks(well=well)
+                latest[:] = [Present(sampler.view.facts(machine.clock.now().wall), lacks)]
+                if lacks is None:
+                    ended.set()
+
+        runner.start(sampler, look, lambda _cause: ended.set())
+        ends_at = time.monotonic() + within_seconds
+        with ProgressLine() as line:
+            while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
+                missing = latest[0].lacks if latest else "the first answer of the driver"
+                line.show(
+                    f"reading the host, {within_seconds - left:.0f} of {within_seconds:.0f} s; missing: {missing}"
+                )
+            runner.stop()
+    if not latest:
+        raise BaselineError("no_answer", f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
+    return latest[0]
+
+
+def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
+    """Yield the differences as text."""
+    since = f"the baseline of {timestamp(recorded.facts.at)}"
+    if lacks is not None:
+        yield f"not all could be read: it lacks {lacks}"
+    if not found:
+        yield f"this host is as in {since}"
+        return
+    yield f"{len(found)} {'difference' if len(found) == 1 else 'differences'} from {since}"
+    subject: str | None = None
+    explained: set[str] = set()
+    for change in found:
+        if _subject(change) != subject:
+            subject = _subject(change)
+            yield from ("", subject)
+        yield f"  {change.field}: {change.was} -> {change.now}"
+        # Explain each meaning once: it is the same for every GPU.
+        if (meaning := meaning_of(change)) not in explained:
+            yield f"    {meaning}"
+            explained.add(meaning)
+
+
+def _subject(change: Comparison) -> str:
+    if change.gpu is None:
+        return "host"
+    gpu = change.gpu.latest
+    return f"GPU {gpu.pci_bus_id or 'without address'} {gpu.uuid} {gpu.name}".rstrip()
+
+
+def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
+    """Return the differences as JSON."""
+    document = {
+        "format": "gpu-triage-baseline-diff",
+        "version": 1,
+        "equal": not found,
+        "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
+        "lacks": lacks,
+        "changes": [_as_object(change) for change in found],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _as_object(change: Comparison) -> dict[str, str]:
+    whose = {}
+    if change.gpu is not None:
+        whose = {"uuid": change.gpu.latest.uuid, "pci_bus_id": change.gpu.latest.pci_bus_id}
+    return {"field": change.field, **whose, "was": change.was, "now": change.now, "meaning": meaning_of(change)}

@@ -1,0 +1,95 @@
+"""Options shared by the fleet commands."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import wraps
+from typing import Any, Final
+
+import click
+
+from gpu_triage.cli.fleet.client import PrometheusClient
+from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
+from gpu_triage.cli.fleet.query import Selection
+from gpu_triage.documents import quoted
+from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime
+
+_UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+
+
+def parse_moment(text: str) -> float:
+    """Parse a time such as ``2026-11-22T10:00:00Z``, with any UTC offset, or Unix seconds.
+
+    Raises:
+        ValueError: the text is neither; a time without an offset is rejected as ambiguous.
+    """
+    if _UNIX.fullmatch(text):
+        return min(float(text), LATEST_SECONDS)
+    wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"
+    try:
+        found = parse_datetime(text)
+    except ValueError as error:
+        raise ValueError(wrong) from error
+    if found.tzinfo is None:
+        raise ValueError(f"{quoted(text)} has no offset; write {text}Z for UTC")
+    return found.timestamp()
+
+
+def _show_moment(seconds: float) -> str:
+    return datetime.fromtimestamp(math.floor(seconds), timezone.utc).isoformat()
+
+
+MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
+
+_SELECTORS: Final = (
+    ("--cluster", "Only hosts whose label cluster matches this regular expression as a whole."),
+    ("--job", "Likewise for the label job, the scrape job of the exporters."),
+    ("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'."),
+)
+
+
+def server_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
+
+    @wraps(command)
+    def with_client(
+        *,
+        prometheus: str,
+        http_config_file: str | None,
+        timeout_seconds: float,
+        cluster: str | None,
+        job: str | None,
+        instance: str | None,
+        **parameters: Any,
+    ) -> int:
+        config = HttpConfig() if http_config_file is None else read_http_config(http_config_file)
+        client = PrometheusClient(prometheus, config, timeout_seconds)
+        return command(client=client, selection=Selection(cluster, job, instance), **parameters)
+
+    decorated: Callable[..., int] = with_client
+    for flag, meaning in reversed(_SELECTORS):
+        decorated = click.option(flag, metavar="REGEX", help=meaning)(decorated)
+    decorated = click.option(
+        "--timeout",
+        "timeout_seconds",
+        metavar="DURATION",
+        type=duration("1s", "10m"),
+        default="30s",
+        show_default=True,
+        help="How long each query may take.",
+    )(decorated)
+    decorated = click.option(
+        "--http.config.file",
+        "http_config_file",
+        metavar="FILE",
+        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
+    )(decorated)
+    return click.option(
+        "--prometheus",
+        metavar="URL",
+        required=True,
+        help="Server to ask, such as http://prometheus:9090; its query API is below this URL.",
+    )(decorated)

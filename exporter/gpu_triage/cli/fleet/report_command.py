@@ -1,0 +1,79 @@
+"""The command `gpu-triage report`: a capacity review from recorded series."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gpu_triage.cli.fleet.client import PrometheusClient
+from gpu_triage.cli.fleet.options import MOMENT, server_options
+from gpu_triage.cli.fleet.query import Selection
+from gpu_triage.cli.fleet.review import last_midnight, review
+from gpu_triage.cli.fleet.review_page import render_html, render_markdown
+from gpu_triage.documents import quoted, write_file
+from gpu_triage.errors import ConfigError
+from gpu_triage.options.values import TextType
+
+_DAYS: Final = re.compile(r"([0-9]{1,3})([dw])")
+_MOST_DAYS: Final = 366
+_STANDARD_OUTPUT: Final = "-"
+
+
+def parse_days(text: str) -> int:
+    """Parse a period such as ``30d`` or ``4w`` to days; raises ValueError if it is invalid or too long."""
+    match = _DAYS.fullmatch(text)
+    days = int(match[1]) * (7 if match[2] == "w" else 1) if match else 0
+    if not 1 <= days <= _MOST_DAYS:
+        raise ValueError(f"{quoted(text)} is no period; write one such as 30d or 4w, at most {_MOST_DAYS}d")
+    return days
+
+
+@click.command("report", short_help="Write a capacity review of a fleet, from their Prometheus.")
+@server_options
+@click.option(
+    "--over",
+    "days",
+    metavar="PERIOD",
+    type=TextType("PERIOD", parse_days, lambda days: f"{days}d"),
+    default="30d",
+    show_default=True,
+    help="How many whole days to review.",
+)
+@click.option(
+    "--at", metavar="TIME", type=MOMENT, help="The review ends at the last midnight of UTC before.  [default: now]"
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    default=_STANDARD_OUTPUT,
+    help="File to write: .html for a page with plots, .md for Markdown.  [default: Markdown on standard output]",
+)
+def report_command(*, client: PrometheusClient, selection: Selection, days: int, at: float | None, output: str) -> int:
+    """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
+
+    Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it asks. The
+    page needs no other file and no network, and is script-free, so you can email it.
+
+    \b
+      gpu-triage report --prometheus http://prometheus:9090 --over 30d --output report.html
+      gpu-triage report --prometheus http://prometheus:9090 --cluster east > report.md
+
+    Exit code: 0 written, 2 the server does not answer or has no recorded series, or the options cannot be used, 70 a
+    fault of this program.
+    """  # noqa: D301 - click needs the backspace escape
+    suffix = Path(output).suffix.lower()
+    if output != _STANDARD_OUTPUT and suffix not in (".html", ".htm", ".md"):
+        raise ConfigError(f"--output: {quoted(output)} has another suffix; write a name that ends in .html or .md")
+    found = review(client, selection, last_midnight(client.now() if at is None else at), days)
+    if output == _STANDARD_OUTPUT:
+        click.echo(render_markdown(found), nl=False)
+        return 0
+    content = render_markdown(found).encode() if suffix == ".md" else render_html(found)
+    try:
+        write_file(Path(output), content)
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written: {error.strerror}; name another file") from error
+    return 0

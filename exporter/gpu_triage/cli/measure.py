@@ -1,0 +1,152 @@
+"""Measures a host once: runs the daemon's sampler for some seconds, then has the judge interpret the result."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.settings import judge_settings
+from gpu_triage.judge.judge import HostJudge, Judgement, subject_of
+from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
+from gpu_triage.options.config import Config
+from gpu_triage.options.option import Option
+from gpu_triage.options.progress import ProgressLine
+from gpu_triage.options.values import duration
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+
+MEASURE: Final = duration("2s", "1h")
+_SECTIONS: Final = frozenset(
+    {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
+)
+_FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory"})
+_UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
+"""The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
+
+_ROUNDS: Final = 4  # rounds of the medium tier per measurement: counters need two, and one may be late
+_MOST_ROUNDS: Final = 60  # maximum number of rounds to keep, regardless of duration
+_GRACE_SECONDS: Final = 5.0
+_PROGRESS_SECONDS: Final = 0.25
+
+
+def applies(option: Option) -> bool:
+    """Whether a daemon option applies to a single measurement."""
+    return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
+
+
+def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgement:
+    """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
+
+    Args:
+        machine: machine to measure.
+        config: as for the daemon.
+        seconds: how long to measure, from the time when everything has responded.
+        patience_seconds: how long to wait for that; after this, whatever responds is measured.
+
+    Raises:
+        ConfigError: the configuration's judge settings are invalid.
+    """
+    judge = HostJudge(subject_of(config, continuous=False), settings=judge_settings(config.judge))
+    units = StateDirectory(_UNIT_STATE_DIRECTORY, simulated=False).path(INCIDENTS)
+    if not machine.simulated and config.state_directory is None and os.access(units, os.R_OK):
+        config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
+    # Speed up the medium tier for such a short measurement.
+    fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
+    medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
+    config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
+    run = _step if isinstance(machine.clock, SteppedClock) else _watch
+    return judge.judge(*run(machine, config, seconds, patience_seconds).evidence())
+
+
+class _Measurement:
+    """Follows a sampler from its first response to the end. `note` runs on the sampler's thread."""
+
+    def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
+        self.done = threading.Event()
+        self.measured_seconds = 0.0
+        self._sampler = sampler
+        self._clock = clock
+        self._seconds = seconds
+        self._patience_seconds = patience_seconds
+        self._now = clock.now()
+        self._started_at = self._now.monotonic
+        self._began_at: float | None = None
+        self._noted_at: float | None = None
+        self._history = MetricHistory(seconds)
+
+    def note(self) -> None:
+        """Process a publication."""
+        if self.done.is_set():
+            return
+        self._now = self._clock.now()
+        now = self._now.monotonic
+        patient = now - self._started_at < self._patience_seconds
+        if self._began_at is None:
+            if patient and self._sampler.waiting_for() is not None:
+                return
+            self._began_at = now
+        self.measured_seconds = now - self._began_at
+        ends = self.measured_seconds >= self._seconds or (self._driver_error is not None and not self._answering)
+        if ends or self._noted_at is None or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
+            self._history.note(self._sampler.store, self._now)
+            self._noted_at = now
+        if ends:
+            self.done.set()
+
+    def evidence(self) -> tuple[HostEvidence, str | None]:
+        """Return what was measured, and the driver's error name."""
+        began_at = self._now.monotonic if self._began_at is None else self._began_at
+        end = Moment(began_at + self.measured_seconds, self._now.wall)
+        return self._history.evidence(end), self._driver_error
+
+    @property
+    def _answering(self) -> bool:
+        """Whether any GPU responds, possibly although the driver as a whole does not."""
+        presence = self._sampler.presence
+        return presence is not None and any(gpu.up for gpu in presence.gpus)
+
+    @property
+    def _driver_error(self) -> str | None:
+        presence = self._sampler.presence
+        return "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
+
+
+def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
+    runner = Runner(machine.clock, config)
+    sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
+    measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
+    runner.start(sampler, measurement.note, lambda _cause: measurement.done.set())
+    ends_at = machine.clock.now().monotonic + patience_seconds + seconds + _GRACE_SECONDS
+    with ProgressLine() as line:
+        try:
+            while not measurement.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
+                line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
+        finally:
+            runner.stop()
+    return measurement
+
+
+def _step(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
+    clock = machine.clock
+    assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
+    sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
+    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
+    with ProgressLine() as line:
+        while True:
+            sampler.step()
+            sampler.publish()
+            measurement.note()
+            if measurement.done.is_set():
+                break
+            line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
+            clock.advance(config.sample_fast_seconds)
+    sampler.close(lambda condition: condition())
+    return measurement

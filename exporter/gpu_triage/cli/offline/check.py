@@ -1,0 +1,300 @@
+"""The offline report: reads files, judges their content, and lists what they lack."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
+from gpu_triage.cli.offline.kernel import Room
+from gpu_triage.cli.offline.lines import pieces
+from gpu_triage.cli.offline.log_summaries import summaries
+from gpu_triage.cli.offline.logged import logged_findings
+from gpu_triage.cli.offline.logs import LogReading, merge
+from gpu_triage.cli.offline.lspci import ports_of
+from gpu_triage.cli.offline.peers import peers_told
+from gpu_triage.cli.offline.progress import Progress
+from gpu_triage.cli.offline.redact import redacted
+from gpu_triage.cli.offline.replayed import check_recording
+from gpu_triage.cli.offline.roster import Roster
+from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
+from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
+from gpu_triage.cli.offline.sources import STANDARD_INPUT, Source, documents, is_recording, sources
+from gpu_triage.cli.offline.times import date_time, written
+from gpu_triage.cli.offline.unread import unread_of
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.evidence.held import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.settings import judge_settings
+from gpu_triage.judge.findings.table import Area
+from gpu_triage.judge.findings.verdicts import verdict_on
+from gpu_triage.judge.judge import HostJudge
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, Report, Subject
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
+from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+
+_NOT_FOUND: Final = (
+    "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
+    "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
+    "kern.log) or lspci -vvv"
+)
+_OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
+_MOST_READ: Final = 2000
+_MOST_NAMED: Final = 12
+"""How many files the report lists by name; in a folder, files with recognized content come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRequest:
+    """What to read.
+
+    Attributes:
+        paths: files, folders and archives; ``-`` is standard input.
+        redact: whether to remove user, host and process names, UUIDs and network addresses.
+        shows_progress: whether to show a progress bar on the terminal.
+    """
+
+    paths: Sequence[str]
+    redact: bool = False
+    shows_progress: bool = False
+
+
+def check_files(request: FilesRequest, config: Config) -> Report:
+    """The report on the host these files came from.
+
+    Raises:
+        ConfigError: a file can't be read, or the files are from different hosts.
+    """
+    report = _check(request, config)
+    return redacted(report) if request.redact else report
+
+
+def _check(request: FilesRequest, config: Config) -> Report:
+    judge = HostJudge(Subject("files", files=True), settings=judge_settings(config.judge))
+    recordings = [path for path in request.paths if path != STANDARD_INPUT and is_recording(Path(path))]
+    if recordings:
+        if len(request.paths) > 1:
+            raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
+        return check_recording(Path(recordings[0]), config)
+    named = [source for path in request.paths for source in sources(path)]
+    if not named:
+        raise ConfigError("--from: there is no file in this folder that can be read; name the files")
+    contents = _read(named, request)
+    read, roster = snapshots(contents, with_names=not request.redact)
+    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
+    files = _files_of_host(contents, read, roster, modified_at)
+    now = _now(files, contents, modified_at)
+    evidence = evidence_of(files, config, now)
+    found = tuple(logged_findings(files, judge.settings, with_names=not request.redact))
+    report = judge.judge(evidence, files.driver_error, found).report
+    return _completed(report, evidence, files, contents)
+
+
+def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
+    total = sum(source.size or 0 for source in named)
+    contents: list[Content] = []
+    room, read = Room(), 0
+    with Progress(total, shown=request.shows_progress) as progress:
+        for source in named:
+            try:
+                for document in documents(source, progress.add):
+                    read += 1
+                    if read > _MOST_READ:
+                        contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
+                        return contents
+                    content = Scanner(document.name, room).read(pieces(document.stream))
+                    content.damage = document.stream.damage
+                    # In folders and archives, files without recognized content aren't listed.
+                    if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
+                        contents.append(content)
+            except OSError as error:
+                raise ConfigError(f"--from: {source.name}: cannot be read: {error.strerror or error}") from error
+    return contents
+
+
+def _files_of_host(
+    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: Roster, modified_at: float
+) -> FilesOfHost:
+    devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
+    lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
+    unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
+    shows_gpus = bool(read and read[-1].gpus)
+    return FilesOfHost(
+        snapshots=read,
+        labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
+        lost=lost,
+        unplaced=unplaced,
+        corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
+        devices=devices,
+        ports=ports_of(devices),
+        log=_log(contents, read, modified_at),
+        driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
+        driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
+        nobody_there=not shows_gpus and any(each.no_devices for each in contents),
+    )
+
+
+def _log(contents: Iterable[Content], read: tuple[Snapshot, ...], modified_at: float) -> LogReading | None:
+    sections = [section for content in contents for section in content.logs]
+    if not sections:
+        return None
+    return merge(sections, _collected_at(contents, read), modified_at)
+
+
+def _collected_at(contents: Iterable[Content], read: tuple[Snapshot, ...]) -> float | None:
+    """When the newest of the files was collected, according to timestamps inside the files."""
+    times = [each.written_at for each in contents] + [each.at for each in read]
+    return max((each for each in times if each is not None), default=None)
+
+
+def _now(files: FilesOfHost, contents: Iterable[Content], modified_at: float) -> float:
+    if files.log is not None:
+        return files.log.reference
+    collected_at = _collected_at(contents, files.snapshots)
+    return modified_at if collected_at is None else collected_at
+
+
+def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
+    """The report with the files read and the data missing from them; an area without data never counts as healthy."""
+    areas = tuple(_area(area, host, files) for area in report.areas)
+    nothing = not any(content.kinds for content in contents)
+    blocked = report.blocked
+    if files.driver_error is None:
+        # There is no live driver to ask, so only an error printed by nvidia-smi itself blocks the verdict.
+        blocked = _NOT_FOUND if nothing else None
+        if files.nobody_there and not any(area.findings for area in areas):
+            blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
+    severities = [finding.urgency for area in areas for finding in area.findings]
+    return replace(
+        report,
+        areas=areas,
+        blocked=blocked,
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
+        not_read=(
+            *(() if nothing else _not_said(host, files)),
+            *unread_of(contents, _last(files), files.labels),
+        ),
+        files=tuple(_file(each) for each in _named(contents)),
+    )
+
+
+def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
+    # Without GPUs, the summary for a live host only lists what was not found.
+    says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
+    parts = [area.summary] if says and area.summary is not None else []
+    if not parts:
+        parts += summaries(area.area, files, found=bool(area.findings))
+    # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
+    parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
+    last = _last(files)
+    if area.area is Area.PEERS and last is not None:
+        parts += peers_told(last, files.labels)
+    return replace(area, summary="; ".join(parts) or None)
+
+
+def _held(host: HostEvidence) -> Iterator[str]:
+    """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
+    reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
+    if reasons and not any(reasons.values()):
+        yield f"no throttle reason active {AT_THAT_MOMENT}"
+    for gpu, active in reasons.items():
+        if active:
+            yield f"GPU {gpu} held by {', '.join(active)} {AT_THAT_MOMENT}"
+
+
+def _errors(host: HostEvidence) -> Iterator[str]:
+    """ECC errors, summed over all GPUs."""
+    series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
+    counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
+    if counted:
+        told = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+        yield f"ECC errors since the driver was loaded: {told}"
+
+
+def _links(host: HostEvidence) -> Iterator[str]:
+    """PCIe link generation and width at the last sample."""
+    links = Counter(
+        f"gen {generation:.0f} x{width:.0f}"
+        for gpu in host.answering
+        if (generation := gpu.last(GPU_PCIE_LINK_GENERATION)) is not None
+        and (width := gpu.last(GPU_PCIE_LINK_WIDTH)) is not None
+    )
+    if links:
+        yield f"now {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+
+
+_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
+"""Point-in-time details of an area, added to the summary that a live host gets."""
+
+
+def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
+    """Whether the files contain the data that the area is judged by."""
+    match area:
+        case Area.HEALTH:
+            return files.log is not None or any(host.series(spec) for spec in _OF_HEALTH)
+        case Area.PCIE:
+            return bool(host.series(GPU_PCIE_LINK_WIDTH))
+        case Area.PEERS:
+            last = _last(files)
+            alone = last is not None and last.attached == len(host.answering) == 1
+            return alone or bool(host.series(GPU_NVLINK_UP))
+        case Area.WORK:
+            return bool(host.series(GPU_PROCESSES) or host.series(GPU_SM_UTILIZATION_RATIO))
+        case Area.SETTINGS:
+            return bool(host.series(GPU_PERSISTENCE_MODE))
+        case _:
+            return True
+
+
+def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    """What these files don't contain, each with the file or command that would."""
+    if not files.snapshots:
+        yield "temperatures, power, ECC, PCIe link, processes: attach nvidia-smi -q"
+    elif len(files.snapshots) == 1:
+        yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
+    if files.snapshots:
+        yield "how long a GPU was busy, so whether a job hangs, starves or spins: run gpu-triage check on the host"
+    if files.log is None:
+        yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
+    if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
+        yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
+    if len(host.answering) > 1:
+        if not any(gpu.links for each in files.snapshots for gpu in each.gpus.values()):
+            yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
+        yield "P2P between GPUs: run gpu-triage check on the host"
+    yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+
+
+def _last(files: FilesOfHost) -> Snapshot | None:
+    return files.snapshots[-1] if files.snapshots else None
+
+
+def _named(contents: Sequence[Content]) -> Sequence[Content]:
+    """The files to list: if there are many, only those with recognized content."""
+    if len(contents) <= _MOST_NAMED:
+        return contents
+    telling = [content for content in contents if content.kinds or content.damage]
+    first, others = telling[: 4 * _MOST_NAMED], telling[4 * _MOST_NAMED :]
+    return [*first, *[each for each in others if each.damage][-_MOST_NAMED:]] or contents[:_MOST_NAMED]
+
+
+def _file(content: Content) -> FileRead:
+    kinds = content.kinds
+    if content.is_bug_report:
+        kinds = (BUG_REPORT.kind, *kinds)
+    found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
+    at = content.written_at if content.written_at is not None else max(found, default=None)
+    note = content.damage or ("" if content.lines else "empty")
+    return FileRead(content.name, kinds, "" if at is None else written(at), note)

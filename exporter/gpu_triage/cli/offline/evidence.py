@@ -1,0 +1,248 @@
+"""File contents as evidence for the judge, with the same readings and metrics as on a live host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpu_triage.cli.offline.events import Kind
+from gpu_triage.cli.offline.logged_xids import logged_xids
+from gpu_triage.cli.offline.logs import Events, LogReading, when
+from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.cli.offline.nvlink import Links, reading_of
+from gpu_triage.cli.offline.smi_gpu import SmiGpu
+from gpu_triage.cli.offline.snapshot import Snapshot
+from gpu_triage.driver.nvml.session import DriverVersions
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.machine import Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu import identity, nvlink, pcie_limits, topology
+from gpu_triage.read.gpu.activity import ActivityReading
+from gpu_triage.read.gpu.media import MediaReading
+from gpu_triage.read.gpu.pcie_limits import LinkExpectation
+from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
+from gpu_triage.read.gpu.presence import render as render_presence
+from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading
+from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.processes import on_gpu
+from gpu_triage.read.xid.ledger import XidCount, XidCounts
+from gpu_triage.read.xid.metrics import XidReading
+from gpu_triage.read.xid.metrics import render as render_xids
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+
+_COLLECTOR: Final = "files"
+_OF_MOMENT: Final = (ActivityReading, MediaReading)
+_MOST_XIDS: Final = 64  # Xid codes per GPU
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfHost:
+    """Everything read from the files of one host.
+
+    Attributes:
+        snapshots: in chronological order.
+        labels: index and UUID of every GPU, from the roster.
+        lost: errors of GPUs that nvidia-smi could not open, by bus id.
+        unplaced: the same for GPUs that nvidia-smi identified only by index, by index.
+        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
+        devices: PCI devices listed by lspci, by bus id.
+        ports: the PCIe ports among them, as returned by `ports_of`.
+        log: all kernel logs merged; None if there are none.
+        driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
+        driver_version: version of the kernel module.
+        nobody_there: whether nvidia-smi reported that it found no devices.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    labels: Mapping[str, GpuLabels]
+    lost: Mapping[str, str]
+    unplaced: Mapping[str, str]
+    corrupted: frozenset[str]
+    devices: Mapping[str, PciDevice]
+    ports: Mapping[str, PciDevice]
+    log: LogReading | None
+    driver_error: str | None
+    driver_version: str
+    nobody_there: bool
+
+
+def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
+    """The evidence as of the most recent snapshot.
+
+    Args:
+        files: what was read.
+        config: for the host's expected hardware, if configured.
+        now: reference time for ages, in the host's wall clock.
+    """
+    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
+    store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
+    for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
+        history_at = Moment(at, at)
+        groups = dict(_groups(files, snapshot, config))
+        kept = set(groups) | set(() if snapshot is None else snapshot.carried)
+        for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
+            store.withdraw(_COLLECTOR, subject)
+        for subject, made in groups.items():
+            outcome = Outcome(
+                _COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=history_at
+            )
+            store.put(outcome)
+        history.note(store, history_at)
+    told: dict[float, str] = {}
+    if files.log is not None:
+        end = Moment(times[-1], times[-1])
+        made = (*render_xids(_xids(files, files.log, now, told)), *_resets(files, files.log))
+        store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
+        history.note(store, end)
+    found = history.evidence(Moment(times[-1], now))
+    return replace(found, at=Moment(times[-1], now), told_times=told)
+
+
+def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
+    """Samples by subject at one point in time: the host's, and those of each GPU seen then."""
+    shown = {} if snapshot is None else snapshot.gpus
+    presences = []
+    for key, labels in files.labels.items():
+        gpu, device = shown.get(key), files.devices.get(key)
+        error = files.lost.get(key) or (None if gpu is None else gpu.error)
+        if device is not None and device.is_dead:
+            error = "lost"
+        if gpu is None and error is None:
+            if snapshot is None or snapshot.attached != len(shown):
+                continue  # a GPU missing from truncated output isn't missing from the host
+            error = "missing"
+        name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
+        presences.append(GpuPresence(labels, name, error is None, error))
+        if gpu is not None and snapshot is not None and key not in snapshot.carried:
+            # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
+            is_last = gpu is files.snapshots[-1].gpus.get(key)
+            readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
+            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
+            place = _place(gpu, labels, device, files.labels) if error is None else ()
+            nvlinks = nvlink.render(reading_of(gpu.links, _links_alike(gpu, shown.values())), labels)
+            yield key, (*made, *place, *(nvlinks if error is None else ()))
+    yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
+
+
+def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
+    """The links of the other GPUs of the same model."""
+    return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
+
+
+def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
+    """NUMA node and peer links of a GPU, from lspci and ``nvidia-smi topo``."""
+    by_index = {each.gpu: each for each in labels.values()}
+    peers = tuple(
+        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
+        for index, level in gpu.peers.items()
+        if index in by_index and own.gpu.isdecimal()
+    )
+    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
+    yield from topology.render(TopologyReading(node, peers), own)
+
+
+def _level(word: str) -> str | None:
+    return word.lower() if word.lower() in LEVELS.values() else None
+
+
+def _presence(
+    files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[GpuPresence, ...], config: Config
+) -> PresenceReading:
+    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in LENT]
+    version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
+    none = 0 if files.nobody_there else None
+    counted = none if snapshot is None else snapshot.attached
+    was_counted = counted is not None
+    return PresenceReading(
+        gpus=gpus,
+        nvml_count=counted,
+        # Without nvidia-smi's count there is nothing to compare the PCI count with.
+        pci_count=len(on_bus) if files.devices and (was_counted or files.driver_error) else None,
+        expected_count=config.expect_gpu_count if was_counted else None,
+        most_since_boot=None,
+        driver_up=None if snapshot is None and files.driver_error is None else files.driver_error is None,
+        driver_error=files.driver_error,
+        versions=DriverVersions(version, None if snapshot is None else snapshot.cuda, None) if version else None,
+        expected_p2p=config.expect_p2p,
+    )
+
+
+def _of_gpu(
+    gpu: SmiGpu, labels: GpuLabels, readings: Sequence[object], expectation: LinkExpectation
+) -> Iterator[Sample]:
+    """Samples of one GPU; only its identity if there are no readings because it doesn't answer."""
+    yield from identity.render(gpu.identity, labels)
+    if not readings:
+        return
+    for reading in readings:
+        yield from samples(reading, labels)
+    yield from samples(gpu.link, labels)
+    yield from pcie_limits.render(expectation, labels)
+    yield from on_gpu.render(gpu.processes, labels)
+
+
+def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpectation:
+    limits = gpu.limits
+    device = files.devices.get(gpu.bus_id)
+    port = None if device is None else port_above(files.ports, gpu.bus_id)
+    if device is not None:
+        limits = replace(
+            limits,
+            device_generation=limits.device_generation or device.max_generation,
+            device_width=limits.device_width or device.max_width,
+        )
+    if port is not None:
+        limits = replace(
+            limits,
+            slot_generation=port.max_generation or limits.slot_generation,
+            slot_width=port.max_width or limits.slot_width,
+        )
+    generation, width = limits.expected_generation, limits.expected_width
+    return LinkExpectation(
+        limits,
+        generation=None if generation is None else config.expect_pcie_generation or generation,
+        width=None if width is None else config.expect_pcie_width or width,
+    )
+
+
+def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str]) -> XidReading:
+    """The Xids in the log; fills `told` with a description of each Xid's time, by its timestamp."""
+    gpus: dict[GpuLabels, XidCounts] = {}
+    unassigned: dict[str, XidCounts] = {}
+    for what, name, words, events in logged_xids(log):
+        labels = files.labels.get(what.address)
+        counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
+        if len(counts) < _MOST_XIDS:
+            counts[name] = _counted(events, words, log, now, told)
+    return XidReading((), gpus, unassigned, {"kmsg": True})
+
+
+def _counted(events: Events, words: str, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
+    last = events.last
+    wall = now if last is None or last.wall is None else min(last.wall, now)
+    if last is not None and log.is_over(last):
+        # The driver has been reloaded since, at an unknown time: make the Xid too old to count as recent damage.
+        wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
+    while wall in told:
+        # Timestamps must be unique, because they are the keys of the descriptions.
+        wall -= 1e-3
+    if last is not None:
+        told[wall] = when(last, log) + words
+    return XidCount(max(1, events.count), wall)
+
+
+def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
+    """When each GPU was last reset: the last driver load in the log."""
+    loaded = [
+        last.wall
+        for _, events in log.of_kind(Kind.LOADED)
+        if (last := events.last) is not None and last.wall is not None
+    ]
+    if loaded:
+        yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(max(loaded), *labels) for labels in files.labels.values())

@@ -1,0 +1,220 @@
+"""Parses one kernel log line by line: which events occurred, how often and when."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.events import TOLD, Kind, What, read_message
+from gpu_triage.cli.offline.log_lines import FORMS, said_by_kernel
+from gpu_triage.cli.offline.times import NO_TIME, LogTime, log_time, minute_of
+from gpu_triage.read.host.driver_messages import SENTENCES
+from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.xid.events import is_driver_loaded
+
+_KEPT: Final = 256  # events kept per group and log; older ones are only counted
+_MOST_OF_A_KIND: Final = 512
+_MOST_NOTED: Final = 256
+_TAIL: Final = 40  # lines searched for the last one with a timestamp
+_MOST_LINES: Final = 6  # lines of one multi-line driver message
+_KERNEL_LINE: Final = re.compile(
+    r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
+    r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};|.{0,60}\bkern: +[a-z]+: \["
+)
+"""A kernel log line in its usual forms; lines of the X log have three decimal places."""
+_ENOUGH_LINES: Final = 3
+_GOES_ON: Final = re.compile(
+    r"NVRM: +(?!loading )(?:[a-z]{1,14}[ ,.]|\(|BAR\d|NVIDIA |System |Firmware|Software|Please )"
+)
+"""A continuation line of a driver message."""
+
+
+class Kept(NamedTuple):
+    """One event of a log.
+
+    Attributes:
+        prefix: text before the message, including the timestamp.
+        text: the message.
+        loads: number of driver loads logged before it.
+        place: line number.
+    """
+
+    prefix: str
+    text: str
+    loads: int
+    place: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Events of one group in one log.
+
+    Attributes:
+        count: number of events.
+        kept: the most recent ones.
+    """
+
+    count: int = 0
+    kept: deque[Kept] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+
+@dataclass(slots=True)
+class Room:
+    """Memory budget shared by all logs, so that a flood of messages can't exhaust memory.
+
+    Attributes:
+        sorts: event groups that can still be added.
+        events: events that can still be kept; after that, each new one replaces the oldest of its group.
+    """
+
+    sorts: int = 2048
+    events: int = 4096
+
+
+class LogSection:
+    """One log, parsed line by line: a file, or a section of a bug report.
+
+    Attributes:
+        name: display name.
+        tallies: events found, by kind and group; within a kind, the most recently seen group comes last.
+        ports: ports above GPUs, taken from PCIe error messages, by the address of the device below.
+        gpus: addresses that log messages identify as GPUs.
+        loads: time of each driver load, by message text; matches up the same load in a log with a different clock.
+        load_count: number of driver loads.
+        lines: number of recognized kernel lines.
+        seen: number of lines.
+    """
+
+    ABOUT: Final = About("kernel log", FORMS, TOLD)
+
+    def __init__(self, name: str, room: Room) -> None:
+        self.name = name
+        self.tallies: dict[Kind, dict[What, Tally]] = {}
+        self.ports: dict[str, str] = {}
+        self.gpus: set[str] = set()
+        self.loads: dict[str, LogTime] = {}
+        self.load_count = 0
+        self.lines = 0
+        self.seen = 0
+        self._room = room
+        self._tail: deque[str] = deque(maxlen=_TAIL)
+        self._last_time: LogTime | None = None
+        self._minute = ""
+        self._sentence: tuple[str, list[str]] | None = None
+        self._links_up: set[str] = set()
+
+    def pass_by(self, line: str) -> None:
+        """Record a line without a known event; it may turn out to be the last one with a timestamp."""
+        self.seen += 1
+        self._tail.append(line)
+        if line[0] == "[":
+            self._minute = minute_of(line) or self._minute
+
+    def feed(self, line: str) -> bool:
+        """Parse a line that contains one of the MARKERS; return whether it is a kernel log line."""
+        self.pass_by(line)
+        said = said_by_kernel(line)
+        if said is None:
+            return False
+        self.lines += 1
+        prefix, text = said
+        if "[  +" in prefix[:8] or "[ +" in prefix[:8]:
+            # dmesg --human prints the minute once, then only the offset from the previous line.
+            prefix = self._minute + prefix
+        if self._sentence is not None and _GOES_ON.match(text):
+            self._sentence[1].append(text)
+            if text.rstrip().endswith(".") or len(self._sentence[1]) >= _MOST_LINES:
+                self._end_sentence()
+            return True
+        self._end_sentence()
+        if text.startswith(SENTENCES) and "\n" not in text and not text.rstrip().endswith("."):
+            self._sentence = (prefix, [text])
+        else:
+            self._take(prefix, text)
+        return True
+
+    def end(self) -> None:
+        """Finish parsing at the end of the log and drop the buffered lines."""
+        self._end_sentence()
+        self._last_time = self.last_time()
+        self._tail.clear()
+
+    def _end_sentence(self) -> None:
+        if self._sentence is not None:
+            (prefix, lines), self._sentence = self._sentence, None
+            self._take(prefix, "\n".join(lines))
+
+    def _take(self, prefix: str, text: str) -> None:
+        if is_driver_loaded(text):
+            self.load_count += 1
+            if len(self.loads) < _MOST_NOTED:
+                self.loads[text] = log_time(prefix)
+        for what, port, gpu in read_message(text):
+            if gpu and len(self.gpus) < _MOST_NOTED:
+                self.gpus.add(gpu)
+            if port and len(self.ports) < _MOST_NOTED:
+                self.ports[what.address] = port
+            if what.code == Trouble.ADAPTER_LINK_DOWN.value and not self._had_link(what):
+                continue
+            tally = self._tally(what)
+            if tally is not None:
+                tally.count += 1
+                # Timestamps are parsed lazily: in a flood, most are never needed.
+                self._keep(tally, Kept(prefix, text, self.load_count, self.seen))
+
+    def _had_link(self, what: What) -> bool:
+        """Whether the link was up before: an unused port is reported as link down at every boot."""
+        if what.kind is Kind.HOST_OVER:
+            if len(self._links_up) < _MOST_NOTED:
+                self._links_up.add(what.address)
+            return True
+        return what.address in self._links_up
+
+    def _tally(self, what: What) -> Tally | None:
+        """The tally of an event group; None if there are too many groups."""
+        of_kind = self.tallies.setdefault(what.kind, {})
+        tally = of_kind.pop(what, None)
+        if tally is None:
+            if len(of_kind) < _MOST_OF_A_KIND and self._room.sorts > 0:
+                self._room.sorts -= 1
+            elif of_kind:
+                # With many killed processes or hung tasks, drop the least recent group.
+                del of_kind[next(iter(of_kind))]
+            else:
+                return None
+            tally = Tally()
+        of_kind[what] = tally
+        return tally
+
+    def _keep(self, tally: Tally, kept: Kept) -> None:
+        if len(tally.kept) < _KEPT and self._room.events > 0:
+            self._room.events -= 1
+        elif tally.kept:
+            tally.kept.popleft()
+        tally.kept.append(kept)
+
+    def clocks(self) -> LogTime | None:
+        """A line with both seconds since boot and wall time; None if there is none."""
+        for tallies in self.tallies.values():
+            for tally in tallies.values():
+                time = log_time(tally.kept[-1].prefix)
+                if time.seconds is not None and time.wall is not None:
+                    return time
+        return None
+
+    def is_kernels(self) -> bool:
+        """Whether this is a kernel log, even if it doesn't mention GPUs."""
+        if self.lines:
+            return True
+        found = sum(1 for line in self._tail if _KERNEL_LINE.match(line) is not None)
+        return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
+
+    def last_time(self) -> LogTime:
+        """Timestamp of the last line that has one."""
+        if self._last_time is not None:
+            return self._last_time
+        times = (log_time(line[:200]) for line in reversed(self._tail))
+        return next((time for time in times if time != NO_TIME), NO_TIME)

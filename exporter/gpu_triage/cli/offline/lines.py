@@ -1,0 +1,87 @@
+"""Decodes arbitrary bytes to lines of bounded length, without holding the whole text in memory."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.offline.stream import Stream
+
+LONGEST_LINE: Final = 1 << 20
+"""In characters; longer lines are split at about this length. Minified XML of eight GPUs is one line of a few hundred
+thousand characters."""
+
+_SAMPLE_BYTES: Final = 4096
+_BOMS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ESCAPES: Final = re.compile("\x1b(?:\\[[0-9;?]{0,32}[A-Za-z]|[()][A-Z0-9]|[=>])|[\0\x0e\x0f]")
+_MOSTLY: Final = 0.3
+"""Share of NUL bytes in the even or odd positions above which text without a byte order mark is taken for UTF-16."""
+
+
+class Piece(NamedTuple):
+    """Lines that were decoded together.
+
+    Attributes:
+        lines: without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced.
+        text: contains all of the lines, so a substring missing from it is in none of them.
+    """
+
+    lines: list[str]
+    text: str
+
+
+def pieces(stream: Stream) -> Iterator[Piece]:
+    """All lines of a stream, in chunks of bounded size."""
+    rest = ""
+    for decoded in _decoded(stream):
+        if "\n" in decoded:
+            text = rest + decoded
+            *whole, rest = text.split("\n")
+            yield _piece(whole, text)
+        else:
+            rest += decoded
+        if len(rest) > LONGEST_LINE:
+            yield _piece([rest], rest)
+            rest = ""
+    if rest:
+        yield _piece([rest], rest)
+
+
+def _piece(lines: list[str], text: str) -> Piece:
+    if "\x1b" in text or "\0" in text or "\x0e" in text or "\x0f" in text:
+        lines = [_ESCAPES.sub("", line) for line in lines]
+        text = "\n".join(lines)
+    return Piece(lines, text)
+
+
+def _decoded(stream: Stream) -> Iterator[str]:
+    encoding, mark = _encoding(stream.peek(_SAMPLE_BYTES))
+    stream.skip(mark)
+    # Converts Windows and old Mac line endings to Unix ones, even when a CRLF is split between two chunks.
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=True)
+    for chunk in stream:
+        yield decoder.decode(chunk)
+    yield decoder.decode(b"", final=True)
+
+
+def _encoding(sample: bytes) -> tuple[str, int]:
+    """The encoding of a text, guessed from its first bytes, and the length of its byte order mark."""
+    for mark, encoding in _BOMS:
+        if sample.startswith(mark):
+            return encoding, len(mark)
+    half = len(sample) // 2
+    # PowerShell writes UTF-16 with a byte order mark, which is lost when part of the file is cut out.
+    if half and sample[1::2].count(0) / half > _MOSTLY and sample[1::2].count(0) > 2 * sample[::2].count(0):
+        return "utf-16-le", 0
+    if half and sample[::2].count(0) / half > _MOSTLY and sample[::2].count(0) > 2 * sample[1::2].count(0):
+        return "utf-16-be", 0
+    return "utf-8", 0

@@ -1,0 +1,74 @@
+"""PCIe findings from files: errors in the kernel log, and links that only lspci shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.cli.offline.events import Kind, What
+from gpu_triage.cli.offline.evidence import FilesOfHost
+from gpu_triage.cli.offline.logged_words import about_gpu, count_and_last
+from gpu_triage.cli.offline.logs import Events, LogReading
+from gpu_triage.cli.offline.lspci import port_above
+from gpu_triage.judge.findings.finding import Finding, of_slot
+
+_SOME_CORRECTABLE: Final = 10
+"""Corrected PCIe errors in a log that are reported; a link has one now and then. The kernel rate-limits floods."""
+
+
+def error_findings(files: FilesOfHost) -> Iterator[Finding]:
+    """PCIe errors of GPUs and of the ports above them, from the log or lspci."""
+    log = files.log
+    assert log is not None  # noqa: S101 - checked by the caller
+    gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
+    below: dict[str, list[str]] = defaultdict(list)
+    for gpu in sorted(gpus):
+        above = port_above(files.ports, gpu)
+        port = log.ports.get(gpu, "") if above is None else above.bus_id
+        if port:
+            below[port].append(gpu)
+    told: dict[str, list[str]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for address, severity, events in _errors(log):
+        if severity == "correctable" and events.count < _SOME_CORRECTABLE:
+            continue
+        said = count_and_last(events.count, events, log)
+        if address in gpus:
+            told[address].append(f"{severity} on the GPU, {said}")
+            counts[address] += events.count
+        for gpu in below.get(address, ()):
+            others = f" and {len(below[address]) - 1} others" if len(below[address]) > 1 else ""
+            told[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
+            counts[gpu] += events.count
+    for gpu, errors in told.items():
+        yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors), counts[gpu])
+
+
+def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
+    """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
+    for what, events in log.of_kind(Kind.AER):
+        received = log.events.get(What(Kind.AER_RECEIVED, what.address, what.code))
+        yield what.address, what.code, events if received is None or received.count <= events.count else received
+    for what, events in log.of_kind(Kind.AER_RECEIVED):
+        if What(Kind.AER, what.address, what.code) not in log.events:
+            yield what.address, what.code, events
+
+
+def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+    """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
+    for device in files.devices.values():
+        if not device.is_gpu or device.bus_id in answering:
+            continue
+        if device.is_dead:
+            if device.bus_id not in files.labels:
+                measured = "its configuration space reads all ones (lspci: rev ff)"
+                yield of_slot("gpu.lost", device.bus_id, measured)
+            continue
+        port = port_above(files.ports, device.bus_id)
+        most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
+        if device.width is not None and most and device.width < min(most):
+            measured = (
+                f"{device.width} of {min(most)} lanes, at {device.bus_id}; whether under load, lspci does not say"
+            )
+            yield about_gpu("pcie.width_idle", device.bus_id, files.labels, measured, device.width)

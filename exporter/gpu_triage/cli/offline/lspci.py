@@ -1,0 +1,151 @@
+"""Parses ``lspci -v`` to ``-vvv`` for NVIDIA devices and the ports above them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.cli.offline.about import About
+from gpu_triage.driver.kernel.pci_bus import PcieLink, normalise_bus_id, parse_link_speed, parse_link_width
+
+LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
+"""Drivers that hold a device for passthrough to a virtual machine."""
+
+_MOST_DEVICES: Final = 4096
+_DEVICE: Final = re.compile(
+    r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:\[]{3,60}?)(?: \[([0-9a-f]{4})\])?: (.{0,300})"
+)
+_IDS: Final = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]")
+_LINK: Final = re.compile(r"\s+Lnk(Cap|Sta):\s.*?Speed ([0-9.]+ ?GT/s|unknown)[^,]*, Width x(\d+)")
+_BUSES: Final = re.compile(r"\s+Bus: primary=[0-9a-f]{2}, secondary=([0-9a-f]{2})")
+_DRIVER: Final = re.compile(r"\s+Kernel driver in use: ([\w-]{1,40})")
+_NODE: Final = re.compile(r"\s+NUMA node: (-?\d{1,4})")
+_GPU_CLASSES: Final = ("0300", "0302")
+_GPU_WORDS: Final = ("VGA compatible controller", "3D controller")
+_NVIDIA: Final = "10de"
+_CLASS_ENDINGS: Final = (
+    "controller",
+    "bridge",
+    "Bridge",
+    "device",
+    "memory",
+    "peripheral",
+    "interface",
+    "accelerators",
+)
+
+
+@dataclass(slots=True)
+class PciDevice:
+    """One PCI device; attributes missing from the listing are None or "".
+
+    Attributes:
+        bus_id: in sysfs notation.
+        model: name in the PCI database.
+        is_gpu: whether it is an NVIDIA GPU.
+        is_dead: whether its configuration space reads all ones, like that of a device that fell off the bus.
+        secondary: for a port, the bus below it.
+        driver: the kernel driver bound to it.
+    """
+
+    bus_id: str
+    model: str
+    is_gpu: bool
+    is_dead: bool
+    secondary: str = ""
+    driver: str = ""
+    numa_node: int | None = None
+    max_generation: int | None = None
+    max_width: int | None = None
+    generation: int | None = None
+    width: int | None = None
+
+    @property
+    def link(self) -> PcieLink:
+        """The device's PCIe link."""
+        return PcieLink(self.generation, self.width, self.max_generation, self.max_width)
+
+
+class LspciParser:
+    """Parses an lspci listing line by line.
+
+    Attributes:
+        devices: devices found, by bus id.
+    """
+
+    ABOUT: Final = About(
+        "lspci",
+        "`-v` to `-vvv`, best as root; `-nn`, `-D` and hexadecimal dumps do not disturb",
+        "which GPUs are on the bus, the driver that holds each, their PCIe links and the ports above, NUMA nodes",
+    )
+
+    def __init__(self) -> None:
+        self.devices: dict[str, PciDevice] = {}
+        self._device: PciDevice | None = None
+
+    def start(self, line: str) -> bool:
+        """Parse a line that may start a device; return whether it does."""
+        found = _DEVICE.match(line)
+        if found is None:
+            return False
+        address, kind, class_id, rest = found.groups()
+        ids = _IDS.search(rest)
+        is_nvidia = ids[1] == _NVIDIA if ids is not None else "NVIDIA" in rest or "nVidia" in rest
+        is_display = class_id in _GPU_CLASSES if class_id else kind in _GPU_WORDS
+        if ids is None and class_id is None and not _names_a_class(kind):
+            return False
+        bus_id = normalise_bus_id(address if address.count(":") > 1 else f"0000:{address}")
+        self._device = self.devices.get(bus_id)
+        if self._device is None:
+            self._device = PciDevice(bus_id, _model(rest), is_nvidia and is_display, "(rev ff)" in rest)
+            if len(self.devices) < _MOST_DEVICES:
+                self.devices[bus_id] = self._device
+        return True
+
+    def feed(self, line: str) -> None:
+        """Parse an indented line that describes the last device."""
+        device = self._device
+        if device is None:
+            return
+        if "Lnk" in line:
+            link = _LINK.match(line)
+            if link is not None:
+                generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
+                if link[1] == "Cap":
+                    device.max_generation, device.max_width = generation, parse_link_width(width)
+                else:
+                    device.generation, device.width = generation, parse_link_width(width)
+        elif "Bus: primary" in line:
+            buses = _BUSES.match(line)
+            device.secondary = "" if buses is None else buses[1]
+        elif "Kernel driver in use" in line:
+            driver = _DRIVER.match(line)
+            device.driver = "" if driver is None else driver[1]
+        elif "NUMA node" in line:
+            node = _NODE.match(line)
+            device.numa_node = None if node is None else int(node[1])
+        elif "Unknown header type 7f" in line:
+            device.is_dead = True
+
+
+def _names_a_class(kind: str) -> bool:
+    return kind.endswith(_CLASS_ENDINGS)
+
+
+def _model(rest: str) -> str:
+    """The product part of a device name: the text in brackets, or else the chip."""
+    name = _IDS.sub("", rest.partition(" (rev")[0]).strip()
+    bracketed = re.search(r"\[([^\[\]]{3,60})\]", name)
+    return bracketed[1] if bracketed is not None else name
+
+
+def ports_of(devices: Mapping[str, PciDevice]) -> Mapping[str, PciDevice]:
+    """The ports in a listing, by domain and secondary bus number: ``0000:41``."""
+    return {f"{each.bus_id.partition(':')[0]}:{each.secondary}": each for each in devices.values() if each.secondary}
+
+
+def port_above(ports: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
+    """The upstream port of a device, from `ports_of`; None if the listing doesn't include it."""
+    return ports.get(bus_id.rpartition(":")[0])

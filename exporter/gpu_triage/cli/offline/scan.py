@@ -1,0 +1,294 @@
+"""Scans any text for recognized content: nvidia-smi output, lspci listings, kernel logs.
+
+File names are ignored. Each part is recognized by how it starts, so files may be mixed, truncated or quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.kernel import LogSection, Room
+from gpu_triage.cli.offline.lines import Piece
+from gpu_triage.cli.offline.log_lines import MARKERS
+from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
+from gpu_triage.cli.offline.pasted import cleaned
+from gpu_triage.cli.offline.smi_outputs import SmiParser, begin, lacks_headings
+from gpu_triage.cli.offline.smi_report import SmiReport
+from gpu_triage.cli.offline.smi_table import SmiTableParser
+from gpu_triage.cli.offline.smi_xml import SmiXmlParser
+from gpu_triage.cli.offline.times import date_time
+from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+
+BUG_REPORT: Final = About(
+    "NVIDIA bug report",
+    "`nvidia-bug-report.log` or `.log.gz`, also of `--safe-mode`",
+    "all of the following that are in it, and when it was made",
+)
+FAILURES: Final = About(
+    SmiTableParser.ABOUT.kind,
+    "what it prints instead of a table",
+    "why the driver does not answer, GPUs that cannot be opened, a damaged InfoROM",
+)
+
+_MOST_REPORTS: Final = 64
+_MOST_SECTIONS: Final = 256
+_MOST_LOST: Final = 256
+_LONGEST: Final = 2000
+_LONGEST_JSON: Final = 1 << 16
+"""For JSON log records: one line holds everything that the journal or a shipper knows about a message."""
+_LONGEST_ROW: Final = 160
+_BASE64_COLUMNS: Final = 76
+"""Line length of base64, which makes up most of a bug report."""
+
+_SEPARATOR: Final = "________________"
+_BUG_REPORT: Final = "Start of NVIDIA bug report log file"
+_OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
+"""A file embedded in a bug report, except system logs: kernel messages in the installer's log are outdated."""
+_LISTED: Final = re.compile(
+    r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (/proc|/sys)/"
+)
+_BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
+_LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
+_VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
+_LOST_GPU: Final = re.compile(
+    rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
+)
+_BUS_IDS: Final = re.compile(_BUS_ID)
+_NVML_ERRORS: Final = (
+    ("Driver/library version mismatch", "version_mismatch"),
+    ("Driver Not Loaded", "driver_not_loaded"),
+    ("GPU access blocked", "no_permission"),
+    ("Insufficient Permissions", "no_permission"),
+    ("Unknown Error", "unknown"),
+    ("", "unknown"),
+)
+
+
+class LostGpu(NamedTuple):
+    """A GPU that nvidia-smi could not open.
+
+    Attributes:
+        bus_id: in sysfs notation; "" if only the index is printed.
+        number: NVML index; "" if not printed.
+        error: the reason, as a value of gpu_error_info.
+    """
+
+    bus_id: str
+    number: str
+    error: str
+
+
+@dataclass(slots=True)
+class Content:
+    """The recognized content of one file.
+
+    Attributes:
+        name: display name of the file.
+        damage: what is wrong with the file; "" if it is intact.
+        lines: number of lines.
+        written_at: when it was collected, according to its content.
+        driver_error: why NVML could not be used, as a value of gpu_driver_error_info.
+        driver_version: version of the kernel module, from procfs.
+        no_devices: whether nvidia-smi found no devices.
+        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
+        without_headings: a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none.
+    """
+
+    name: str
+    damage: str = ""
+    lines: int = 0
+    is_bug_report: bool = False
+    written_at: float | None = None
+    reports: list[SmiReport] = field(default_factory=list)
+    logs: list[LogSection] = field(default_factory=list)
+    devices: dict[str, PciDevice] = field(default_factory=dict)
+    lost: list[LostGpu] = field(default_factory=list)
+    driver_error: str | None = None
+    driver_version: str = ""
+    no_devices: bool = False
+    corrupted: set[str] = field(default_factory=set)
+    without_headings: str = ""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of content found, for display; empty if none is recognized."""
+        found = [report.kind for report in self.reports if report.gpus or report.driver]
+        if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
+            found.append(FAILURES.kind)
+        if self.devices:
+            found.append(LspciParser.ABOUT.kind)
+        if self.logs:
+            found.append(LogSection.ABOUT.kind)
+        return tuple(dict.fromkeys(found))
+
+
+_LOOKED_AT: Final = frozenset("_*DGNU ")
+"""First characters of lines that can start a section even without NVIDIA's name in them."""
+
+
+def _may_be_device(line: str) -> bool:
+    """Whether a line starts like a device in an lspci listing: ``41:00.0 `` or ``0000:41:00.0 ``."""
+    return (line[2:3] == ":" and line[5:6] == ".") or (line[-1] != ":" and line[7:8] == ":" and line[10:11] == ".")
+
+
+class Scanner:
+    """Scans one file line by line; `room` is the log memory budget, which several files share."""
+
+    def __init__(self, name: str, room: Room | None = None) -> None:
+        self.content = Content(name)
+        self._room = room or Room()
+        self._parser: SmiParser | None = None
+        self._lspci = LspciParser()
+        self._in_listing = False
+        self._log = LogSection(name, self._room)
+        self._before = ""
+        self._heads_section = False
+        self._in_other_file = False
+        self._has_markers = True
+
+    def read(self, pieces: Iterable[Piece]) -> Content:
+        """Scan the lines; never raises, whatever they contain."""
+        content = self.content
+        for piece in pieces:
+            content.lines += len(piece.lines)
+            # Fast path: most chunks of most files contain no kernel messages.
+            self._has_markers = any(marker in piece.text for marker in MARKERS)
+            for line in piece.lines:
+                self._read_line(line)
+        self._end_log("")
+        content.devices = self._lspci.devices
+        return content
+
+    def _read_line(self, line: str) -> None:
+        if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
+            # Only XML output has longer lines.
+            line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
+        if line and (line[0] in ">\\" or "\x1b" in line or "\xa0" in line):
+            line = cleaned(line)
+        if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
+            # The warning follows the output it belongs to.
+            self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
+        elif not (self._parser is not None and self._goes_on(line)) and line:
+            self._take(line)
+
+    def _take(self, line: str) -> None:
+        """Process a line outside nvidia-smi output."""
+        first = line[0]
+        if len(line) == _BASE64_COLUMNS and first != "<" and " " not in line:
+            return
+        if self._in_listing and first in "\t ":
+            self._lspci.feed(line)
+            return
+        if self._has_markers and any(marker in line for marker in MARKERS):
+            if not self._in_other_file:
+                self._log.feed(line)
+        else:
+            self._pass_by(line)
+        if line.lstrip()[:1] != "+":
+            self._before = line
+
+    def _pass_by(self, line: str) -> None:
+        """Process a line without a kernel message; most lines match nothing, so the checks are few and cheap."""
+        parser = begin(line, self._before)
+        if parser is not None:
+            self._begin(parser)
+        elif line[0].isalnum() and lacks_headings(line):
+            self.content.without_headings = self.content.without_headings or line[:_LONGEST_ROW]
+        elif line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
+            self._look(line)
+        elif self._in_listing:
+            self._in_listing = False
+        self._log.pass_by(line)
+
+    def _goes_on(self, line: str) -> bool:
+        """Whether a line belongs to the current nvidia-smi output."""
+        assert self._parser is not None  # noqa: S101 - checked by the caller
+        if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
+            return False
+        if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
+            other = begin(line, self._before)
+            if other is not None and type(other) is not type(self._parser):
+                self._begin(other)
+                return True
+        if self._parser.feed(line):
+            return True
+        self._parser = None
+        return False
+
+    def _look(self, line: str) -> None:
+        """Check whether a section starts at a line."""
+        if line.startswith(_SEPARATOR):
+            self._end_log("")
+            self._in_listing, self._heads_section, self._in_other_file = False, True, False
+            return
+        if self._heads_section:
+            self._heads_section = False
+            self._in_other_file = self.content.is_bug_report and _OTHER_FILE.match(line) is not None
+            if line.endswith("dmesg:"):
+                self._log.name = "dmesg"
+        if _may_be_device(line) and self._lspci.start(line):
+            self._in_listing = True
+            return
+        if line[0] != " ":
+            self._in_listing = False
+        self._note(line)
+
+    def _begin(self, parser: SmiParser) -> None:
+        reports = self.content.reports
+        if reports and not reports[-1].gpus and not reports[-1].driver:
+            # It looked like the start of an output, but nothing followed.
+            del reports[-1]
+        elif len(reports) >= _MOST_REPORTS:
+            # In a file appended to for months, keep the latest outputs.
+            del reports[0]
+        reports.append(parser.report)
+        self._parser, self._in_listing = parser, False
+
+    def _note(self, line: str) -> None:
+        content = self.content
+        if _BUG_REPORT in line:
+            content.is_bug_report = True
+        elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
+            content.written_at = date_time(line[6:100])
+        elif line.startswith("*** ls: "):
+            listed = _LISTED.match(line) if content.written_at is None and content.is_bug_report else None
+            if listed is not None:
+                content.written_at = date_time(listed[1])
+        elif line[0] == " ":
+            log = _LOG_OF_SECTION.match(line) if line[-1] == ":" else None
+            if log is not None:
+                self._end_log(log[1])
+        elif "NVRM version:" in line:
+            version = _VERSION.search(line)
+            if version is not None:
+                content.driver_version = version[1]
+        else:
+            self._note_failure(line)
+
+    def _note_failure(self, line: str) -> None:
+        content = self.content
+        if "Failed to initialize NVML: " in line:
+            said = line.partition("NVML: ")[2]
+            content.driver_error = next(error for words, error in _NVML_ERRORS if words in said)
+        elif "NVIDIA-SMI has failed because" in line:
+            content.driver_error = "driver_not_loaded"
+        elif "couldn't find libnvidia-ml.so" in line:
+            content.driver_error = "library_not_found"
+        elif line.startswith("No devices were found"):
+            content.no_devices = True
+        elif "Unable to determine the device handle for GPU" in line:
+            lost = _LOST_GPU.search(line)
+            if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
+                error = "lost" if "lost" in lost[3].lower() else "unknown"
+                content.lost.append(LostGpu(normalise_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
+
+    def _end_log(self, name: str) -> None:
+        is_kernels = self._log.is_kernels()
+        self._log.end()
+        if len(self.content.logs) < _MOST_SECTIONS and is_kernels:
+            self.content.logs.append(self._log)
+        self._log = LogSection(name or self.content.name, self._room)

@@ -1,0 +1,220 @@
+"""The GPUs of a host at the times that the files cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpu_triage.cli.offline.roster import Roster, whole_count
+from gpu_triage.cli.offline.scan import Content
+from gpu_triage.cli.offline.smi_gpu import SmiGpu, read_gpu, uuid_of
+from gpu_triage.cli.offline.smi_report import RawGpu, SmiReport
+from gpu_triage.cli.offline.smi_values import version
+from gpu_triage.cli.offline.times import date_time
+from gpu_triage.errors import ConfigError
+
+_SAME_MOMENT_SECONDS: Final = 2.0
+_SAME_LOOK_SECONDS: Final = 600.0
+"""Outputs taken within this time belong to one investigation: an extract completes a full output this close to it."""
+
+_FULL_FACTS: Final = 60  # per GPU: more than any extract (-d) or table has
+_OF_THE_MOMENT: Final = (
+    "temperature",
+    "gpu power readings",
+    "gpu_power_readings",
+    "power readings",
+    "power_readings",
+    "clocks",
+    "clocks event reasons",
+    "clocks_event_reasons",
+    "clocks throttle reasons",
+    "clocks_throttle_reasons",
+    "clocks event reasons counters",
+    "clocks_event_reasons_counters",
+    "utilization",
+    "performance state",
+    "performance_state",
+    "fan speed",
+    "fan_speed",
+    "fb memory usage",
+    "fb_memory_usage",
+)
+"""Sections with values that change every second: they aren't carried over from one snapshot to the next."""
+
+_COUNTED_ONCE: Final = ("ecc errors", "ecc_errors")
+"""Sections whose values are summed, so they must come from only one of several outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What nvidia-smi showed at one point in time.
+
+    Attributes:
+        at: in the host's wall clock; None if unknown.
+        driver: version; "" if unknown.
+        attached: the number of GPUs according to the driver; None if no output has it.
+        gpus: by roster key.
+        carried: GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key.
+        unread: lines that could not be parsed.
+    """
+
+    at: float | None
+    driver: str
+    cuda: str
+    attached: int | None
+    gpus: Mapping[str, SmiGpu]
+    carried: Mapping[str, float | None]
+    unread: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Moment:
+    """Outputs that belong together.
+
+    Attributes:
+        rank: rank of the most complete output.
+    """
+
+    at: float | None
+    rank: int
+    driver: str = ""
+    cuda: str = ""
+    attached: int | None = None
+    gpus: dict[str, RawGpu] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    def add(self, report: SmiReport, keys: Iterable[str]) -> None:
+        """Add an output; existing values win."""
+        self.driver = self.driver or version(report.driver)
+        self.cuda = self.cuda or version(report.cuda)
+        count = whole_count(report)
+        self.attached = count if self.attached is None else max(self.attached, count or 0)
+        self.unread += report.unread
+        if report.driver and not version(report.driver):
+            self.unread.append(f"Driver Version : {report.driver}")
+        if report.timestamp and date_time(report.timestamp) is None:
+            self.unread.append(f"Timestamp : {report.timestamp}")
+        for key, gpu in zip(keys, report.gpus, strict=True):
+            own = self.gpus.setdefault(key, RawGpu(gpu.bus_id, gpu.index))
+            own.bus_id = own.bus_id or gpu.bus_id
+            _fill(own.facts, gpu.facts)
+            if gpu.lists_processes and not own.lists_processes:
+                own.lists_processes, own.processes = True, gpu.processes
+
+    def overlaps(self, report: SmiReport, keys: Iterable[str]) -> bool:
+        """Whether an output repeats a changing value, which makes it a different point in time."""
+        return any(
+            _is_of_the_moment(path)
+            for key, gpu in zip(keys, report.gpus, strict=True)
+            if key in self.gpus
+            for path in gpu.facts.keys() & self.gpus[key].facts.keys()
+        )
+
+
+def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], Roster]:
+    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs.
+
+    Raises:
+        ConfigError: the files are from different hosts.
+    """
+    outputs = [each for content in contents for each in _outputs(content)]
+    _refuse_different_hosts(report for report, _ in outputs)
+    roster = Roster(report for report, _ in outputs)
+    moments = _moments(outputs, roster)
+    read: list[Snapshot] = []
+    before: _Moment | None = None
+    for moment in moments:
+        read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
+        before = moment
+    return tuple(read), roster
+
+
+def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
+    """The outputs of a file, each with its time, or else that of the nearest preceding or following output."""
+    reports = [report for report in content.reports if report.gpus or report.driver]
+    times = [date_time(report.timestamp) for report in reports]
+    known = content.written_at if content.written_at is not None else next((at for at in times if at is not None), None)
+    for report, at in zip(reports, times, strict=True):
+        known = known if at is None else at
+        yield report, known
+
+
+def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) -> list[_Moment]:
+    """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
+    moments: list[_Moment] = []
+    ordered = sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0))
+    for report, at in ordered:
+        rank, keys = _rank(report), roster.keys(report)
+        near = min(
+            (moment for moment in moments if _joins(moment, report, at, rank, keys)),
+            # An output without a time is assigned to the latest moment.
+            key=lambda moment: -(moment.at or 0.0) if at is None else abs((moment.at or 0.0) - at),
+            default=None,
+        )
+        if near is None:
+            near = _Moment(at, rank)
+            moments.append(near)
+        near.add(report, keys)
+    return sorted(moments, key=lambda moment: (moment.at is not None, moment.at or 0.0))
+
+
+def _rank(report: SmiReport) -> int:
+    """2 for a full output, 1 for an extract, a table or a list."""
+    is_full = any(gpu.lists_processes or len(gpu.facts) >= _FULL_FACTS for gpu in report.gpus)
+    return 2 if is_full and report.kind.startswith("nvidia-smi -q") else 1
+
+
+def _joins(moment: _Moment, report: SmiReport, at: float | None, rank: int, keys: list[str]) -> bool:
+    """Whether an output belongs to this moment."""
+    if at is None or moment.at is None:
+        return at is moment.at or rank < moment.rank or not moment.overlaps(report, keys)
+    apart = abs(at - moment.at)
+    if apart < _SAME_MOMENT_SECONDS:
+        return True
+    return apart <= _SAME_LOOK_SECONDS and (rank < moment.rank or (rank == 1 and not moment.overlaps(report, keys)))
+
+
+def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *, with_names: bool) -> Snapshot:
+    carried: dict[str, SmiGpu] = {}
+    seen: dict[str, float | None] = {}
+    if before is not None and last is not None:
+        for key, gpu in before.gpus.items():
+            if key in moment.gpus:
+                _fill(moment.gpus[key].facts, {p: v for p, v in gpu.facts.items() if not _is_of_the_moment(p)})
+        if moment.attached != len(moment.gpus):
+            carried = {key: gpu for key, gpu in last.gpus.items() if key not in moment.gpus}
+            seen = {key: last.carried.get(key, last.at) for key in carried}
+    return Snapshot(
+        moment.at,
+        moment.driver or (last.driver if last is not None else ""),
+        moment.cuda or (last.cuda if last is not None else ""),
+        moment.attached,
+        {**{key: read_gpu(gpu, with_names=with_names) for key, gpu in moment.gpus.items()}, **carried},
+        seen,
+        tuple(dict.fromkeys(moment.unread)),
+    )
+
+
+def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
+    """Add missing facts."""
+    told = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
+    for path, value in more.items():
+        if not (told and path.partition("/")[0] in _COUNTED_ONCE):
+            facts.setdefault(path, value)
+
+
+def _is_of_the_moment(path: str) -> bool:
+    return path.partition("/")[0] in _OF_THE_MOMENT
+
+
+def _refuse_different_hosts(reports: Iterable[SmiReport]) -> None:
+    """Raise if a complete output and another one share no GPU. Outputs of single GPUs may differ in their GPUs."""
+    known: set[str] = set()
+    for report in sorted(reports, key=lambda report: whole_count(report) != len(report.gpus)):
+        said = (gpu.facts.get("gpu uuid") or gpu.facts.get("uuid") or "" for gpu in report.gpus)
+        uuids = {uuid for each in said if (uuid := uuid_of(each))}
+        if known and uuids and not known & uuids:
+            raise ConfigError("--from: the files are of different hosts: no GPU is in both; check one host at a time")
+        if whole_count(report) == len(report.gpus):
+            known |= uuids

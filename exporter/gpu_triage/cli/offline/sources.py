@@ -1,0 +1,210 @@
+"""The documents to read: files, standard input, folder contents, and archive members, nested archives included."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, opened, unpacked
+from gpu_triage.cli.offline.tar import BLOCK_BYTES, is_tar, members
+from gpu_triage.errors import ConfigError
+
+STANDARD_INPUT: Final = "-"
+ARCHIVES: Final = About(
+    "folders and archives",
+    "gzip, bzip2, xz (up to `-7`), tar and zip, also one in another, and an unpacked sosreport",
+    "up to 100 files of any name, and of a larger folder or archive those named like logs or outputs of nvidia-smi",
+)
+
+_ABOUT_RECORDING: Final = "recording.json"
+_FEW_FILES: Final = 100
+"""Up to this size, all files of a folder or archive are read; in a larger one, only those with a known name."""
+_MOST_FILES: Final = 200_000
+"""The most files examined in a folder or tar archive."""
+_MOST_IN_ZIP: Final = 20_000
+"""Lower than for tar, because the zip directory is held in memory."""
+_MOST_NESTED: Final = 3
+"""The deepest nesting of archives."""
+_NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
+_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Methods that zipfile decompresses in bounded chunks."""
+_ZIP_END: Final = b"PK\x05\x06"
+_ZIP_END_BYTES: Final = (1 << 16) + 22
+_ZIP_ENTRY: Final = b"PK\x01\x02"
+_ZIP_LIST_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file on disk, or standard input.
+
+    Attributes:
+        name: for display.
+        path: file path; None for standard input.
+        size: bytes on disk; None if unknown.
+        modified_at: Unix seconds; None if unknown.
+    """
+
+    name: str
+    path: Path | None
+    size: int | None
+    modified_at: float | None
+
+    def open(self) -> AbstractContextManager[Bytes]:
+        """Open the raw bytes."""
+        return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
+
+
+class Document(NamedTuple):
+    """One text: a file or an archive member; it must be consumed before requesting the next one."""
+
+    name: str
+    stream: Stream
+
+
+def is_recording(path: Path) -> bool:
+    """Whether this was written by ``gpu-triage record``."""
+    if path.is_dir():
+        return (path / _ABOUT_RECORDING).is_file()
+    try:
+        if not path.name.endswith(".tar.gz") or not path.is_file():
+            return False
+        with path.open("rb") as raw:
+            archive = unpacked(opened(raw, lambda _count: None), Budget())
+            first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
+    except DAMAGED:
+        return False
+    return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
+
+
+def sources(path: str) -> Iterator[Source]:
+    """The files at a path.
+
+    Raises:
+        ConfigError: there is nothing to read at this path.
+    """
+    if path == STANDARD_INPUT:
+        yield Source("standard input", None, None, None)
+        return
+    place = Path(path)
+    try:
+        found = place.stat()
+        if stat.S_ISDIR(found.st_mode):
+            yield from _of_folder(place)
+            return
+        if stat.S_ISREG(found.st_mode):
+            place.open("rb").close()
+        yield Source(path, place, found.st_size or None, found.st_mtime)
+    except OSError as error:
+        raise ConfigError(f"--from: {path}: {error.strerror or error}; name a file that can be read") from error
+
+
+def _of_folder(folder: Path) -> Iterator[Source]:
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        found += [Path(parent, name) for name in sorted(names)]
+        if len(found) > _MOST_FILES:
+            break
+    if len(found) > _FEW_FILES:
+        found = [each for each in found if _is_named_right(str(each.relative_to(folder)))]
+    for each in found:
+        try:
+            about = each.lstat()
+            # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
+            if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
+                yield Source(str(each), each, about.st_size, about.st_mtime)
+        except OSError:
+            continue
+
+
+def documents(source: Source, count: Callable[[int], None]) -> Iterator[Document]:
+    """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read.
+
+    Raises:
+        OSError: the file can't be opened.
+    """
+    with source.open() as raw:
+        if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
+            yield from _of_zip(source.name, source.path, count)
+        else:
+            yield from _of_stream(source.name, opened(raw, count), Budget(), _MOST_NESTED)
+
+
+def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
+    stream = unpacked(packed, budget)
+    if not nested or not is_tar(stream.peek(BLOCK_BYTES)):
+        yield Document(name, stream)
+        return
+    try:
+        for place, member in enumerate(members(stream)):
+            if place >= _MOST_FILES:
+                raise ValueError(f"only the first {_MOST_FILES} files were read")
+            if place < _FEW_FILES or _is_named_right(member.name):
+                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested - 1)
+    except DAMAGED as error:
+        yield _damaged(name, str(error))
+
+
+def _of_zip(name: str, path: Path, count: Callable[[int], None]) -> Iterator[Document]:
+    budget = Budget()
+    try:
+        _check_directory(path)
+        with zipfile.ZipFile(path) as archive:
+            found = [each for each in archive.infolist() if each.file_size]
+            for member in found:
+                if len(found) <= _FEW_FILES or _is_named_right(member.filename):
+                    full_name = f"{name}: {member.filename}"
+                    stream = Stream(budget.spend(_of_zip_member(archive, member)))
+                    yield from _of_stream(full_name, stream, budget, _MOST_NESTED)
+                count(member.compress_size)
+    except (*DAMAGED, zipfile.BadZipFile) as error:
+        yield _damaged(name, str(error))
+
+
+def _check_directory(path: Path) -> None:
+    """Check the size of a zip archive's directory, since zipfile holds all of it in memory.
+
+    Raises:
+        ValueError: it is too long.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - _ZIP_END_BYTES))
+        tail = file.read()
+        end = tail.rfind(_ZIP_END)
+        (length,) = struct.unpack_from("<L", tail, end + 12) if 0 <= end <= len(tail) - 16 else (0,)
+        file.seek(max(0, start + end - length))
+        if length > _ZIP_LIST_BYTES or file.read(length).count(_ZIP_ENTRY) > _MOST_IN_ZIP:
+            raise ValueError("its list of files is too long; unpack it first")
+
+
+def _of_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    if member.compress_type not in _ZIP_METHODS:
+        raise ValueError("it is packed by a method that gpu-triage does not read; unpack it first")
+    try:
+        with archive.open(member) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise OSError(None, str(error)) from error
+
+
+def _damaged(name: str, why: str) -> Document:
+    stream = Stream(iter(()))
+    stream.damage = f"ends early: {why}"
+    return Document(name, stream)
+
+
+def _is_named_right(path: str) -> bool:
+    lower = path.lower()
+    return any(name in lower for name in _NAMES)

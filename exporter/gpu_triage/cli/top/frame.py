@@ -1,0 +1,205 @@
+"""One frame of `top`: the verdict, a row for each GPU, and as many findings as fit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpu_triage.cli.top.view import FindingView, GpuView, HostView
+from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, COLOURS
+from gpu_triage.judge.report.headline import UNREMARKABLE
+from gpu_triage.judge.report.readings import GpuReadings
+from gpu_triage.judge.report.standing import ended_in_words
+from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.judge.report.text import SEVERITY_COLOURS
+from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+
+_GIB: Final = 1024.0**3
+_UNKNOWN: Final = "-"
+_MOST_ENDED: Final = 3
+"""Maximum number of ended findings on a terminal of limited height; current ones matter more."""
+_VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLOURS.items()})
+_SEVERITY_STYLES: Final = MappingProxyType({each.value: colour for each, colour in SEVERITY_COLOURS.items()})
+_RANKS: Final = MappingProxyType({severity.value: severity.rank for severity in Severity})
+
+
+class Frame(NamedTuple):
+    """The contents of the screen."""
+
+    view: HostView | None  # None before the first verdict
+    source: str  # origin of the verdict: ``http://127.0.0.1:9836``, or ``this host``
+    trouble: str = ""  # why there is no newer verdict; "" if there is
+    hint: str = ""  # last line, such as how to quit
+
+
+def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
+    """Render the frame with rich.
+
+    Args:
+        frame: contents to show.
+        size: columns and lines of the terminal; findings are cut to fit, or all shown if lines is None.
+    """
+    columns, lines = size
+    parts: list[RenderableType] = []
+    if frame.trouble:
+        parts.append(Text(frame.trouble, style="bold red"))
+    if frame.view is not None:
+        view = frame.view
+        parts += [_title(view, frame.source), _verdict(view), Text("")]
+        if view.blocked:
+            parts.append(Text(f"could not check: {view.blocked}", style="red"))
+        if view.gpus:
+            parts += [_gpus(view, columns), Text(""), *_reasons(view)]
+        if view.findings:
+            parts.append(Text(""))
+        ended = [*_ended(view, None if lines is None else _MOST_ENDED)]
+        room = None if lines is None else lines - _height([*parts, *ended], columns) - 2
+        parts += [*_findings(view, room, columns), *ended]
+    if frame.hint:
+        parts.append(Text(frame.hint, style="dim"))
+    return Group(*parts)
+
+
+def _title(view: HostView, source: str) -> Text:
+    title = Text(view.host, style="bold")
+    if view.note:
+        title.append(f"  {view.note}", style="bold yellow")
+    if view.driver:
+        title.append(f"  driver {view.driver}", style="not bold")
+    return title.append(f"  from {source}", style="not bold dim")
+
+
+def _verdict(view: HostView) -> Text:
+    text = Text(view.summary)
+    text.stylize(f"bold {_VERDICT_STYLES.get(view.verdict, 'default')}", 0, len(view.summary.partition(".")[0]))
+    return text
+
+
+def _gpus(view: HostView, columns: int) -> Table:
+    """Return the table of GPUs."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=columns)
+    table.add_column("GPU", justify="right", no_wrap=True)
+    table.add_column("CLASS", no_wrap=True)
+    for heading in ("FOR", "BUSY", "POWER", "TEMP", "MEMORY"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("PCIE", no_wrap=True)
+    table.add_column("ON IT", ratio=1, no_wrap=True, overflow="ellipsis")
+    for gpu in view.gpus:
+        table.add_row(*_cells(gpu, view.judged_at))
+    return table
+
+
+def _reasons(view: HostView) -> Iterator[Text]:
+    """Yield why GPUs are in their classes; those with the same reason (such as a slow host) share a line."""
+    shared: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for gpu in view.gpus:
+        if gpu.bottleneck not in UNREMARKABLE:
+            shared[gpu.bottleneck, gpu.because].append(gpu.gpu)
+    for (name, because), gpus in sorted(shared.items(), key=lambda each: _rank(each[0][0])):
+        yield Text.assemble((name, CLASS_COLOURS.get(name, "default")), f"  GPU {ranges(gpus)}: {because}")
+
+
+def _rank(name: str) -> int:
+    """Return the rank of a class in the playbook; unknown ones (from a newer exporter) come last."""
+    return BOTTLENECK_CLASSES.index(name) if name in BOTTLENECK_CLASSES else len(BOTTLENECK_CLASSES)
+
+
+def _cells(gpu: GpuView, now: float | None) -> Iterator[Text]:
+    readings = gpu.readings
+    yield Text(gpu.gpu, style=_VERDICT_STYLES.get(gpu.verdict, "default"))
+    yield Text(gpu.bottleneck, style=CLASS_COLOURS.get(gpu.bottleneck, "default"))
+    yield Text(_lasting(gpu.since, now))
+    yield Text(_UNKNOWN if readings.busy_ratio is None else f"{readings.busy_ratio:.0%}")
+    yield Text(_of(readings.power_watts, readings.power_limit_watts, "W"))
+    yield Text(_UNKNOWN if readings.temperature_celsius is None else f"{readings.temperature_celsius:.0f}°C")
+    yield Text(_of(_gib(readings.memory_used_bytes), _gib(readings.memory_total_bytes), "GiB"))
+    yield _link(readings, slow=gpu.bottleneck == "pcie_link")
+    yield Text(_on_it(gpu))
+
+
+def _lasting(since: float | None, now: float | None) -> str:
+    return _UNKNOWN if since is None or now is None else length_of_time(max(0.0, now - since))
+
+
+def _of(value: float | None, most: float | None, unit: str) -> str:
+    if value is None:
+        return _UNKNOWN
+    return f"{value:.0f} {unit}" if most is None else f"{value:.0f}/{most:.0f} {unit}"
+
+
+def _gib(count: float | None) -> float | None:
+    return None if count is None else count / _GIB
+
+
+def _link(readings: GpuReadings, *, slow: bool) -> Text:
+    if readings.pcie_generation is None or readings.pcie_width is None:
+        return Text(_UNKNOWN)
+    generation = _below(readings.pcie_generation, readings.pcie_expected_generation)
+    width = _below(readings.pcie_width, readings.pcie_expected_width)
+    return Text(f"gen{generation} x{width}", style=CLASS_COLOURS["pcie_link"] if slow else "")
+
+
+def _below(value: float, expected: float | None) -> str:
+    return f"{value:.0f}" if expected is None or value == expected else f"{value:.0f}/{expected:.0f}"
+
+
+def _on_it(gpu: GpuView) -> str:
+    processes = gpu.readings.compute_processes
+    count = "" if not processes else f"{processes:.0f} process{'es' * (processes != 1)}"
+    return ", ".join(filter(None, (gpu.held_by, count))) or _UNKNOWN
+
+
+def _findings(view: HostView, room: int | None, columns: int) -> Iterator[RenderableType]:
+    """Yield findings, most severe first and confirmed before pending, in two paragraphs each; count those cut off."""
+    ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.standing.pending))
+    for place, finding in enumerate(ordered):
+        drawn = _finding(finding, view.judged_at)
+        if room is not None:
+            room -= _height(drawn, columns)
+            if room < (place < len(ordered) - 1):
+                yield Text(f"and {len(ordered) - place} more: gpu-triage check shows all", style="dim")
+                return
+        yield from drawn
+
+
+def _finding(finding: FindingView, now: float | None) -> list[RenderableType]:
+    head = Text.assemble(
+        (finding.severity, _SEVERITY_STYLES.get(finding.severity, "default")),
+        " ",
+        (finding.code, "bold"),
+        f"  {finding.subject}: {finding.measured}",
+    )
+    if finding.since is not None and now is not None and not finding.standing.pending:
+        head.append(f", for {length_of_time(max(0.0, now - finding.since))}")
+    follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
+    if more := "; ".join(filter(None, (follows, str(finding.standing)))):
+        head.append(f" ({more})")
+    if finding.explained_by:
+        return [head]
+    return [head, Padding(Text(finding.decision, style="dim"), (0, 0, 0, 4))]
+
+
+def _ended(view: HostView, most: int | None) -> Iterator[Text]:
+    """Yield a line for each recently ended finding, latest first; those beyond `most` are only counted."""
+    latest_first = sorted(view.ended, key=lambda each: -(each.ended_at or 0.0))
+    for finding in latest_first[:most]:
+        ended_at, now = finding.ended_at, view.judged_at
+        ago_seconds = None if ended_at is None or now is None else now - ended_at
+        before, after = ended_in_words(ago_seconds, finding.lasted_seconds, finding.end)
+        yield Text(f"{before}: {finding.code} {finding.subject}{after and f', {after}'}", style="dim")
+    if most is not None and len(latest_first) > most:
+        yield Text(f"and {len(latest_first) - most} more that ended", style="dim")
+
+
+def _height(parts: list[RenderableType], columns: int) -> int:
+    console = Console(width=columns, height=1000, color_system=None)
+    return sum(len(console.render_lines(part)) for part in parts)

@@ -1,0 +1,170 @@
+"""What `top` shows, parsed from an exporter's JSON verdict, which may be of any version and is not trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gpu_triage.judge.evidence.holders import GpuHolder, in_words
+from gpu_triage.judge.report.machine_readable import FORMAT, VERSION
+from gpu_triage.judge.report.readings import GpuReadings
+from gpu_triage.judge.report.standing import Standing
+from gpu_triage.judge.report.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """A GPU as shown by `top`."""
+
+    gpu: str
+    verdict: str
+    bottleneck: str
+    because: str
+    since: float | None  # Unix seconds when it entered its class; None from a single poll
+    held_by: str
+    readings: GpuReadings
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """A finding as shown by `top`."""
+
+    severity: str
+    code: str
+    subject: str
+    measured: str
+    decision: str
+    explained_by: str
+    since: float | None
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class EndedView:
+    """A finding that ended recently."""
+
+    code: str
+    subject: str
+    ended_at: float | None  # Unix seconds
+    lasted_seconds: float | None
+    end: str  # why it ended, a value of End; "" if unknown
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host as shown by `top`."""
+
+    host: str
+    note: str  # that it is simulated or a recording; "" for a live host
+    judged_at: float | None  # Unix seconds by the host's clock; None if the exporter does not report it
+    driver: str
+    verdict: str
+    summary: str  # the verdict in one line
+    blocked: str  # why its GPUs could not be checked; "" if they could
+    gpus: tuple[GpuView, ...]
+    findings: tuple[FindingView, ...]
+    ended: tuple[EndedView, ...]
+
+
+def view_of(text: bytes | str) -> HostView:
+    """Parse a verdict written by ``gpu-triage check --format json`` or an exporter.
+
+    Raises:
+        ValueError: not a valid verdict.
+    """
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError("it is no verdict of gpu-triage")
+    if document.get("version") != VERSION:
+        raise ValueError(f"it is of format version {document.get('version')!r}; this program reads version {VERSION}")
+    note = "SIMULATED: everything here is made up" if document.get("simulated") else ""
+    if document.get("recording"):
+        note = "a RECORDING, not this host as it is now"
+    return HostView(
+        host=_text(document, "host"),
+        note=note,
+        judged_at=_number(document, "judged_at"),
+        driver=_text(document, "driver_version"),
+        verdict=_text(document, "verdict"),
+        summary=_text(document, "summary") or _text(document, "verdict"),
+        blocked=_text(document, "blocked"),
+        gpus=tuple(map(_gpu, _list(document, "gpus"))),
+        findings=tuple(map(_finding, _list(document, "findings"))),
+        ended=tuple(map(_ended, _list(document, "ended"))),
+    )
+
+
+def _gpu(gpu: dict[str, Any]) -> GpuView:
+    holders = (GpuHolder(*(_text(each, name) for name in GpuHolder._fields)) for each in _list(gpu, "held_by"))
+    readings = gpu.get("readings")
+    known = readings if isinstance(readings, dict) else {}
+    unseen = _text(gpu, "unseen")
+    return GpuView(
+        gpu=_text(gpu, "gpu"),
+        verdict=_text(gpu, "verdict"),
+        bottleneck=_text(gpu, "bottleneck"),
+        because=_text(gpu, "because") + (f" ({unseen})" if unseen else ""),
+        since=_number(gpu, "since"),
+        held_by=in_words(holders),
+        readings=GpuReadings(**{field.name: _number(known, field.name) for field in fields(GpuReadings)}),
+    )
+
+
+def _finding(finding: dict[str, Any]) -> FindingView:
+    return FindingView(
+        severity=_text(finding, "severity"),
+        code=_text(finding, "code"),
+        subject=_subject(finding),
+        measured=_text(finding, "measured"),
+        decision=_text(finding, "decision"),
+        explained_by=_text(finding, "explained_by"),
+        since=_number(finding, "since"),
+        standing=_standing(finding),
+    )
+
+
+def _standing(finding: dict[str, Any]) -> Standing:
+    holds = finding.get("holds", True)
+    return Standing(
+        state=_text(finding, "state"),
+        confirmed_severity=_text(finding, "confirmed_severity"),
+        lasted_seconds=_number(finding, "lasted_seconds"),
+        wait_seconds=_number(finding, "wait_seconds"),
+        holds=holds if isinstance(holds, bool) else None,
+        quiet_seconds=_number(finding, "quiet_seconds") or 0.0,
+        hold_seconds=_number(finding, "hold_seconds"),
+    )
+
+
+def _ended(finding: dict[str, Any]) -> EndedView:
+    return EndedView(
+        code=_text(finding, "code"),
+        subject=_subject(finding),
+        ended_at=_number(finding, "ended_at"),
+        lasted_seconds=_number(finding, "lasted_seconds"),
+        end=_text(finding, "end"),
+    )
+
+
+def _subject(finding: dict[str, Any]) -> str:
+    index, address = _text(finding, "gpu"), _text(finding, "pci_bus_id")
+    return f"GPU {index}" if index else f"GPU at {address}" if address else "host"
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    return printable(value) if isinstance(value, str) else ""
+
+
+def _number(document: dict[str, Any], key: str) -> float | None:
+    value = document.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _list(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = document.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

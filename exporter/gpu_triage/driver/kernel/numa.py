@@ -1,0 +1,146 @@
+"""NUMA nodes of the host: CPUs, distances and memory."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names, read_text
+from gpu_triage.errors import HostReadFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+_NODE = re.compile(r"node([0-9]{1,5})")
+_MEMORY = re.compile(r"Node [0-9]{1,5} (MemTotal|MemFree): +([0-9]{1,20}) kB")
+
+CLEARLY_FARTHER: Final = 10
+"""Distance difference from which a node is considered to be on another socket.
+
+The kernel uses 10 for the node itself and 20 for other nodes without firmware data (``LOCAL_DISTANCE`` and
+``REMOTE_DISTANCE`` of include/linux/topology.h). Firmware reports 11 to 16 for nodes of one socket (NPS2, NPS4, SNC,
+dies of an EPYC 7001), and 20 to 40 for another socket.
+"""
+
+
+def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
+    """Online CPUs by NUMA node; ``{0: {0, 1}, 1: {2, 3}}``.
+
+    Nodes without CPUs (CXL memory, GPU memory of Grace systems) are left out. Empty if the kernel does not report
+    nodes. Source: ``/sys/devices/system/node/node*/cpulist``.
+
+    Raises:
+        HostReadFailed: a node cannot be read or parsed. The others are not returned either: with a node missing, local
+            CPUs could look remote.
+    """
+    directory = sysfs / "devices" / "system" / "node"
+    nodes: dict[int, frozenset[int]] = {}
+    for name in read_names(directory) or ():
+        match = _NODE.fullmatch(name)
+        if match is None:
+            continue
+        path = f"{directory}/{name}/cpulist"
+        try:
+            cpus = parse_cpu_list(read_text(path) or "")
+        except ValueError as error:
+            raise HostReadFailed("malformed", path, str(error)) from error
+        if cpus:
+            nodes[int(match[1])] = cpus
+    return dict(sorted(nodes.items()))
+
+
+def node_numbers(sysfs: Path) -> tuple[int, ...]:
+    """Numbers of all online nodes in order, including those without CPUs; empty if the kernel has no NUMA support.
+
+    Raises:
+        HostReadFailed: the nodes cannot be listed.
+    """
+    names = read_names(sysfs / "devices" / "system" / "node") or ()
+    return tuple(sorted(int(match[1]) for name in names if (match := _NODE.fullmatch(name))))
+
+
+def read_distances(sysfs: Path, node: int) -> dict[int, int]:
+    """Distance from a node to each online node, including itself; empty if the kernel does not report it.
+
+    Source: ``/sys/devices/system/node/node*/distance``: a number for each online node, in order.
+
+    Raises:
+        HostReadFailed: it cannot be read or parsed.
+    """
+    directory = sysfs / "devices" / "system" / "node"
+    text = read_text(directory / f"node{node}" / "distance")
+    if text is None:
+        return {}
+    try:
+        return dict(zip(node_numbers(sysfs), map(parse_count, text.split()), strict=True))
+    except ValueError as error:
+        raise HostReadFailed("malformed", directory / f"node{node}" / "distance", str(error)) from error
+
+
+def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
+    """Nodes with CPUs at about the same distance as the nearest of them; empty if unknown.
+
+    Args:
+        node: the reference node, such as a GPU's; it may have no CPUs itself.
+        with_cpus: nodes that have CPUs.
+        distances: from the reference node, as returned by `read_distances`.
+    """
+    known = {each: distances[each] for each in with_cpus if each in distances}
+    if not known:
+        return frozenset({node}.intersection(with_cpus))
+    nearest = min(known.values())
+    return frozenset(each for each, distance in known.items() if distance - nearest < CLEARLY_FARTHER)
+
+
+def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
+    """Nodes that are GPU memory, which the driver adds to the kernel as system memory (GH200, GB200).
+
+    The firmware declares them as generic initiators: devices that access memory but are not CPUs. CXL memory nodes have
+    no CPUs either, but are not initiators. Source: ``/sys/devices/system/node/has_generic_initiator`` (Linux 5.10).
+
+    Raises:
+        HostReadFailed: the nodes cannot be read or parsed.
+    """
+    path = sysfs / "devices" / "system" / "node" / "has_generic_initiator"
+    try:
+        initiators = parse_cpu_list(read_text(path) or "")
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
+    return initiators.difference(read_numa_nodes(sysfs)) if initiators else initiators
+
+
+def read_node_memory(sysfs: Path, node: int) -> dict[str, int]:
+    """Bytes by name (``MemTotal``, ``MemFree``) of a node; empty if the kernel does not report them.
+
+    Source: ``/sys/devices/system/node/node*/meminfo``: lines like ``Node 1 MemTotal:       98304 kB``
+
+    Raises:
+        HostReadFailed: it cannot be read or parsed.
+    """
+    path = sysfs / "devices" / "system" / "node" / f"node{node}" / "meminfo"
+    found: dict[str, int] = {}
+    for line in (read_text(path) or "").split("\n"):
+        match = _MEMORY.match(line)
+        if match is not None:
+            found[match[1]] = int(match[2]) * 1024
+    return found
+
+
+def read_node_misses(sysfs: Path, node: int) -> int | None:
+    """Pages since boot that were intended for another node but allocated on this one; None if not counted.
+
+    Source: ``/sys/devices/system/node/node*/numastat``, ``numa_miss``, https://docs.kernel.org/admin-guide/numastat.html
+
+    Raises:
+        HostReadFailed: it cannot be read or parsed.
+    """
+    path = sysfs / "devices" / "system" / "node" / f"node{node}" / "numastat"
+    for line in (read_text(path) or "").split("\n"):
+        name, _, count = line.partition(" ")
+        if name == "numa_miss":
+            try:
+                return parse_count(count.strip())
+            except ValueError as error:
+                raise HostReadFailed("malformed", path, str(error)) from error
+    return None

@@ -1,0 +1,217 @@
+"""The PCI bus in sysfs: NVIDIA GPUs, and the links and ports of single devices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from gpu_triage.documents.pcie import TRANSFER_RATES, WIDTHS
+from gpu_triage.driver.kernel.files import is_present, names_in, read_int, read_link, read_names, read_text, text_of
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.errors import HostReadFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+_NVIDIA = "0x10de"
+# Display controllers: VGA-compatible and 3D. NVSwitches are bridges (0x0680), a GPU's audio device is 0x0403.
+_GPU_CLASSES = ("0x0300", "0x0302")
+_BRIDGE_CLASS = "0x0604"
+# Root port and root complex event collector.
+_AER_SERVICES = (":pcie002", ":pcie602")
+_MOST_DEVICES = 1024
+"""Number of device Paths cached: creating a Path costs as much as reading a file."""
+_PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+_LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
+_GENERATIONS = {rate: generation for generation, rate in TRANSFER_RATES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PciGpu:
+    """One NVIDIA GPU on the bus, whether or not its driver works.
+
+    Attributes:
+        bus_id: as in sysfs, ``0000:65:00.0``.
+        driver: kernel driver bound to it (``nvidia``, ``vfio-pci``, ``nouveau``), None if unbound.
+    """
+
+    bus_id: str
+    driver: str | None
+
+    @property
+    def lent(self) -> bool:
+        """Whether it is reserved for a virtual machine, so that this host's NVIDIA driver cannot see it."""
+        return self.driver in _PASS_THROUGH
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """The link between a device or port and its link partner; None for what sysfs does not report.
+
+    Attributes:
+        current_generation: PCIe generation in use.
+        current_width: lanes in use.
+        max_generation: highest generation the device supports, regardless of its partner.
+        max_width: most lanes the device supports, regardless of its partner.
+    """
+
+    current_generation: int | None
+    current_width: int | None
+    max_generation: int | None
+    max_width: int | None
+
+
+def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None:
+    """NVIDIA GPUs on the bus, by bus ID; None if there is no PCI bus.
+
+    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped.
+
+    Args:
+        sysfs: root of sysfs.
+        failures: names of what could not be read are appended to it, one entry a failure.
+
+    Raises:
+        HostReadFailed: the bus cannot be read.
+    """
+    inquiry = HostInquiry(failures)
+    devices = sysfs / "bus" / "pci" / "devices"
+    names = inquiry.ask(lambda: read_names(devices))
+    gpus = [inquiry.ask(partial(_nvidia_gpu, f"{devices}/{name}")) for name in names or () if _BUS_ID.fullmatch(name)]
+    inquiry.finish()
+    return None if names is None else tuple(gpu for gpu in gpus if gpu is not None)
+
+
+def link_of(sysfs: Path, bus_id: str) -> PcieLink:
+    """Link of one device; a field is None if its file is missing, unreadable or invalid.
+
+    Source: ``{current,max}_link_{speed,width}`` under ``/sys/bus/pci/devices/<bus_id>``.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as in sysfs.
+    """
+    device = device_directory(sysfs, bus_id)
+    return PcieLink(
+        current_generation=parse_link_speed(text_of(device / "current_link_speed")),
+        current_width=parse_link_width(text_of(device / "current_link_width")),
+        max_generation=parse_link_speed(text_of(device / "max_link_speed")),
+        max_width=parse_link_width(text_of(device / "max_link_width")),
+    )
+
+
+def port_above(sysfs: Path, bus_id: str) -> str | None:
+    """Bus ID of the upstream port, the other end of the device's link.
+
+    None if not visible, as in most virtual machines, where the device is directly on the host bridge.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as in sysfs.
+    """
+    device = device_directory(sysfs, bus_id)
+    try:
+        # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
+        port = PurePosixPath(read_link(device) or "").parent.name
+    except HostReadFailed:
+        return None
+    is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
+    return port.lower() if is_bridge else None
+
+
+def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
+    """Whether the kernel itself handles PCIe errors (AER) of the root port above a device, or of any root port.
+
+    False if the firmware retained control of AER (``_OSC``) or a hypervisor owns the ports: then the kernel's error
+    counters always stay at 0. None if unknown. Source: a port's AER service is a device
+    ``<port>:pcie<type and service>`` (``get_descriptor_id`` of drivers/pci/pcie/portdrv.h).
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: of the device; None for any root port.
+    """
+    services = sysfs / "bus" / "pci_express" / "devices"
+    names = [name for name in names_in(services) if name.endswith(_AER_SERVICES)]
+    if not is_present(services):
+        return None
+    if bus_id is None:
+        return bool(names)
+    try:
+        path = PurePosixPath(read_link(device_directory(sysfs, bus_id)) or "")
+    except HostReadFailed:
+        return None
+    ports = [part for part in path.parts[:-1] if _BUS_ID.fullmatch(part)]
+    return f"{ports[0]}{_AER_SERVICES[0]}" in names if ports else False
+
+
+def is_bus_id(name: str) -> bool:
+    """Whether a sysfs name is a PCI bus ID."""
+    return _BUS_ID.fullmatch(name) is not None
+
+
+def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
+    """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as in sysfs.
+    """
+    try:
+        node = read_int(device_directory(sysfs, bus_id) / "numa_node")
+    except HostReadFailed:
+        return None
+    return node if node is not None and node >= -1 else None
+
+
+def normalise_bus_id(bus_id: str) -> str:
+    """Convert NVML's bus ID to sysfs's format: ``00000000:65:00.0`` becomes ``0000:65:00.0``.
+
+    Domains of more than four digits are kept (``10000:01:00.0``, behind Intel VMD).
+
+    Raises:
+        ValueError: not a PCI bus ID.
+    """
+    match = _BUS_ID.fullmatch(bus_id)
+    if match is None:
+        raise ValueError(f"{bus_id[:40]!r} is no PCI bus id")
+    domain, bus, device, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def parse_link_speed(text: str) -> int | None:
+    """PCIe generation of a speed such as ``16.0 GT/s PCIe`` or ``16 GT/s``; None if unknown."""
+    match = _LINK_SPEED.match(text.strip())
+    return _GENERATIONS.get(float(match[1])) if match else None
+
+
+def parse_link_width(text: str) -> int | None:
+    """Number of lanes from text such as ``16``; None for invalid PCIe widths (``Unknown``, 0, 63, 255)."""
+    stripped = text.strip()
+    width = int(stripped) if re.fullmatch(r"[0-9]{1,3}", stripped) else 0
+    # A link that is down reads 0, a device that fell off the bus 63 (six 1 bits), a virtual device 255.
+    return width if width in WIDTHS else None
+
+
+@lru_cache(_MOST_DEVICES)
+def device_directory(sysfs: Path, bus_id: str) -> Path:
+    """Folder of a device in sysfs, whether or not it exists.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as in sysfs.
+    """
+    return sysfs / f"bus/pci/devices/{bus_id}"
+
+
+def _nvidia_gpu(device: str) -> PciGpu | None:
+    # Most devices are not NVIDIA's. They cost one read each and no Path, which would double the cost.
+    if (read_text(f"{device}/vendor", limit=4096) or "").strip() != _NVIDIA:
+        return None
+    if not (read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):
+        return None
+    driver = read_link(f"{device}/driver")
+    bus_id = device.rpartition("/")[2].lower()
+    return PciGpu(bus_id=bus_id, driver=driver.rpartition("/")[2] if driver else None)

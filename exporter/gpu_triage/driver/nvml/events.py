@@ -1,0 +1,221 @@
+"""Xids reported by NVML: an event set of the current session, polled without blocking.
+
+Events before registration are lost, as are those between two event sets. A set that fails is freed, and recreated after
+a backoff with the GPUs that then accept registration.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pynvml
+
+from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.driver.nvml.session import CurrentCall, Device
+from gpu_triage.machine import Clock
+
+ROUND_EVENTS: Final = 64
+"""Maximum events fetched per round; the driver keeps the rest for the next."""
+
+MOST_XID: Final = 99_999
+"""There are fewer than 200 Xids. More digits are invalid, here and in the kernel log."""
+
+_XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
+_LOOK_AT_ONCE: Final = 0x4000 | 0x8000
+"""nvmlEventTypeGpuUnavailableError and nvmlEventTypeGpuRecoveryAction, which older pynvml releases lack."""
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvent:
+    """One Xid as NVML reports it.
+
+    Attributes:
+        gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
+        code: the Xid.
+        earliest: monotonic second before which it did not happen.
+        latest: monotonic second by which it had happened.
+        uuid: of the GPU; None for a GPU that was never registered.
+    """
+
+    gpu: str
+    code: int
+    earliest: float
+    latest: float
+    uuid: str | None
+
+
+class XidEvents:
+    """Polls Xid events of GPUs. Not thread-safe: only one lane calls it.
+
+    Attributes:
+        failures: error names since the last `take_failures`, one entry per failure.
+        call: the NVML call in progress.
+        changed: UUIDs of GPUs that became unavailable or changed their recovery action since the last `take_changed`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.failures: list[str] = []
+        self.changed: set[str] = set()
+        self.call = CurrentCall()
+        self._clock = clock
+        self._set: Any | None = None
+        self._gpus: dict[int, Device] = {}
+        self._refused_until: dict[int, float] = {}
+        self._drained_at = 0.0
+        self._again_at = 0.0
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+
+    @property
+    def open(self) -> bool:
+        """Whether an event set is open, which must be freed before NVML is shut down."""
+        return self._set is not None
+
+    @property
+    def listening(self) -> bool:
+        """Whether Xids of at least one GPU are received."""
+        return self._set is not None and bool(self._gpus)
+
+    def listen(self, devices: Iterable[Device]) -> None:
+        """Register GPUs that are not registered yet (nvmlEventSetCreate, nvmlDeviceRegisterEvents).
+
+        A GPU without support for Xid events is not a failure. A lost GPU stays registered until a new session.
+        """
+        now = self._clock.now().monotonic
+        wanted = {_address(device.handle): device for device in devices}
+        for address in tuple(wanted):
+            if address in self._gpus or now < max(self._again_at, self._refused_until.get(address, 0.0)):
+                del wanted[address]
+        if not wanted:
+            return
+        try:
+            if self._set is None:
+                self.call.function = "nvmlEventSetCreate"
+                self._set = pynvml.nvmlEventSetCreate()
+                self._drained_at = now
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            self._fail(error)
+            return
+        for address, device in wanted.items():
+            self._register(address, device, now)
+
+    def drain(self) -> Iterator[XidEvent]:
+        """Yield Xids since the last round (nvmlEventSetWait_v2 with a zero timeout), at most ROUND_EVENTS."""
+        for _ in range(ROUND_EVENTS):
+            if not self.listening:
+                return
+            asked_at = self._clock.now().monotonic
+            try:
+                self.call.function = "nvmlEventSetWait_v2"
+                event = pynvml.nvmlEventSetWait_v2(self._set, 0)
+            except (pynvml.NVMLError, *MALFORMED) as error:
+                if getattr(error, "value", None) != pynvml.NVML_ERROR_TIMEOUT:
+                    self._fail(error)
+                    return
+                self._drained_at = asked_at
+                self._pause_seconds = _FIRST_PAUSE_SECONDS
+                return
+            xid = self._xid_of(event)
+            if xid is not None:
+                yield xid
+
+    def close(self) -> None:
+        """Free the event set (nvmlEventSetFree) and clear the GPUs of this session. Never raises."""
+        self._free()
+        self._refused_until.clear()
+        self._again_at = 0.0
+
+    def take_failures(self) -> tuple[str, ...]:
+        """Return and clear the failures."""
+        failures = tuple(self.failures)
+        self.failures.clear()
+        return failures
+
+    def take_changed(self) -> frozenset[str]:
+        """Return and clear `changed`."""
+        changed = frozenset(self.changed)
+        self.changed.clear()
+        return changed
+
+    def _register(self, address: int, device: Device, now: float) -> None:
+        try:
+            self.call.function = "nvmlDeviceGetSupportedEventTypes"
+            supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & (_XID | _LOOK_AT_ONCE)
+            if supported & _XID:
+                self.call.function = "nvmlDeviceRegisterEvents"
+                pynvml.nvmlDeviceRegisterEvents(device.handle, supported, self._set)
+                self._gpus[address] = device
+            else:
+                self._refused_until[address] = math.inf
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            code = getattr(error, "value", None)
+            self._refused_until[address] = math.inf if code in UNSUPPORTED else now + _LONGEST_PAUSE_SECONDS
+            if code not in UNSUPPORTED | GPU_GONE:
+                # A GPU that is gone is reported by gpu_up.
+                self.failures.append(_name(error))
+
+    def _xid_of(self, event: Any) -> XidEvent | None:
+        if event.eventType & _LOOK_AT_ONCE and (changed := self._gpus.get(_address(event.device))) is not None:
+            self.changed.add(changed.uuid)
+        if not event.eventType & _XID:
+            return None
+        if event.eventData > MOST_XID:
+            # Each bogus number would create a series that never goes away.
+            self.failures.append("implausible")
+            return None
+        now = self._clock.now().monotonic
+        device = self._gpus.get(_address(event.device))
+        uuid = None if device is None else device.uuid
+        gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
+        if gpu is None:
+            return None
+        return XidEvent(gpu, event.eventData, self._drained_at, now, uuid)
+
+    def _bus_id_of(self, handle: Any) -> str | None:
+        """Look up the bus ID of a GPU whose handle was not registered."""
+        try:
+            bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+            return normalise_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            self.failures.append(_name(error))
+            return None
+
+    def _fail(self, error: Exception) -> None:
+        if getattr(error, "value", None) in UNSUPPORTED:
+            self._pause_seconds = _LONGEST_PAUSE_SECONDS
+        else:
+            self.failures.append(_name(error))
+        self._free()
+        self._again_at = self._clock.now().monotonic + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def _free(self) -> None:
+        event_set, self._set = self._set, None
+        self._gpus.clear()
+        if event_set is None:
+            return
+        try:
+            self.call.function = "nvmlEventSetFree"
+            pynvml.nvmlEventSetFree(event_set)
+        except (pynvml.NVMLError, *MALFORMED):
+            # Either it is already freed, or NVML is gone.
+            return
+
+
+def _address(handle: Any) -> int:
+    """Address a handle points to, since one GPU may have several handle objects; for other objects, their id."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return id(handle)
+
+
+def _name(error: Exception) -> str:
+    code = getattr(error, "value", None)
+    return "malformed" if code is None else name_of(code)

@@ -1,0 +1,264 @@
+"""NVML calls for one GPU with per-call error handling: unsupported, failed, or fatal for the round."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import pynvml
+
+from gpu_triage.driver.nvml.errors import (
+    DRIVER_GONE,
+    EMPTY,
+    GPU_GONE,
+    MALFORMED,
+    UNSUPPORTED,
+    driver_unavailable,
+    name_of,
+)
+from gpu_triage.driver.nvml.fields import FieldId, read_fields
+from gpu_triage.driver.nvml.lists import read_list
+from gpu_triage.driver.nvml.session import CurrentCall, Device
+from gpu_triage.errors import GpuUnavailable
+
+_NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
+"""NVML_VALUE_NOT_AVAILABLE, as 32 and 64 bits."""
+
+_NO_SIGNED_VALUE: Final = -1
+"""The same as a signed number. None of the fields read here has -1 as a valid value."""
+
+_INVALID_ARGUMENT: Final = name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
+_MOST_FIELDS: Final = 128  # in one call; drivers take more
+
+N = TypeVar("N", bound=float)
+
+_DISTINGUISHING: Final = (int, ctypes.Structure, pynvml.c_nvmlDevice_t)
+"""Argument types that are part of a call's identity."""
+
+_VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+
+class Inquiry:
+    """NVML calls for one GPU. Records failures by name; unsupported calls just return None.
+
+    Attributes:
+        device: the GPU.
+        failures: error names so far, one entry per failed call.
+        answered: number of calls the driver answered, including with "not supported".
+        call: the NVML call in progress.
+    """
+
+    __slots__ = ("answered", "call", "device", "failures")
+
+    def __init__(self, device: Device, call: CurrentCall | None = None) -> None:
+        self.device = device
+        self.call = call or CurrentCall()
+        self.failures: list[str] = []
+        self.answered = 0
+
+    def ask(self, function: str, *args: Any) -> Any | None:
+        """Call `pynvml.<function>(handle, *args)`; return None if unsupported, failed or not available.
+
+        Structs to be filled are passed by reference, since pynvml does not do this itself.
+
+        Raises:
+            GpuUnavailable: the GPU is lost or needs a reset; further calls are useless.
+            DriverUnavailable: NVML as a whole is gone.
+        """
+        passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
+        return self._ask(function, passed, _question(function, args))
+
+    def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
+        """Like `ask`, for functions about this GPU that take no device handle.
+
+        Args:
+            function: name in pynvml.
+            args: all arguments.
+            about: what a struct among `args` requests, if this determines whether the call is supported.
+        """
+        return self._ask(function, args, (*_question(function, args), *about))
+
+    def _ask(
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        question: tuple[object, ...],
+        wrapper: Callable[..., Any] | None = None,
+    ) -> Any | None:
+        """Like `ask`, with all arguments; `wrapper` replaces pynvml's function if given."""
+        if question in self.device.unsupported:
+            return None
+        self.call.function = function
+        try:
+            answer = (wrapper or getattr(pynvml, function))(*args)
+        except pynvml.NVMLError as error:
+            self._failed(function, error.value, question)
+            return None
+        except MALFORMED as error:
+            self._malformed(error, question)
+            return None
+        self.answered += 1
+        return _told(answer)
+
+    def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
+        """Like `ask`, for a call about this GPU and a peer. "GPU lost" may mean the peer: recorded as ``peer_…``."""
+        try:
+            return self.ask(function, peer.handle, *args)
+        except GpuUnavailable as gone:
+            self.failures.append(f"peer_{gone.reason}")
+            return None
+
+    def ask_privileged(self, function: str, *args: Any) -> Any | None:
+        """Like `ask`, for calls the driver only allows root: "no permission" means unsupported, not failed."""
+        before = len(self.failures)
+        answer = self.ask(function, *args)
+        if self.failures[before:] == [name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
+            del self.failures[before:]
+            self.answered += 1
+            self.device.unsupported.add(_question(function, args))
+        return answer
+
+    def first(self, *functions: str, args: tuple[Any, ...] = ()) -> Any | None:
+        """Call several functions (newest API first) and return the first answer that is not None."""
+        for function in functions:
+            answer = self.ask(function, *args)
+            if answer is not None:
+                return answer
+        return None
+
+    def many(self, function: str, *args: Any) -> Sequence[Any] | None:
+        """Call a list function of `nvml.lists`; empty if there are no entries, None as for `ask`."""
+        question = (function,)
+        if question in self.device.unsupported:
+            return None
+        self.call.function = function
+        try:
+            answer = read_list(function, self.device.handle, *args, rooms=self.device.rooms)
+        except pynvml.NVMLError as error:
+            if error.value in EMPTY:
+                self.answered += 1
+                return []
+            self._failed(function, error.value, question)
+            return None
+        except MALFORMED as error:
+            self._malformed(error, question)
+            return None
+        self.answered += 1
+        return answer
+
+    def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
+        """Values of the supported fields, in NVML's units; one driver call for up to 128 fields.
+
+        Fields the driver or board does not support are missing, and not requested again.
+        """
+        wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
+        values: dict[FieldId, float] = {}
+        for first in range(0, len(wanted), _MOST_FIELDS):
+            values |= self._field_values(wanted[first : first + _MOST_FIELDS])
+        return values
+
+    def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
+        question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
+        answers = self._field_answers(wanted, question)
+        values: dict[FieldId, float] = {}
+        if answers is None and question in self.device.unsupported and len(wanted) > 1:
+            # A call may be rejected as a whole if none of its fields is available; others may work on their own.
+            for field in wanted:
+                values |= self._field_values([field])
+            return values
+        for wanted_id, answer in zip(wanted, answers or (), strict=False):
+            code = answer.nvmlReturn
+            if code == pynvml.NVML_SUCCESS:
+                if not 0 <= answer.valueType < len(_VALUE_MEMBERS):
+                    self.failures.append("malformed")
+                    continue
+                value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
+                if not _is_number(value):
+                    self.failures.append("malformed")
+                elif value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
+                    values[wanted_id] = value
+            elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+                # Drivers that do not know the field return "invalid argument".
+                self.device.unsupported.add(("field", wanted_id))
+            elif code not in EMPTY:
+                self._failed(f"field {wanted_id}", code, ("field", wanted_id))
+        return values
+
+    def _field_answers(self, wanted: list[FieldId], question: tuple[object, ...]) -> Sequence[Any] | None:
+        before = len(self.failures)
+        answers: Sequence[Any] | None = self._ask(
+            "nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields
+        )
+        if self.failures[before:] == [_INVALID_ARGUMENT]:
+            # Older drivers may reject the whole call, not only the unknown ID, with "invalid argument".
+            del self.failures[before:]
+            self.answered += 1
+            self.device.unsupported.add(question)
+        return answers
+
+    def within(self, value: N | None, low: float, high: float) -> N | None:
+        """Return `value` if within [low, high]; else None, recorded as ``implausible``: a sentinel or garbage."""
+        if value is None or low <= value <= high:
+            return value
+        self.failures.append("implausible")
+        return None
+
+    def flag(self, value: int | None) -> bool | None:
+        """Convert nvmlEnableState_t (0 or 1) to a bool; None for other values, recorded as in `within`."""
+        state = self.within(value, 0, 1)
+        return None if state is None else bool(state)
+
+    def _failed(self, function: str, code: int, question: tuple[object, ...]) -> None:
+        if code in UNSUPPORTED:
+            self.answered += 1
+            self.device.unsupported.add(question)
+            return
+        if code in EMPTY:
+            self.answered += 1
+            return
+        if code in GPU_GONE:
+            raise GpuUnavailable(name_of(code), function)
+        if code in DRIVER_GONE:
+            raise driver_unavailable(pynvml.NVMLError(code))
+        self.failures.append(name_of(code))
+
+    def _malformed(self, error: Exception, question: tuple[object, ...]) -> None:
+        if isinstance(error, pynvml.NVMLLibraryMismatchError):
+            # The unversioned process lists raise this if the symbol is missing.
+            self.answered += 1
+            self.device.unsupported.add(question)
+            return
+        self.failures.append("malformed")
+
+
+def _is_number(value: float) -> bool:
+    """Whether a field's value is valid: not NaN, infinite, or an integer's bits misread as a (denormal) double."""
+    return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
+
+
+def _told(answer: Any) -> Any:
+    """Decode bytes that pynvml leaves undecoded, and replace NVML's "not available" values with None."""
+    if isinstance(answer, int):
+        return None if answer in _NO_VALUE else answer
+    if isinstance(answer, (list, tuple)):
+        return [_told(part) for part in answer]
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+
+
+def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
+    """Identity of a call for the unsupported cache: function, numbers, peer, and type of a struct to fill."""
+    return (function, *[_identity(arg) for arg in args if isinstance(arg, _DISTINGUISHING)]) if args else (function,)
+
+
+def _identity(arg: Any) -> object:
+    if isinstance(arg, pynvml.c_nvmlDevice_t):
+        return ctypes.cast(arg, ctypes.c_void_p).value
+    return type(arg) if isinstance(arg, ctypes.Structure) else arg
+
+
+def _passed(arg: Any) -> Any:
+    return ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg

@@ -1,0 +1,188 @@
+"""NVML functions that return lists: the driver fills a buffer, or returns the count if the buffer is too small.
+
+Process lists are requested with a buffer sized by the previous call: the driver walks all its clients under its own
+lock, and asking for the count first would make it do so twice. pynvml's own wrappers allocate whatever count the driver
+returns: a garbage count of up to 2^32 costs gigabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from ctypes import Structure, byref, c_uint, c_ulonglong
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+from gpu_triage.driver.nvml.plain import plain
+
+MOST_ENTRIES: Final = 1 << 16
+"""More than any real list: a GPU keeps a few hundred samples and runs a few thousand processes. Beyond is garbage."""
+
+
+MOST_LISTED: Final = 950
+"""Number of processes at which the driver truncates a list without an error (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
+
+_TRIES: Final = 3
+"""Attempts to fetch a list that outgrows its buffer."""
+
+_FIRST_ROOM: Final = 64
+"""Initial buffer size of a process list, in entries."""
+
+
+_Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)
+"""Entry of the second and third version of the process lists."""
+
+
+class _WideProcess(Structure):
+    """Process list entry of drivers 535.43 to 535.86: c_nvmlProcessInfo_v3_t plus one member."""
+
+    _fields_ = (*pynvml.c_nvmlProcessInfo_v3_t._fields_, ("usedGpuCcProtectedMemory", c_ulonglong))
+
+
+class _Shape(NamedTuple):
+    """Calling convention of a list function.
+
+    Attributes:
+        entry: ctypes type of an entry.
+        arguments: builds the arguments after the handle from the count's address, the buffer and the caller's args.
+        grows: whether the list may grow between two calls; sample buffers have a fixed size.
+        counted_first: whether to request the count before the entries.
+    """
+
+    entry: Any
+    arguments: Callable[..., tuple[Any, ...]]
+    grows: bool = True
+    counted_first: bool = True
+
+
+def _of_processes(count: Any, buffer: Any) -> tuple[Any, ...]:
+    return count, buffer
+
+
+def _of_utilization(count: Any, buffer: Any, since_us: int) -> tuple[Any, ...]:
+    return buffer, count, c_ulonglong(since_us)
+
+
+def _of_samples(count: Any, buffer: Any, kind: int, since_us: int, value_type: c_uint) -> tuple[Any, ...]:
+    return c_uint(kind), c_ulonglong(since_us), byref(value_type), count, buffer
+
+
+def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
+    return c_uint(cause), count, buffer
+
+
+_SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
+    {
+        "nvmlDeviceGetProcessUtilization": _Shape(
+            plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
+        ),
+        "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
+        "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
+    }
+    | {
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes, counted_first=False)
+        for kind in ("Compute", "Graphics", "MPSCompute")
+        for version, entry in ((2, _Process), (3, _Process))
+    }
+)
+
+
+def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str, int] | None = None) -> Sequence[Any]:
+    """Read a list of one GPU as a ctypes array of raw driver entries; empty if there are none.
+
+    Args:
+        function: nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type, since, and a
+            c_uint that receives the value type), or a process list function.
+        handle: the GPU.
+        args: the function's own arguments, as listed above.
+        rooms: buffer size by function, in entries; updated and reused across calls for this GPU.
+
+    Raises:
+        pynvml.NVMLError: the call failed.
+        ValueError: the count exceeds MOST_ENTRIES.
+    """
+    try:
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public access to raw functions
+    except pynvml.NVMLError_Uninitialized:
+        return _asked_of_pynvml(function, handle, args)
+    shape = _SHAPES[function]
+    if function.endswith("_v3") and _processes_are_wide():
+        shape = shape._replace(entry=_WideProcess)
+    if not shape.counted_first:
+        return _read_at_once(function, shape, handle, {} if rooms is None else rooms)
+    for _ in range(_TRIES - 1):
+        with suppress(pynvml.NVMLError_InsufficientSize):
+            return _read(function, shape, handle, args)
+    return _read(function, shape, handle, args)
+
+
+def _read_at_once(function: str, shape: _Shape, handle: Any, rooms: MutableMapping[str, int]) -> Sequence[Any]:
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
+    room = rooms.get(function, _FIRST_ROOM)
+    for _ in range(_TRIES):
+        count, buffer = c_uint(room), (shape.entry * room)()
+        code = call(handle, *shape.arguments(byref(count), buffer))
+        if code == pynvml.NVML_SUCCESS:
+            return _written(function, shape, buffer, count.value)
+        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            break
+        if count.value > MOST_ENTRIES:
+            raise ValueError(f"{function} counts {count.value} entries")
+        room = rooms[function] = 2 * max(room, count.value) + 5
+    raise pynvml.NVMLError(code)
+
+
+def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> Sequence[Any]:
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
+    count = c_uint(0)
+    code = call(handle, *shape.arguments(byref(count), None, *args))
+    if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
+        raise pynvml.NVMLError(code)
+    if count.value > MOST_ENTRIES:
+        raise ValueError(f"{function} counts {count.value} entries")
+    if code == pynvml.NVML_SUCCESS and not count.value:
+        return []
+    room = 2 * count.value + 5 if shape.grows else count.value
+    count.value = room
+    buffer = (shape.entry * room)()
+    code = call(handle, *shape.arguments(byref(count), buffer, *args))
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    return _written(function, shape, buffer, count.value)
+
+
+def _written(function: str, shape: _Shape, buffer: Any, count: int) -> Sequence[Any]:
+    room = len(buffer)
+    if count > room:
+        raise ValueError(f"{function} wrote {count} entries where there was room for {room}")
+    entries: Sequence[Any] = (shape.entry * count).from_buffer(buffer)
+    return entries
+
+
+def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:
+    """Call pynvml's own wrapper: no library is loaded, so pynvml's functions may have been replaced."""
+    if function == "nvmlDeviceGetSamples":
+        kind, since_us, value_type = args
+        value_type.value, samples = pynvml.nvmlDeviceGetSamples(handle, kind, since_us)
+        return list(samples)
+    unversioned = function.partition("_")[0]
+    return list(getattr(pynvml, unversioned)(handle, *args))
+
+
+def _processes_are_wide() -> bool:
+    """Whether version 3 of this library's process lists has the wide entries, which it does not report.
+
+    Drivers 535.43 to 535.86 changed the entry without changing the version; 535.98 reverted this, and moved the new
+    member to nvmlDeviceGetRunningProcessDetailList (github.com/XuehaiPan/nvitop, pull requests 79, 89 and 94).
+    """
+    return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported("nvmlDeviceGetRunningProcessDetailList")
+
+
+def _exported(function: str) -> bool:
+    try:
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
+    except pynvml.NVMLError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Find out which GPUs answer a new NVML session, in a child process.
+
+An NVML session only knows the GPUs present when it was opened: GPUs that were lost or added since need a new session.
+Closing a working session just to check would blind the exporter while NVML initializes, which may never finish while a
+GPU is dying. So a child process checks: ``python -m`` this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Final
+
+from gpu_triage.driver.child import ChildNotStarted, ChildProcess
+from gpu_triage.driver.crash import ending
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device, Session, identify
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
+from gpu_triage.machine import ProbeReport, SystemNvml
+
+_PROBE_SECONDS: Final = 60.0
+"""NVML initialization takes seconds on a host without persistence mode, longer with a failing GPU."""
+_GPU_SECONDS: Final = 10.0
+"""How long the child waits for GPUs that do not answer."""
+_GPU_SENSOR: Final = 0
+_QUESTIONS: Final = (
+    ("nvmlDeviceGetMemoryInfo",),
+    ("nvmlDeviceGetTemperature", _GPU_SENSOR),
+    ("nvmlDeviceGetPerformanceState",),
+)
+
+
+class ProbeProcess:
+    """Probes with a child process. Only one thread at a time may call it."""
+
+    def __init__(self) -> None:
+        self._child = ChildProcess(__spec__.name)
+
+    def look(self) -> ProbeReport:
+        """Return the GPUs that answer a new session; takes at most a minute.
+
+        Raises:
+            ProbeFailed: the child cannot be started, found no driver or did not finish.
+        """
+        if self._child.hangs:
+            raise ProbeFailed("the process of an earlier look cannot be ended: it hangs in the driver")
+        began = time.monotonic()
+        try:
+            written, code = self._child.run(_PROBE_SECONDS)
+        except ChildNotStarted as error:
+            raise ProbeFailed(f"no process to look with can be started: {error}") from error
+        except subprocess.TimeoutExpired as error:
+            raise ProbeFailed(f"NVML does not answer a new process within {_PROBE_SECONDS:.0f} s") from error
+        count, answering = _parsed(written, code)
+        return ProbeReport(count, answering, time.monotonic() - began)
+
+
+def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:
+    try:
+        answer = json.loads(written)
+        if "error" in answer:
+            raise ProbeFailed(f"NVML does not work for a new process: {answer['error']}")
+        return int(answer["count"]), {str(uuid): int(index) for uuid, index in answer["answering"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ProbeFailed(f"the process that looks {ending(code)} and told nothing") from error
+
+
+def main() -> None:
+    """Probe, write the result to stdout, and exit without waiting for calls that hang."""
+    # If the exporter dies, nothing else would end this process.
+    signal.alarm(round(_PROBE_SECONDS))
+    try:
+        answer = _look()
+    except DriverUnavailable as unavailable:
+        answer = {"error": unavailable.reason}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _look() -> dict[str, object]:
+    """Count the GPUs, and list those that can be identified and answer; each is queried in its own thread."""
+    session = Session(SystemNvml())
+    session.open()
+    count = session.count()
+    found: dict[str, int] = {}
+    threads = [threading.Thread(target=_ask, args=(index, found), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    ends_at = time.monotonic() + _GPU_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, ends_at - time.monotonic()))
+    if not any(thread.is_alive() for thread in threads):
+        # The probe also verifies that NVML can be shut down.
+        session.close()
+    return {"count": count, "answering": dict(found)}
+
+
+def _ask(index: int, found: dict[str, int]) -> None:
+    try:
+        gpu = identify(index)
+        if isinstance(gpu, Device) and _answers(Inquiry(gpu)):
+            found[gpu.uuid] = index
+    except DriverUnavailable:
+        return
+
+
+def _answers(inquiry: Inquiry) -> bool:
+    try:
+        for function, *arguments in _QUESTIONS:
+            inquiry.ask(function, *arguments)
+    except GpuUnavailable:
+        return False
+    return inquiry.answered > 0
+
+
+if __name__ == "__main__":
+    main()

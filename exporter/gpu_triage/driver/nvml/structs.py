@@ -1,0 +1,144 @@
+"""NVML calls that need a versioned struct from the caller."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pynvml
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+
+MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
+"""Version argument that makes nvmlDeviceGetMemoryInfo report reserved memory separately."""
+
+_BUSES: Final = 256
+"""Per PCI domain."""
+
+FABRIC_COMPLETED: Final = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has finished, successfully or not."""
+
+_UNICAST: Final = 0
+"""NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique of GPUs that can access each other's memory."""
+
+_BYTE: Final = 0xFF
+"""nvmlGpuFabricState_t is one byte in C. pynvml reads four; the other three are padding that may not be zeroed."""
+
+
+def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
+    """Whether uncorrected SRAM errors exceeded the board's threshold (nvmlDeviceGetSramEccErrorStatus).
+
+    None before Ampere, with drivers before r550, and without root if the driver requires it.
+    """
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    status.version = pynvml.nvmlEccSramErrorStatus_v1
+    answer = inquiry.ask_privileged("nvmlDeviceGetSramEccErrorStatus", status)
+    return None if answer is None else inquiry.flag(status.bThresholdExceeded)
+
+
+@dataclass(frozen=True, slots=True)
+class FabricInfo:
+    """NVSwitch fabric state as reported by the driver, in NVML's numbers.
+
+    Attributes:
+        state: nvmlGpuFabricState_t.
+        status: nvmlReturn_t of joining the fabric; only meaningful once the state is "completed".
+        health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None if the driver does not report it.
+        health_mask: NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
+        cluster_uuid: of a fabric that spans several hosts; "" within one host.
+        clique: ID of the group of GPUs in that fabric that can reach each other.
+    """
+
+    state: int
+    status: int
+    health_summary: int | None
+    health_mask: int = 0
+    cluster_uuid: str = ""
+    clique: int = 0
+
+
+def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
+    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV, else …_v4); None if unsupported or failed.
+
+    Version 3 of the struct adds the health summary, version 2 is for drivers before r570. Version 4 has its own
+    function and lists cliques by type; it is used if a driver no longer supports the others.
+    """
+    latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
+        summary, mask = latest.healthSummary, latest.healthMask
+        cluster = _uuid(bytes(latest.clusterUuid))
+        return FabricInfo(latest.state & _BYTE, latest.status, summary, mask, cluster, latest.cliqueId)
+    older = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
+        cluster = _uuid(bytes(older.clusterUuid))
+        return FabricInfo(older.state & _BYTE, older.status, None, cluster_uuid=cluster, clique=older.cliqueId)
+    return _fabric_info_v4(inquiry)
+
+
+def _fabric_info_v4(inquiry: Inquiry) -> FabricInfo | None:
+    if not hasattr(pynvml, "c_nvmlGpuFabricInfo_v4_t"):
+        return None  # nvidia-ml-py before 13.610
+    info = pynvml.c_nvmlGpuFabricInfo_v4_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfo_v4", info) is None:
+        return None
+    cliques = [clique.id for clique in info.cliques[: info.numCliques] if clique.type == _UNICAST]
+    cluster = _uuid(bytes(info.clusterUuid))
+    clique = cliques[0] if cliques else 0
+    return FabricInfo(info.state, info.status, info.healthSummary, info.healthMask, cluster, clique)
+
+
+def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Bit masks of the requested and the enforced workload power profiles, in 32-bit words; None if unsupported."""
+    profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    if inquiry.ask("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", profiles) is None:
+        return None
+    return profiles.requestedProfilesMask.mask, profiles.enforcedProfilesMask.mask
+
+
+def _uuid(raw: bytes) -> str:
+    """Format a UUID like nvidia-smi; "" if all zeros, which means none."""
+    return str(uuid.UUID(bytes=raw)) if any(raw) else ""
+
+
+def in_fabric(inquiry: Inquiry) -> bool:
+    """Whether the GPU has joined an NVSwitch fabric."""
+    info = fabric_info(inquiry)
+    return info is not None and info.state == FABRIC_COMPLETED
+
+
+def far_end_named(inquiry: Inquiry, link: int) -> bool:
+    """Whether the driver reports the device at the other end of an NVLink (nvmlDeviceGetNvLinkRemotePciInfo_v2).
+
+    Drivers return different errors for a link that is not connected, so none of them counts as a failure here.
+    """
+    before = len(inquiry.failures)
+    info = inquiry.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
+    del inquiry.failures[before:]
+    # All zeros means the struct was not filled, all ones that the bus does not answer.
+    return info is not None and info.bus < _BUSES and any((info.domain, info.bus, info.device))
+
+
+VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
+"""Result of nvmlDeviceGetVirtualizationMode in a virtual machine with a vGPU."""
+
+
+def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
+    """Whether each enabled vGPU product is licensed, by product name (nvmlDeviceGetGridLicensableFeatures).
+
+    Empty if the driver does not support licensing. If no product is marked enabled, all are included.
+    """
+    answer = inquiry.ask("nvmlDeviceGetGridLicensableFeatures")
+    if answer is None or not answer.isGridLicenseSupported:
+        return {}
+    count = inquiry.within(answer.licensableFeaturesCount, 0, pynvml.NVML_GRID_LICENSE_FEATURE_MAX_COUNT)
+    features = answer.gridLicensableFeatures[: count or 0]
+    enabled = [feature for feature in features if feature.featureEnabled] or features
+    return {_product_of(feature): bool(feature.featureState) for feature in enabled}
+
+
+def _product_of(feature: pynvml.c_nvmlGridLicensableFeature_v4_t) -> str:
+    # Bypass pynvml's attribute hook, which raises if the name is not UTF-8.
+    raw: bytes = type(feature).productName.__get__(feature)
+    return raw.decode("utf-8", "replace").strip()

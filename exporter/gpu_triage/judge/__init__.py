@@ -1,0 +1,1 @@
+"""What the evidence means: findings, bottleneck, verdict."""

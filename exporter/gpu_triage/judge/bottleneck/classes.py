@@ -1,0 +1,200 @@
+"""A GPU's bottleneck: the first class that matches, in the playbook's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.bottleneck.work import Work
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.cgroups import held_by_cpu_limit, held_by_memory_limit
+from gpu_triage.judge.evidence.faults import (
+    contained_error,
+    fabric_trouble,
+    held_idle,
+    limited_clock,
+    narrow_link,
+    recent_critical_xids,
+    recovery_action,
+    slow_link,
+    uncorrected_errors,
+)
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.held import uncounted, uncounted_slowdown
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
+from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
+from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
+from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
+from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
+
+_STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
+_NOT_BUSY: Final = _STARVED | {"hung", "unattributed", "idle"}
+
+
+class Bottleneck(NamedTuple):
+    """The scarcest resource of a GPU: a state of gpu_bottleneck, and what was measured."""
+
+    name: str
+    because: str
+    unseen: str = ""  # what was not observed for long enough and might change the class; usually ""
+
+
+Bottlenecks = Mapping[GpuEvidence, Bottleneck]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A GPU to be judged: its evidence, its work history, and its current class (None if never judged)."""
+
+    gpu: GpuEvidence
+    host: HostEvidence
+    work: Work
+    current: str | None = None
+
+    def ease(self, name: str) -> float:
+        """Return the factor on a class's thresholds: staying in a class takes less than entering it (hysteresis)."""
+        return thresholds.EASE if self.current == name else 1.0
+
+    @cached_property
+    def waiting(self) -> bool:
+        """Waiting as the playbook defines it; never true for a MIG parent, which has no busy share."""
+        gpu, share = self.gpu, self.gpu.busy_share
+        if share is None or gpu.partitioned or self.work.recovering:
+            return False
+        video = gpu.recent.video_share or 0.0
+        if video >= thresholds.WORKING_SHARE and video > (gpu.recent.kernel_share or 0.0):
+            return False  # it encodes or decodes at the speed of its streams
+        if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
+            return False
+        starved = self.current in _STARVED
+        below = thresholds.STILL_WAITING_SHARE if starved else thresholds.WAITING_BELOW_SHARE
+        return share < below and (starved or self.work.worked_recently)
+
+    @cached_property
+    def storage(self) -> str | None:
+        """Why storage is scarce; None also while a paused job saves a checkpoint."""
+        saving = self.work.paused and self.host.recent.mostly_writes()
+        return None if saving else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
+
+
+def bottleneck_of(case: Case) -> Bottleneck:
+    """Return the first class that matches; one always does."""
+    if case.host.released:
+        return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
+    name, because = next((name, because) for name, because in _classes(case) if because is not None)
+    return Bottleneck(name, because, _unseen(case) if name == "unattributed" else "")
+
+
+def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
+    """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
+    gpu, host, ease = case.gpu, case.host.recent, case.ease
+    yield "sick", _sick(gpu)
+    heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
+    hot = gpu.loaded and heat > gpu.limit("thermal.hw", "share") * ease("thermal")
+    hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
+    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now and hot_now.words
+    brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
+    braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
+    braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
+    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.words
+    # Only under load throughout the same period: an idle GPU lowers its link speed.
+    shared = narrow_uplink_that_is_full(host, gpu)
+    yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
+    yield "power_cap", _capped(gpu, ease("power_cap"))
+    # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
+    limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    yield "clock_cap", limited and limited.words
+    yield "hung", _hung(case)
+    if case.waiting:
+        memory_limit = held_by_memory_limit(gpu.recent, ease("memory"))
+        yield "memory", memory_limit.because if memory_limit else host.scarce_memory(ease("memory"), waiting=gpu)
+        yield "storage", case.storage
+        # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
+        cpu_limit = held_by_cpu_limit(gpu.recent, ease("cpu"))
+        full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
+        yield "cpu", cpu_limit.because if cpu_limit else full_cpus
+        full = host.scarce_network(ease("network"), receiving=case.work.paused)
+        yield "network", full or host.broken_network()
+        remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
+        yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
+    yield "communication", _communication(case)
+    yield "compute", _compute(case)
+    yield "unattributed", _unattributed(gpu)
+    yield "idle", "no compute process"
+
+
+def _sick(gpu: GpuEvidence) -> str | None:
+    if not gpu.up:
+        return gpu.no_answer
+    if xids := recent_critical_xids(gpu):
+        return f"Xid {', '.join(xids)} within {thresholds.XID_RECENT_SECONDS / 60:.0f} minutes"
+    uncorrected = uncorrected_errors(gpu)
+    if uncorrected and not contained_error(gpu):
+        return f"{uncorrected:.0f} uncorrected memory errors"
+    if gpu.last(GPU_ROW_REMAP_FAILURE):
+        return "a memory row could not be remapped"
+    if recovery_action(gpu) not in (0, DRAIN_AND_RESET):
+        return "the driver asks for a recovery action"
+    return fabric_trouble(gpu)
+
+
+def _capped(gpu: GpuEvidence, ease: float) -> str | None:
+    if not gpu.capped:
+        return None
+    if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
+        return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
+    held = uncounted(gpu, "sw_power_cap")
+    return None if held is None else f"at a lowered power limit{held.words.removeprefix('sw_power_cap')}"
+
+
+def _hung(case: Case) -> str | None:
+    seconds = case.work.stopped_seconds
+    if seconds < thresholds.HUNG_SECONDS or not held_idle(case.gpu):
+        return None
+    if case.storage is not None:
+        return None  # slow storage, not the job, is to blame
+    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+
+
+def _communication(case: Case) -> str | None:
+    gpu, ease = case.gpu.recent, case.ease("communication")
+    busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
+    if gpu.partitioned or busy is None or power is None:
+        return None
+    if busy < thresholds.SPINNING_BUSY_SHARE * ease or power >= thresholds.SPINNING_POWER_SHARE / ease:
+        return None
+    if activity is not None and activity.mean >= thresholds.SPINNING_SM_ACTIVITY / ease:
+        return None
+    return f"busy {busy:.0%} of the time at {power:.0%} of its power"
+
+
+def _compute(case: Case) -> str | None:
+    share = case.gpu.busy_share or 0.0
+    enough = thresholds.STILL_BUSY_SHARE if case.current == "compute" else thresholds.BUSY_SHARE
+    resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
+    return f"busy {share:.0%} of the time, and nothing holds it back" if share >= enough or resumed else None
+
+
+def _unattributed(gpu: GpuEvidence) -> str | None:
+    if not gpu.was_read:
+        return "not read yet"
+    if not gpu.occupied:
+        return None
+    if gpu.busy_share is None:
+        return "a compute process, busy share not known"
+    owner = ", by a process that the driver does not list" if gpu.owner_unseen else ""
+    return f"busy {gpu.busy_share:.0%} of the time{owner}, no cause seen"
+
+
+def _unseen(case: Case) -> str:
+    if case.work.worked_recently:
+        return ""
+    if held_idle(case.gpu):
+        return "hung, if it was busy before: not observed"
+    share = case.gpu.busy_share
+    if share is not None and share < thresholds.WORKING_SHARE:
+        return "whether it worked before, and waits now, was not seen"
+    return ""

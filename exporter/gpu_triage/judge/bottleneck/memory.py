@@ -1,0 +1,136 @@
+"""The judge's history of one GPU: its work, its current class, and its classes over the last half hour."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Case, bottleneck_of
+from gpu_triage.judge.bottleneck.work import Work
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+
+STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
+_MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
+_HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
+"""Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
+
+_ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "unattributed": thresholds.UNKNOWN_SECONDS,
+        "idle": thresholds.UNKNOWN_SECONDS,
+        "communication": thresholds.SPINNING_SECONDS,
+    }
+)
+"""How long in seconds a class must match before it is entered; other classes are entered at once."""
+
+
+class Stretch(NamedTuple):
+    """A period a GPU spent in one class, in seconds before the judgment; `ended_ago` is 0 for the current class."""
+
+    name: str
+    began_ago: float
+    ended_ago: float
+
+
+class GpuMemory:
+    """The current class of a GPU, when it began, the time spent in each class, and the candidate for the next.
+
+    Args:
+        seconds: time already spent in each class; None for a new GPU.
+    """
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = dict.fromkeys(BOTTLENECK_CLASSES, 0.0) if seconds is None else seconds
+        self.name: str | None = None
+        self._since: float | None = None
+        self._walls = WallTimes()
+        self._work = Work()
+        self._first_at: float | None = None
+        self._judged_at: float | None = None
+        self._interrupted = False
+        self._next: tuple[str, float] | None = None
+        self._changes: deque[tuple[float, str]] = deque(maxlen=_MOST_STRETCHES)
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=_MOST_STRETCHES)
+
+    def judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
+        """Judge the GPU and return its current class.
+
+        If the previous judgment is more than `longest_gap_seconds` old, the time since then is not counted.
+        """
+        now = host.at
+        self._work.note(gpu, now.monotonic)
+        case = Case(gpu, host, self._work, self.name)
+        found = bottleneck_of(case)
+        self._count(now.monotonic, longest_gap_seconds)
+        if gpu.up and not gpu.was_read and not host.released:
+            # A GPU always has a class, but it is meaningless before the first reading.
+            self.interrupt()
+        if self._first_at is None:
+            self._first_at = now.monotonic
+        if self.name is None or not self._holds(self.name, found.name, case, now.monotonic):
+            self._next = None
+            if found.name != self.name:
+                self.name, self._since = found.name, now.monotonic
+                self._changes.append((now.monotonic, found.name))
+            return found
+        if case.work.paused:
+            because = f"pauses, for {case.work.stopped_seconds:.0f} s now; {self.name} before that"
+            return Bottleneck(self.name, because)
+        return found._replace(name=self.name)
+
+    def interrupt(self) -> None:
+        """Leave the time from the last judgment to the next uncounted, because this judgment failed."""
+        self._interrupted = True
+
+    def since(self, now: Moment) -> float | None:
+        """Return the Unix time in seconds at which the GPU entered its class; None before it was judged."""
+        return None if self._since is None else self._walls.of(self._since, now)
+
+    def strip(self, now: float) -> tuple[Stretch, ...]:
+        """Return the last half hour, oldest first."""
+        ends = [*(at for at, _ in self._changes), now][1:]
+        return tuple(
+            Stretch(name, now - start, now - end)
+            for (began, name), ended in zip(self._changes, ends, strict=True)
+            for start, end in self._without_gaps(max(began, now - STRIP_SECONDS), ended)
+        )
+
+    def _without_gaps(self, start: float, end: float) -> Iterator[tuple[float, float]]:
+        for gap_start, gap_end in self._gaps:
+            if gap_end > start and gap_start < end:
+                if gap_start > start:
+                    yield start, gap_start
+                start = gap_end
+        if end > start:
+            yield start, end
+
+    def _count(self, now: float, longest_gap_seconds: float) -> None:
+        before, self._judged_at = self._judged_at, now
+        interrupted, self._interrupted = self._interrupted, False
+        if self.name is None or before is None:
+            return
+        if interrupted or now - before > longest_gap_seconds:
+            self._gaps.append((before, now))
+        else:
+            self.seconds[self.name] += now - before
+
+    def _holds(self, name: str, found: str, case: Case, now: float) -> bool:
+        """Whether the GPU stays in its class although another class matched."""
+        young = self._first_at is None or now - self._first_at < thresholds.WINDOW_SECONDS
+        if case.host.released or young or found in (name, "sick") or name == "sick":
+            return False
+        if self._next is None or self._next[0] != found:
+            self._next = (found, now)
+        pauses = (case.work.paused and case.gpu.occupied) or case.work.recovering
+        if pauses and found in _HELD_OFF_BY_A_PAUSE:
+            return True
+        after = _ENTERED_AFTER.get(found, 0.0)
+        if name == "compute" and found == "unattributed":
+            after = thresholds.LESS_BUSY_SECONDS
+        return now - self._next[1] < after

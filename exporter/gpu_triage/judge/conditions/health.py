@@ -1,0 +1,243 @@
+"""Is the GPU present and healthy? Driver, count, lost GPUs, Xids, memory errors, recovery action, fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.faults import (
+    contained_error,
+    corrected_storm,
+    fabric_trouble,
+    is_critical,
+    recovery_action,
+    uncorrected_errors,
+)
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.past import DAY_SECONDS
+from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
+from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
+from gpu_triage.read.exporter.health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
+from gpu_triage.read.gpu.ecc import GPU_ECC_MEMORY_ERRORS_TOTAL, GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
+from gpu_triage.read.gpu.memory_repair import (
+    GPU_ECC_MODE,
+    GPU_ECC_MODE_PENDING,
+    GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
+    GPU_RETIRED_PAGES_PENDING,
+    GPU_ROW_REMAP_FAILURE,
+    GPU_ROW_REMAP_PENDING,
+)
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.read.gpu.presence import GPU_DEVICES
+from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
+from gpu_triage.read.host.modules import GPU_KERNEL_MODULE_LOADED
+from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
+from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
+from gpu_triage.read.xid.metrics import (
+    GPU_XID_ERRORS_TOTAL,
+    GPU_XID_LAST_TIMESTAMP_SECONDS,
+    GPU_XID_SUSPECT_UNIT_PROCESSES,
+    GPU_XID_UNASSIGNED_ERRORS_TOTAL,
+    GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
+)
+from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.fleet import BLOCKED_BEHIND
+
+_CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
+_NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use
+_OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by programs
+_CUDA_MODULE: Final = "nvidia_uvm"
+_FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
+_FLAGS: Final = (
+    ("memory.row_remap_failure", GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
+    ("memory.row_remap_pending", GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
+    ("memory.retired_pages_pending", GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
+    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
+)
+"""(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
+
+
+def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield findings about the driver, the number of GPUs, unresponsive GPUs, and faults of responsive ones."""
+    yield from _presence(host)
+    yield from _xids(host, bottlenecks)
+    for gpu in host.answering:
+        yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
+        yield from _ecc(gpu)
+        if action := recovery_action(gpu):
+            wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
+            code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
+            yield of_gpu(code, gpu, f"the driver asks for: {wanted}")
+    troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := fabric_trouble(gpu)) is not None}
+    if troubles:
+        first = next(iter(troubles.values()))
+        yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}", len(troubles))
+    for gpu in host.answering:
+        if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
+            yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}")
+    # The last part of the window is long enough to restart the service.
+    for service in host.recent.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
+        if service.high == 0:
+            yield of_host("fabric.service_down", f"{FABRIC_MANAGER} does not run")
+
+
+def _fabric_faults(gpu: GpuEvidence) -> list[str]:
+    """Return what the driver reports as wrong with the GPU's part of the NVSwitch fabric."""
+    faults = [each.labels["fault"].replace("_", " ") for each in gpu.series(GPU_FABRIC_FAULT) if each.last]
+    configuration = int(gpu.last(GPU_FABRIC_CONFIGURATION) or _CONFIGURED)
+    if configuration not in (_CONFIGURED, _NO_PARTITION):
+        faults.append(f"configuration: {GPU_FABRIC_CONFIGURATION.states.get(configuration, configuration)}")
+    return faults
+
+
+def _presence(host: HostEvidence) -> Iterator[Finding]:
+    if host.released:
+        yield of_host("gpu.released", "NVML is shut down on request")
+        return
+    expected, on_bus = (host.last(GPU_DEVICES, source=source) for source in ("expected", "pci"))
+    if host.driver_error is not None and on_bus != 0:
+        hangs = ""
+        if call := host.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu="", collector=DRIVER):
+            hangs = f" ({call.labels['function'] or 'sysfs'} has not returned for {call.last:.0f} s)"
+        yield of_host("driver.unavailable", f"the driver does not answer: {host.driver_error}{hangs}")
+        if not host.answering:
+            return
+    else:
+        yield from _missing(host, expected, on_bus)
+    yield from (_silent(host, gpu) for gpu in host.gpus if gpu.lost)
+    if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
+        yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
+
+
+def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
+    """Return the finding for a GPU that does not respond: lost, or blocked by another GPU, or slowed by errors."""
+    if gpu.error == BLOCKED_BEHIND:
+        stalled = [each for each in host.gpus if each.lost and each.error == STALLED]
+        first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
+        behind = "behind another GPU" if first is None else f"behind GPU {first.gpu}, which {first.no_answer}"
+        return of_gpu("gpu.blocked", gpu, f"blocked {behind}")
+    storm, silent = corrected_storm(gpu), gpu.silent_seconds
+    if storm is not None and gpu.error == STALLED and (silent or 0.0) <= gpu.limit("gpu.slow", "seconds"):
+        return of_gpu("gpu.slow", gpu, f"{storm:.0f} corrected errors a second; {gpu.no_answer}", value=storm)
+    return of_gpu("gpu.lost", gpu, gpu.no_answer)
+
+
+def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
+    """Yield a finding if there are fewer GPUs than there should be.
+
+    The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are not
+    missing.
+    """
+    shown, before = host.last(GPU_DEVICES, source="nvml") or 0, host.last(GPU_DEVICES, source="boot")
+    wanted = (
+        (expected, "expected"),
+        (on_bus, "on the PCI bus"),
+        (before if expected is None else None, "since the host booted"),
+    )
+    if more := [f"{count:.0f} {whose}" for count, whose in wanted if count is not None and shown < count]:
+        most = max(count for count, _ in wanted if count is not None)
+        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {' and '.join(more)}", most - shown)
+
+
+def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield recent Xids, and earlier critical ones."""
+    for gpu in host.gpus:
+        for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
+            measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
+            yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
+        contained = contained_error(gpu)
+        damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
+        reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
+        of_programs = _xids_of_programs(gpu)
+        for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
+            xid, fatal = last.labels["xid"], last.labels["fatal"]
+            if contained and xid == str(DOUBLE_BIT_ERROR):
+                # Xid 94 reports the same error, including what it means for the jobs.
+                continue
+            count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
+            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
+            # A few Xids caused by programs concern only those programs.
+            few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
+            if code and not few:
+                yield of_gpu(code, gpu, when, value=count)
+    answering = {gpu.pci_bus_id for gpu in host.answering}
+    for last in host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
+        slot = last.labels["pci_bus_id"]
+        count = host.last(GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
+        code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
+        few = code and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
+        if code and not few:
+            yield of_slot(code, slot, when, value=count)
+
+
+def _xids_of_programs(gpu: GpuEvidence) -> float:
+    """Return the number of recent Xids caused by programs, of any code.
+
+    Until the whole period has been observed, the kernel log's count for a single code is used.
+    """
+    seconds = thresholds.XID_RECENT_SECONDS
+    recent = [
+        each.labels
+        for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        if gpu.age_seconds(each.last) <= seconds
+        and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
+    ]
+    if gpu.memory.seconds >= seconds:
+        count = sum(gpu.risen(GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
+    else:
+        count = max((gpu.last(GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
+    return count
+
+
+def _is_damaged(gpu: GpuEvidence) -> bool:
+    """Whether the GPU still shows damage from a critical Xid."""
+    return bool(
+        not gpu.up
+        or recovery_action(gpu)
+        or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
+        or (uncorrected_errors(gpu) and not contained_error(gpu))
+        or fabric_trouble(gpu)
+        or (not gpu.partitioned and any(link.last == 0 for link in gpu.series(GPU_NVLINK_UP)))
+    )
+
+
+def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, str]:
+    """Return the finding code for an Xid ("" for none), and when it happened."""
+    xid, fatal = last.labels["xid"], last.labels["fatal"]
+    age_seconds = host.age_seconds(last.last)
+    times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
+    when = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
+    check = xid_check(xid, fatal)
+    if check.severity is Severity.INFO:
+        return "" if age_seconds > thresholds.XID_RECENT_SECONDS else check.code, when
+    open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
+    if not reset and age_seconds <= open_seconds:
+        return check.code, when
+    return "xid.earlier" if is_critical(xid, fatal) else "", when
+
+
+def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
+    if uncorrected := uncorrected_errors(gpu):
+        code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
+        in_chip = gpu.last(GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
+        where = f", {in_chip:.0f} of them in the chip (SRAM)" if in_chip else ""
+        measured = f"{uncorrected:.0f} uncorrected errors since the driver was loaded{where}"
+        yield of_gpu(code, gpu, measured, value=uncorrected)
+    corrected = gpu.one(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
+    if corrected is not None and corrected.increase > 0:
+        count = corrected.increase
+        yield of_gpu("ecc.corrected", gpu, f"{count:.0f} corrected errors in {corrected.seconds:.0f} s", value=count)
+    a_day = gpu.risen(GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
+    if a_day.amount > gpu.limit("ecc.corrected_rising", "a_day"):
+        measured = f"{a_day.amount:.0f} corrected errors in {length_of_time(a_day.seconds)}"
+        yield of_gpu("ecc.corrected_rising", gpu, measured, value=a_day.amount)
+    mode, pending = gpu.last(GPU_ECC_MODE), gpu.last(GPU_ECC_MODE_PENDING)
+    if mode is not None and pending is not None and mode != pending:
+        on = {False: "off", True: "on"}
+        yield of_gpu("ecc.mode_pending", gpu, f"ECC is {on[bool(mode)]} and will be {on[bool(pending)]}")

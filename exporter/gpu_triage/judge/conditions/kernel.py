@@ -1,0 +1,232 @@
+"""Findings from the kernel log: driver failures, storage, hung tasks and CPUs, hardware errors, OOM kills."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
+from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count
+from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
+from gpu_triage.read.gpu.presence import GPU_DEVICES
+from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.kernel_log import (
+    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
+    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
+    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
+)
+from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+
+_SHOWN: Final = 3
+_RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
+_OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
+_LASTING: Final = float("inf")
+
+
+class Told(NamedTuple):
+    """How kernel messages become a finding.
+
+    Attributes:
+        code: code of the finding.
+        kinds: kinds of message, with the text for each subject.
+        seconds: how long a message counts.
+        limit: name of the threshold for the number of subjects; "" if one is enough.
+        unnamed: what to call a subject that the message does not name.
+        until_reset: whether the finding ends once a GPU was reset.
+        again: counter of repeated messages; after a repeat, one subject is enough. "" for none.
+    """
+
+    code: str
+    kinds: dict[Trouble, str]
+    seconds: float
+    limit: str = ""
+    unnamed: str = "an unnamed part"
+    until_reset: bool = False
+    again: str = ""
+
+
+TOLD: Final = (
+    Told(
+        "gpu.gsp_timeout",
+        {Trouble.GSP_TIMEOUT: "the GSP of {} does not answer"},
+        _OPEN,
+        unnamed="a GPU",
+        until_reset=True,
+    ),
+    Told("fabric.version_mismatch", {Trouble.SWITCH_MISMATCH: "{}"}, _OPEN),
+    Told("pcie.dpc", {Trouble.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    Told(
+        "host.hardware_error",
+        {
+            Trouble.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
+            Trouble.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
+        },
+        _OPEN,
+    ),
+    Told(
+        "host.lockup",
+        {
+            Trouble.SOFT_LOCKUP: "soft lockup of {}",
+            Trouble.HARD_LOCKUP: "hard lockup of {}",
+            Trouble.RCU_STALL: "RCU stall of {}",
+        },
+        _RECENT,
+    ),
+    Told(
+        "host.hung_task",
+        {Trouble.HUNG_TASK: "{} hung"},
+        thresholds.HUNG_TASK_SECONDS,
+        limit="tasks",
+        again=Count.HUNG_AGAIN,
+    ),
+    Told("storage.read_only", {Trouble.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING),
+    Told("storage.nvme", {Trouble.NVME_LOST: "{} is gone"}, _LASTING),
+    Told("storage.nvme", {Trouble.NVME_RESET: "{} was reset"}, _OPEN),
+    Told("storage.nvme_timeout", {Trouble.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
+    Told(
+        "storage.not_responding",
+        {
+            Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+            Trouble.LUSTRE_LOST: "connection to Lustre target {} lost",
+        },
+        _RECENT,
+    ),
+    Told("cpu.thermal", {Trouble.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+    Told(
+        "network.adapter_module",
+        {Trouble.ADAPTER_MODULE: "cable or module of {} failed", Trouble.ADAPTER_HOT: "{} too hot"},
+        _OPEN,
+    ),
+    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN),
+    Told("network.peermem", {Trouble.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
+)
+"""Every finding based on kernel messages alone, in the order of the table of findings."""
+
+
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_OF_GPU: Final = (
+    ("driver.bound_elsewhere", Trouble.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
+    ("driver.unsupported", Trouble.GPU_UNSUPPORTED, "the driver does not support it"),
+    ("driver.bar", Trouble.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.init_failed", Trouble.GPU_INIT_FAILED, "RmInitAdapter failed"),
+)
+"""Reasons from the driver why a GPU that does not respond cannot be used."""
+
+
+def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
+    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
+    for told in TOLD:
+        said = [
+            f"{words.format(each.labels['subject'] or told.unnamed)}, last {host.when(each.last)}"
+            for kind, words in told.kinds.items()
+            for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+            if host.age_seconds(each.last) <= told.seconds and not (told.until_reset and each.last < reset_at)
+        ]
+        if told.code == "cpu.thermal":
+            said += _hot_cpus(host)
+        repeated = told.again and host.memory.over("", told.again, told.seconds).amount > 0
+        least = host.limit(told.code, told.limit) if told.limit else 1
+        if len(said) >= least or (said and repeated):
+            yield of_host(told.code, first_of(said), len(said))
+    yield from _driver(host)
+    yield from _memory_errors(host)
+    yield from _killed(host)
+    lost = host.one(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
+    if lost is not None and lost.increase > 0:
+        measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
+        yield of_host("host.kernel_log_lost", measured, lost.increase)
+
+
+def _hot_cpus(host: HostEvidence) -> Iterator[str]:
+    """Yield processors throttled by heat according to their counters: the kernel rate-limits its messages about it."""
+    for labels in host.labels_of(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
+        share = host.risen(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
+        if share >= thresholds.HOT_CPU_SHARE:
+            yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
+
+
+def _killed(host: HostEvidence) -> Iterator[Finding]:
+    """Yield findings about OOM-killed processes: those of jobs with a GPU, and others."""
+    killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
+    for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
+        if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
+            code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
+            process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}"
+            killed[code].append(f"the kernel killed {process}, {host.when(each.last)}")
+    for code, said in killed.items():
+        if said:
+            yield of_host(code, first_of(said[::-1]), len(said))
+
+
+def _had_gpu(host: HostEvidence, killed: Series) -> bool:
+    """Whether an OOM-killed process or its job was on a GPU recently; assumed if it was killed before observation."""
+    if host.age_seconds(killed.last) >= host.memory.seconds:
+        return True
+    seen = (host.memory.seen_at((name, killed.labels[name])) for name in OWNER_LABELS if killed.labels[name])
+    return any(at is not None and host.at.monotonic - at <= thresholds.HELD_GPU_SECONDS for at in seen)
+
+
+def _driver(host: HostEvidence) -> Iterator[Finding]:
+    """Yield the driver's messages about GPUs that do not respond, and about version mismatches while it is down."""
+    shown, on_bus = (host.last(GPU_DEVICES, source=source) or 0 for source in ("nvml", "pci"))
+    if host.released or (host.driver_error is None and shown >= on_bus > 0):
+        # Every GPU available to the driver is present; any other was passed through or removed since.
+        return
+    answering = {gpu.pci_bus_id for gpu in host.answering}
+    for code, kind, words in _OF_GPU:
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+            slot = each.labels["subject"]
+            if _ADDRESS.fullmatch(slot) and slot not in answering:
+                yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
+    if host.driver_error == "version_mismatch":
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=Trouble.DRIVER_MISMATCH.value):
+            yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
+
+
+def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
+    """Yield errors of the host's memory, from the EDAC counters."""
+    uncorrected, where = _errors(host, "uncorrected", thresholds.UNCORRECTED_SECONDS)
+    if uncorrected.amount:
+        count = uncorrected.amount
+        yield of_host("host.hardware_error", f"{count:.0f} uncorrected memory errors lately, of {where}", count)
+    now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
+    if now:
+        count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
+        yield of_host(
+            "host.memory_errors", f"{count:.0f} corrected memory errors just now, of memory controller {of}", count
+        )
+    a_day, where = _errors(host, "corrected", DAY_SECONDS)
+    if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
+        measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"
+        yield of_host("host.memory_errors_rising", measured, a_day.amount)
+
+
+def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
+    """Return errors within the last `seconds`, and the memory controllers that had them, as text."""
+    controllers = [labels["controller"] for labels in host.labels_of(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity)]
+    rises = {
+        controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
+        for controller in controllers
+    }
+    rising = ", ".join(controller for controller, rise in rises.items() if rise.amount)
+    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), f"memory controller {rising}"
+
+
+def _owner(labels: Mapping[str, str]) -> str:
+    if labels["slurm_job_id"]:
+        return f" of Slurm job {labels['slurm_job_id']}"
+    return f" of pod {labels['pod_uid']}" if labels["pod_uid"] else ""
+
+
+def first_of(said: Sequence[str]) -> str:
+    """Join the first few facts, and the number of remaining ones."""
+    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return "; ".join(said[:_SHOWN]) + more

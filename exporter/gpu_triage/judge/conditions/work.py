@@ -1,0 +1,265 @@
+"""Is the GPU starved, or is the software at fault? Host resources, processes, placement, settings."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.cgroups import (
+    Held,
+    held_by_cpu_limit,
+    held_by_cpu_limit_lately,
+    held_by_memory_limit,
+    held_by_memory_limit_lately,
+    killed_at_limit,
+)
+from gpu_triage.judge.evidence.faults import held_idle
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.holders import given_to, in_words
+from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.remember import Count, Share, class_share, is_held
+from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.read.baseline.metrics import GPU_BASELINE_MISMATCH
+from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.nvlink import (
+    GPU_NVLINK_LINKS_UP,
+    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
+    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.processes.on_gpu import (
+    GPU_NUMA_MISMATCHED_PROCESSES,
+    GPU_PROCESS_INFO,
+    GPU_PROCESS_NUMA_DISTANCE,
+    GPU_PROCESS_NUMA_LOCAL,
+    GPU_PROCESSES,
+)
+from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
+
+_SHARING: Final = 2
+_PCIE_TRAFFIC: Final = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
+_NVLINK_TRAFFIC: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_RECEIVE_BYTES_TOTAL)
+
+
+def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield starved GPUs, hung or idle jobs, bad placement of processes and memory, and settings that drifted."""
+    yield from _scarcity(host, bottlenecks)
+    yield from _killed(host)
+    yield from _classes(bottlenecks)
+    yield from _stuck(host, bottlenecks)
+    for gpu in host.answering:
+        yield from _blocked(gpu)
+        if unused := _unused(gpu):
+            yield of_gpu("work.allocated_unused", gpu, unused)
+        yield from _allocated_idle(gpu)
+        yield from _locality(gpu)
+        yield from _memory_growth(gpu)
+        if gpu.last(GPU_PERSISTENCE_MODE) == 0:
+            yield of_gpu("policy.persistence", gpu, "persistence mode is off")
+    yield from _placement([gpu for gpu in host.answering if not gpu.partitioned])
+    yield from _baseline(host)
+
+
+def _classes(bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield GPUs that hung or spun for most of the last minutes, or that are idle with memory in use."""
+    for gpu, bottleneck in bottlenecks.items():
+        if spins := _spent("communication", gpu, bottleneck):
+            yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
+        if hangs := _spent("hung", gpu, bottleneck):
+            yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
+        elif bottleneck.name == "unattributed" and held_idle(gpu):
+            busy = gpu.busy_share or 0.0
+            yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
+
+
+def _spent(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
+    """Return why a GPU is in a class, or its recent share of time in it if that is most of it; else ""."""
+    if bottleneck.name == name:
+        return bottleneck.because
+    share = class_share(gpu, name) if gpu.up else 0.0
+    return f"in class {name} for {share:.0%} of the last minutes" if share > thresholds.CLASS_SHARE else ""
+
+
+def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield GPUs that look busy at low power while no data moves: stuck in a collective, waiting for a missing rank.
+
+    Slow communication would move data. GPUs without traffic counters cannot be judged.
+    """
+    silent = [gpu for gpu, each in bottlenecks.items() if _spent("communication", gpu, each) and _is_silent(gpu)]
+    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+    if len(silent) >= thresholds.SILENT_GPUS and sent <= thresholds.SILENT_BYTES_PER_SECOND:
+        names = ", ".join(gpu.gpu for gpu in silent)
+        yield of_host("work.collective_hang", f"GPU {names}: busy at low power, and no data moves", len(silent))
+
+
+def _is_silent(gpu: GpuEvidence) -> bool:
+    """Whether its traffic to other GPUs is counted and does not grow.
+
+    NVLinks that are down carry nothing, so only PCIe traffic counts then.
+    """
+    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(GPU_NVLINK_LINKS_UP) else ()))
+    rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
+    return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND
+
+
+def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield one finding per resource."""
+    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
+    if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
+        yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
+    nodes = sorted({gpu.node for gpu in host.gpus}, key=str)
+    busy_nodes = (host.recent.scarce_cpu(node, single=False) for node in nodes)
+    scarce = {
+        "memory": None,
+        "storage": host.recent.scarce_storage(measured=True),
+        "cpu": next((reason for reason in busy_nodes if reason is not None), None),
+        "network": host.recent.scarce_network(),
+    }
+    for resource, reason in scarce.items():
+        spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := _spent(resource, gpu, each))]
+        held = {gpu: held for gpu, _ in spent if (held := _held_by_limit(resource, gpu))}
+        if finding := _limited(resource, held):
+            yield finding
+        if starved := [(gpu, because) for gpu, because in spent if gpu not in held]:
+            gpus = _counted([gpu for gpu, _ in starved])
+            # Why a GPU waits now is more useful than how long one waited.
+            because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
+            yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
+        elif reason is not None:
+            yield of_host(f"{resource}.saturated", reason)
+
+
+def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
+    """Return the limit of its own job that keeps a GPU waiting; None if there is none."""
+    if resource == "cpu":
+        return held_by_cpu_limit(gpu.recent) or held_by_cpu_limit_lately(gpu)
+    if resource == "memory":
+        return held_by_memory_limit(gpu.recent) or held_by_memory_limit_lately(gpu)
+    return None
+
+
+def _limited(resource: str, held: Mapping[GpuEvidence, Held]) -> Finding | None:
+    """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
+    if not held:
+        return None
+    worst = max(held.values())
+    code = f"{resource}.limited"
+    measured = f"{_counted(list(held))} waiting: {worst.because}"
+    # memory.limited also covers OOM kills, which have no share.
+    return of_host(code, measured, worst.share if BY_CODE[code].measure else None)
+
+
+def _killed(host: HostEvidence) -> Iterator[Finding]:
+    """Yield jobs with processes OOM-killed at their own memory limit, from cgroup counters; each cgroup once."""
+    killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
+    if killed:
+        measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
+        yield of_host("memory.limited", f"killed at the job's own memory limit: {measured}")
+
+
+def _counted(gpus: Sequence[GpuEvidence]) -> str:
+    return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} ({', '.join(gpu.gpu for gpu in gpus)})"
+
+
+def _held(gpu: GpuEvidence) -> str:
+    held = (gpu.last(GPU_MEMORY_USED_BYTES) or 0.0) / 1024**3
+    return f"{held:.1f} GiB held by {gpu.process_names or 'a process'}"
+
+
+def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Yield processes blocked in the kernel."""
+    for since in gpu.series(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS):
+        seconds, labels = gpu.age_seconds(since.last), since.labels
+        if seconds >= gpu.limit("work.blocked", "stuck"):
+            where = f" in {labels['wait_channel']}" if labels["wait_channel"] else ""
+            process = f"{labels['process'] or 'process'} ({labels['pid']})"
+            measured = f"{process} has waited{where} for {length_of_time(seconds)} without running"
+            yield of_gpu("work.blocked", gpu, measured, value=seconds)
+
+
+def _unused(gpu: GpuEvidence) -> str:
+    """Describe the holder of an allocated GPU without processes; "" if it is not allocated, or is in use."""
+    given = "" if gpu.partitioned else in_words(sorted(given_to(gpu)))
+    free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
+    return f"allocated to {given}, no process on it" if given and free else ""
+
+
+def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Yield a job that has held the GPU for hours and hardly used it."""
+    seconds = thresholds.ALLOCATED_IDLE_SECONDS
+    held, busy = (gpu.memory.over(gpu.key, share, seconds) for share in (Share.HELD, Share.BUSY))
+    if held.seconds >= seconds and held.amount >= seconds and busy.mean < thresholds.WORKING_SHARE and is_held(gpu):
+        measured = f"held for {length_of_time(seconds)}, and busy {busy.mean:.0%} of that time"
+        yield of_gpu("work.allocated_idle", gpu, measured, value=busy.mean)
+
+
+def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Yield processes on the wrong NUMA node."""
+    if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
+        remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
+        names = ", ".join(
+            f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
+        )
+        measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
+        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(GPU_NUMA_MISMATCHED_PROCESSES))
+
+
+def _distance(gpu: GpuEvidence, labels: Mapping[str, str]) -> str:
+    distance = gpu.last(GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
+    return "" if distance is None else f" at distance {distance:.0f}"
+
+
+def _memory_growth(gpu: GpuEvidence) -> Iterator[Finding]:
+    full, total = gpu.memory_share, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
+    grown = gpu.memory.over(gpu.key, Count.MEMORY_GROWTH, thresholds.MEMORY_GROWTH_SECONDS).amount
+    most, growth = gpu.limit("work.memory_full", "full"), gpu.limit("work.memory_full", "growth")
+    if full is None or full <= most or grown <= growth * total:
+        return
+    measured = f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before"
+    yield of_gpu("work.memory_full", gpu, measured, value=full)
+
+
+def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
+    """Yield processes, or memory, crowded on one GPU while another is free."""
+    for gpu in whole:
+        siblings = [other for other in whole if other is not gpu and other.name == gpu.name]
+        free = [other for other in siblings if other.processes_known and not other.occupied]
+        if free and gpu.compute_processes >= _SHARING and _of_one_owner(gpu) >= _SHARING:
+            idle, count = ", ".join(other.gpu for other in free), gpu.compute_processes
+            measured = f"{count} compute processes, none on GPU {idle}: {gpu.process_names}"
+            yield of_gpu("work.imbalance", gpu, measured, value=count)
+        least, most = (gpu.limit("work.memory_imbalance", name) for name in ("empty", "full"))
+        empty = [other for other in free if (other.memory_share or 0.0) < least]
+        if gpu.occupied and empty and (gpu.memory_share or 0.0) > most:
+            measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
+            yield of_gpu("work.memory_imbalance", gpu, measured, value=gpu.memory_share)
+
+
+def _of_one_owner(gpu: GpuEvidence) -> int:
+    """Return the most processes on it with the same owner; all of them if they are not listed.
+
+    Different owners share a GPU on purpose, as with time slicing.
+    """
+    owners = Counter(
+        tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
+        for labels in gpu.labels_of(GPU_PROCESS_INFO)
+    )
+    return max(owners.values(), default=gpu.compute_processes)
+
+
+def _baseline(host: HostEvidence) -> Iterator[Finding]:
+    """Yield fields of the host and each GPU that differ from the recorded baseline."""
+    drifted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for mismatch in host.series(GPU_BASELINE_MISMATCH):
+        if mismatch.last:
+            drifted[mismatch.labels["gpu"], mismatch.labels["uuid"]].append(mismatch.labels["field"])
+    for (gpu, uuid), fields in drifted.items():
+        differs = f"differs in {', '.join(sorted(fields))}"
+        yield Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))

@@ -1,0 +1,119 @@
+"""Jobs slowed down by the CPU and memory limits of their own cgroups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.past import Amount
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes.cgroups import (
+    GPU_CGROUP_CPU_LIMIT_CPUS,
+    GPU_CGROUP_CPU_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+    GPU_CGROUP_MEMORY_EVENTS_TOTAL,
+    GPU_CGROUP_PRESSURE_SECONDS_TOTAL,
+)
+
+_CONTAINER_ID: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
+_LIMITS_REACHED: Final = ("high", "max")
+
+Rise = Callable[[MetricSpec, dict[str, str]], Amount]
+"""Increase of the counter with these labels over the period in question."""
+
+
+class Held(NamedTuple):
+    """A job slowed down by its own cgroup limit.
+
+    Attributes:
+        share: share of the time, 0-1.
+        because: the reason, as text.
+    """
+
+    share: float
+    because: str
+
+
+def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
+    """Return the worst CPU limit of a job on the GPU in the window, if it throttles above the threshold; else None."""
+    return max(_cpu_limits(gpu, _in_window(gpu), ease), default=None)
+
+
+def held_by_cpu_limit_lately(gpu: GpuEvidence) -> Held | None:
+    """Like `held_by_cpu_limit`, but over the last `CLASS_SECONDS`."""
+    return max(_cpu_limits(gpu, _lately(gpu)), default=None)
+
+
+def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
+    """Return the memory limit that a job on the GPU hits while its tasks stall on memory, over the window.
+
+    Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
+    """
+    return max(_memory_limits(gpu, _in_window(gpu), ease), default=None)
+
+
+def held_by_memory_limit_lately(gpu: GpuEvidence) -> Held | None:
+    """Like `held_by_memory_limit`, but over the last `CLASS_SECONDS`."""
+    return max(_memory_limits(gpu, _lately(gpu)), default=None)
+
+
+def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
+    """Yield the cgroups where the kernel recently OOM-killed processes, and how many."""
+    for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL, event="oom_kill"):
+        amount = gpu.memory.rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.values, thresholds.OOM_KILLED_SECONDS).amount
+        if amount >= 1:
+            yield short_name(each.labels["cgroup"]), amount
+
+
+def pressure(gpu: GpuEvidence, resource: str) -> float | None:
+    """Return the share of the window in which a task of a job on the GPU waited for the resource; None if unknown."""
+    counters = gpu.series(GPU_CGROUP_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
+    return max((min(1.0, rate) for each in counters if (rate := each.rate) is not None), default=None)
+
+
+def short_name(path: str) -> str:
+    """Return the last component of a cgroup path, with container IDs shortened to 12 digits as container tools do.
+
+    >>> short_name("/kubepods.slice/cri-containerd-" + "3f4e8c1b9a7d" + "0" * 52 + ".scope")
+    'cri-containerd-3f4e8c1b9a7d.scope'
+    """
+    return _CONTAINER_ID.sub(r"\1", path.rpartition("/")[2])
+
+
+def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Held]:
+    for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
+        of = {"cgroup": limit.labels["cgroup"]}
+        periods = rise(GPU_CGROUP_CPU_PERIODS_TOTAL, of).amount
+        share = rise(GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, of).amount / periods if periods else 0.0
+        enough = share >= gpu.limit("cpu.limited", "share") * ease
+        if enough and rise(GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, of).mean >= thresholds.THROTTLED_CPUS * ease:
+            cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
+            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
+            yield Held(min(1.0, share), words)
+
+
+def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Held]:
+    stalled = pressure(gpu, "memory") or 0.0
+    if stalled < gpu.limit("memory.limited", "pressure") * ease:
+        return
+    for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL):
+        reached = each.labels["event"] in _LIMITS_REACHED
+        if reached and rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, dict(each.labels)).amount >= 1:
+            where = short_name(each.labels["cgroup"])
+            yield Held(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
+
+
+def _in_window(gpu: GpuEvidence) -> Rise:
+    def rise(spec: MetricSpec, labels: dict[str, str]) -> Amount:
+        series = gpu.one(spec, **labels)
+        return Amount(0.0, 0.0) if series is None else Amount(series.increase, series.seconds)
+
+    return rise
+
+
+def _lately(gpu: GpuEvidence) -> Rise:
+    return lambda spec, labels: gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)

@@ -1,0 +1,78 @@
+"""Slowdowns visible only in a throttle reason's bit, without a counter of their duration."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.limits import GPU_CLOCK_MAX_HERTZ
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
+
+AT_THAT_MOMENT: Final = "at that moment"
+
+_HOLD_NOTHING_BACK: Final = frozenset({"idle", "sync_boost", "display_clocks"})
+_NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
+"""Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
+
+
+class Held(NamedTuple):
+    """A slowdown without a counter: its reason and duration as text, and its share of the window's samples."""
+
+    words: str
+    share: float
+
+
+def active_reasons(gpu: GpuEvidence) -> list[str] | None:
+    """Return the throttle reasons active in the last sample; None if this is unknown."""
+    bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
+    active = [reason for reason, is_active in bits.items() if is_active and reason not in _HOLD_NOTHING_BACK]
+    # nvidia-smi dmon reports only two limits, and no hardware slowdown.
+    return active if active or "hw_slowdown" in bits else None
+
+
+def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
+    """Return how this reason slows the GPU under load, judged by its bit alone; None if it does not, or is counted.
+
+    Covers samples in which no counter moves: a single nvidia-smi output, two outputs of an old driver, or a
+    driver that does not advance its counter. Every P-state change briefly sets hw_slowdown, so the SM clock must be low
+    too; if the clock is not reported, hw_slowdown must have been set for more than an instant.
+    """
+    bit = gpu.recent.one(GPU_THROTTLE_ACTIVE, reason=reason)
+    counter = gpu.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
+    if bit is None or not bit.last or (counter is not None and counter.increase > 0) or not _loaded(gpu):
+        return None
+    lasted = bit.seconds > 0 and bit.low == 1
+    if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
+        return None  # a pulse that the counter will show soon
+    slowed = slowed_down(gpu)
+    if slowed is False or (slowed is None and reason not in _NAMED_BY_HARDWARE and not lasted):
+        return None
+    whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
+    if not lasted:
+        return Held(f"{reason} {AT_THAT_MOMENT}", whole.mean)
+    seconds = whole.seconds if whole.low == 1 else bit.seconds
+    return Held(f"{reason} for at least {seconds:.0f} s", whole.mean)
+
+
+def uncounted_slowdown(gpu: GpuEvidence) -> Held | None:
+    """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
+    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _NAMED_BY_HARDWARE)
+    return None if explained else uncounted(gpu, "hw_slowdown")
+
+
+def slowed_down(gpu: GpuEvidence) -> bool | None:
+    """Whether the SM clock (or graphics clock) is far below its maximum; None if neither is reported."""
+    for name in ("sm", "graphics"):
+        clock, most = gpu.last(GPU_CLOCK_HERTZ, clock=name), gpu.last(GPU_CLOCK_MAX_HERTZ, clock=name)
+        if clock is not None and most:
+            return clock < thresholds.SLOWED_CLOCK_RATIO * most
+    return None
+
+
+def _loaded(gpu: GpuEvidence) -> bool:
+    """Whether it is under load; without a busy share (partial input), whether it is awake and not reported idle."""
+    if gpu.busy_share is not None:
+        return gpu.loaded
+    return gpu.awake and not gpu.last(GPU_THROTTLE_ACTIVE, reason="idle")

@@ -1,0 +1,304 @@
+"""A host's evidence: its GPUs, and which resources are scarce."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.cgroups import pressure
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
+from gpu_triage.judge.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
+from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
+from gpu_triage.read.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
+from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPU_SHARED_BUSY_RATIO,
+    GPU_HOST_CPUS,
+    GPU_HOST_PROCESSES_BLOCKED,
+)
+from gpu_triage.read.host.disk import (
+    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
+    GPU_HOST_DISK_READ_BYTES_TOTAL,
+    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
+)
+from gpu_triage.read.host.file_systems import GPU_HOST_LUSTRE_BYTES_TOTAL
+from gpu_triage.read.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
+    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.read.host.nfs import GPU_HOST_NFS_BYTES_TOTAL
+from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+
+_ADAPTERS = (
+    (
+        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+    ),
+    (
+        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+    ),
+)
+"""Line rate, bytes received and bytes sent, for each kind of adapter."""
+
+_SERVERS = {
+    Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+    Trouble.LUSTRE_LOST: "the connection to Lustre target {} is lost",
+}
+"""Kernel messages about file servers; they apply until the kernel logs that the server is back."""
+
+
+def _tasks(of_job: float | None) -> str:
+    return "tasks" if of_job is None else "tasks of the job"
+
+
+def length_of_time(seconds: float) -> str:
+    """Format a duration for people, in one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
+    # Switch to the next unit only at two of it: "90 min" is more precise than "2 h".
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@dataclass(frozen=True, eq=False)
+class HostEvidence(Evidence):
+    """All series of a host.
+
+    Call the `scarce_*` methods on the last part of the window (`recent`): they return what was measured, or None if the
+    resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
+
+    Attributes:
+        told_times: text to show for events without an exact time, by the timestamp used in place of that time.
+    """
+
+    told_times: Mapping[float, str] = field(default_factory=dict)
+
+    @cached_property
+    def gpus(self) -> tuple[GpuEvidence, ...]:
+        """GPUs in order of index; from files, in order of PCI address if the index is unknown."""
+        labels = sorted(self.labels_of(GPU_UP), key=lambda each: (len(each["gpu"]), each["gpu"]))
+        shared = (self.seconds, self.at, self.index, self.memory)
+        return tuple(GpuEvidence(*shared, each["gpu"], each["uuid"], settings=self.settings) for each in labels)
+
+    @cached_property
+    def recent(self) -> HostEvidence:
+        """The same host over `RECENT_SECONDS`: whether a GPU starves is judged by what is scarce now."""
+        return self.over(thresholds.RECENT_SECONDS)
+
+    @cached_property
+    def answering(self) -> tuple[GpuEvidence, ...]:
+        """The GPUs that respond."""
+        return tuple(gpu for gpu in self.gpus if gpu.up)
+
+    def when(self, wall: float) -> str:
+        """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""
+        return self.told_times.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
+
+    @property
+    def was_read(self) -> bool:
+        """Whether any GPU has readings."""
+        return any(gpu.was_read for gpu in self.gpus)
+
+    @property
+    def driver_error(self) -> str | None:
+        """Why NVML cannot be used; None if it can."""
+        return self.label(GPU_DRIVER_ERROR_INFO, "error") or None
+
+    @property
+    def released(self) -> bool:
+        """Whether the exporter has released its GPUs on request."""
+        return self.last(GPU_EXPORTER_GPUS_RELEASED) == 1
+
+    def topology_levels(self) -> dict[frozenset[str], str]:
+        """Return the nearest common ancestor of each pair of GPUs, keyed by their UUIDs."""
+        labels = self.labels_of(GPU_TOPOLOGY_INFO)
+        return {frozenset((each["uuid"], each["peer_uuid"])): each["level"] for each in labels}
+
+    def cpu_share(self, *modes: str, node: str | None = None) -> float | None:
+        """Return the share of a NUMA node's (or the host's) CPU time spent in these modes; None if unknown."""
+        labels = {} if node is None else {"numa_node": node}
+        counters = self.series(GPU_HOST_CPU_SECONDS_TOTAL, **labels)
+        total = sum(each.increase for each in counters)
+        spent = sum(each.increase for each in counters if each.labels["mode"] in modes)
+        return spent / total if total > 0 else None
+
+    def cpu_busy_share(self, node: str | None = None) -> float | None:
+        """Return the share of a NUMA node's (or the host's) CPU time that was neither idle nor iowait."""
+        at_rest = self.cpu_share("idle", "iowait", node=node)
+        return None if at_rest is None else 1.0 - at_rest
+
+    def pressure(self, resource: str) -> float | None:
+        """Return the share of the window in which some task waited for the resource (PSI); None without PSI."""
+        return self.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
+
+    def scarce_memory(self, ease: float = 1.0, *, waiting: GpuEvidence | None = None) -> str | None:
+        """Return why memory is scarce: swap-in, or tasks that stall on memory (which also happens without swap).
+
+        For a `waiting` GPU, only the tasks of its own job count if their pressure is known.
+        """
+        swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
+        if swapped >= self.limit("memory.starved", "rate") * ease:
+            return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
+        of_job = self._of_job(waiting, "memory")
+        stalled = (self.pressure("memory") if of_job is None else of_job) or 0.0
+        if stalled >= self.limit("memory.starved", "pressure") * ease:
+            return f"{_tasks(of_job)} stalled for memory {stalled:.0%} of the time"
+        return None
+
+    def scarce_storage(
+        self, ease: float = 1.0, *, measured: bool = False, waiting: GpuEvidence | None = None
+    ) -> str | None:
+        """Return why storage is scarce: all reasons, on one line.
+
+        Args:
+            ease: factor on the thresholds.
+            measured: ignore the kernel log.
+            waiting: GPU that may be waiting for storage. If its job's own tasks hardly wait for I/O, busy disks, slow
+                NFS and waiting tasks are ignored: they belong to another workload, such as a backup. If the job's
+                waits are unknown, they count.
+        """
+        blocked = None if waiting is None else waits_for_storage(waiting.over(self.seconds), ease)
+        reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
+        reasons += () if measured else self._silent_servers()
+        return "; ".join(reasons) or None
+
+    def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
+        """Return the share of the same period in which a GPU's own job waited for a resource; None if unknown."""
+        return None if gpu is None else pressure(gpu.over(self.seconds), resource)
+
+    def mostly_writes(self) -> bool:
+        """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
+        read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
+        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+        read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
+        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        read += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
+        written += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0
+        return written > read
+
+    def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
+        """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.
+
+        If the job's threads are unknown, any busy CPU of the node counts.
+        """
+        if not knows_threads(gpu):
+            return self.scarce_cpu(gpu.node, ease, single=single)
+        full = full_thread(gpu.over(self.seconds), ease) if single else None
+        return self.scarce_cpu(gpu.node, ease, single=False) or full
+
+    def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
+        """Return why the CPUs of a NUMA node (None: of all nodes) are scarce; with `single`, one busy CPU suffices."""
+        if node is None:
+            nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
+            reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
+            return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
+        shared = self.one(GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
+        busy = (self.cpu_busy_share(node) if shared is None else shared.mean) or 0.0
+        if busy >= self.limit("cpu.starved", "node") * ease:
+            return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
+        busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
+        if single and busiest >= self.limit("cpu.starved", "busiest") * ease:
+            return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
+        return None
+
+    def scarce_network(self, ease: float = 1.0, *, receiving: bool = False) -> str | None:
+        """Return which adapters are close to line rate; with `receiving`, only received traffic counts."""
+        near = [
+            f"{name} {direction} at {share:.0%} of its line rate"
+            for name, direction, share in self.line_rates()
+            if share >= self.limit("network.starved", "line_rate") * ease
+            and not (receiving and direction != "receives")
+        ]
+        return "; ".join(near) or None
+
+    def broken_network(self) -> str | None:
+        """Return which ports lost link or time out RDMA requests, so that their users wait for recovery."""
+        downs = (
+            f"{':'.join(each.values)} went down {each.increase:.0f} times"
+            if each.increase > 1
+            else f"{':'.join(each.values)} went down"
+            for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+            if each.increase >= 1
+        )
+        lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
+        return "; ".join((*downs, *lost)) or None
+
+    def timeouts(self) -> Iterator[tuple[str, float]]:
+        """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
+        for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
+            rising = self.rising(
+                GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, self.limit("network.timeouts", "count"), **each.labels
+            )
+            if rising is not None:
+                yield ":".join(each.values), rising
+
+    def line_rates(self) -> Iterator[tuple[str, str, float]]:
+        """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate."""
+        for speed_of, received, sent in _ADAPTERS:
+            for speed in self.series(speed_of):
+                for direction, spec in (("receives", received), ("sends", sent)):
+                    traffic = self.rate(spec, **speed.labels)
+                    if traffic is not None and speed.last > 0:
+                        yield ":".join(speed.values), direction, traffic / speed.last
+
+    def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
+        of_job = self._of_job(waiting, "io")
+        at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
+        if not at_ease:
+            yield from self._slow_devices(ease, of_job)
+        # PSI counts waits for page cache data, but not NFS lookups or the clients of other file systems.
+        if not at_ease or waiting is None or not sees_waits(waiting.over(self.seconds)):
+            yield from slow_mounts(self, ease)
+            yield from self._silent_mounts()
+        yield from slow_lustre(self, ease)
+        yield from unfinished_transfers(self)
+
+    def _slow_devices(self, ease: float, of_job: float | None) -> Iterator[str]:
+        iowait = self.cpu_share("iowait") or 0.0
+        if iowait >= self.limit("storage.starved", "iowait") * ease:
+            yield f"{iowait:.0%} of the CPU time is iowait"
+        stalled = (self.pressure("io") if of_job is None else of_job) or 0.0
+        if stalled >= self.limit("storage.starved", "pressure") * ease:
+            yield f"{_tasks(of_job)} stalled for I/O {stalled:.0%} of the time"
+        yield from full_disks(self, ease)
+
+    def _silent_mounts(self) -> Iterator[str]:
+        """Yield NFS mounts that complete nothing while tasks wait for I/O."""
+        if stalled_tasks := self._io_without_disks():
+            silent = silent_mounts(self)
+            yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
+
+    def _silent_servers(self) -> Iterator[str]:
+        """Yield unresponsive file servers from the kernel log, the only source for Lustre servers."""
+        for kind, words in _SERVERS.items():
+            for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+                if self.age_seconds(each.last) <= thresholds.KERNEL_RECENT_SECONDS:
+                    yield words.format(each.labels["subject"])
+
+    def _io_without_disks(self) -> float:
+        """Return how many tasks wait for I/O while no disk works, on a kernel without PSI; 0 otherwise.
+
+        NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
+        """
+        blocked = self.one(GPU_HOST_PROCESSES_BLOCKED)
+        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
+            return 0.0
+        disks = self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

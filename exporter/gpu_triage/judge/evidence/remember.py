@@ -1,0 +1,236 @@
+"""History that judges need beyond the evidence window, recorded at each judgment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby, pairwise
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.heat import slowdown_margin
+from gpu_triage.judge.evidence.holders import given_to
+from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
+from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.read.gpu.memory import GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
+from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
+    GPU_HOST_INFINIBAND_UP,
+)
+from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
+from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes.cgroups import (
+    GPU_CGROUP_CPU_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+    GPU_CGROUP_MEMORY_EVENTS_TOTAL,
+)
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
+
+
+class Share:
+    """Shares of the time in which the condition was observable. Keys of the memory; strings because they hash fast."""
+
+    HW_THERMAL: Final = "throttled by hw_thermal, under load"
+    SW_THERMAL: Final = "throttled by sw_thermal, under load"
+    POWER_BRAKE: Final = "throttled by hw_power_brake"
+    HW_SLOWDOWN: Final = "under hw_slowdown without heat or brake"
+    POWER_CAP: Final = "at a lowered power limit, under load"
+    NEAR_SLOWDOWN: Final = "near the temperature at which it slows down"
+    HELD: Final = "held by a job"
+    BUSY: Final = "working"
+
+
+class Count:
+    """Event counts. Also keys of the memory."""
+
+    LINK_CHANGES: Final = "the PCIe link changed its width, or its generation without rest"
+    WIDTH_CHANGES: Final = "the PCIe link changed its width under load"
+    NVLINK_DOWNS: Final = "NVLinks went down"
+    HUNG_AGAIN: Final = "the kernel told again of a task that hangs"
+    MEMORY_GROWTH: Final = "bytes of memory more in use"
+
+
+REMEMBERED_CLASSES: Final = frozenset({"hung", "memory", "storage", "cpu", "network", "communication"})
+"""Classes that also become a finding if a GPU spends most of its time in them."""
+
+OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
+"""Labels that identify a killed process, or its job, as one that was on a GPU."""
+
+_COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
+    {
+        GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
+        GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
+        GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
+        GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
+        GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
+        GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
+        GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+        GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
+        GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
+    }
+)
+"""Counters needed for longer than one window, and how far back in seconds."""
+
+
+def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap_seconds: float) -> None:
+    """Record what happened since the last judgment; call it once per judgment.
+
+    Args:
+        host: the evidence; its last-minute measurements represent the time since the last judgment.
+        classes: the class that each GPU is in.
+        longest_gap_seconds: a longer gap between two judgments counts as not observed.
+    """
+    memory = host.memory
+    for spec, keep_seconds in _COUNTERS.items():
+        for group in host.index.get(spec, {}).values():
+            for labels, points in group.items():
+                memory.count(spec, labels, points, keep_seconds)
+    seconds = memory.passed(host.at.monotonic, host.seconds, longest_gap_seconds)
+    for gpu, name in classes.items():
+        if gpu.up:
+            _note_shares(gpu, seconds)
+            _note_counts(gpu, seconds)
+        for each in REMEMBERED_CLASSES:
+            memory.note(gpu.key, each, seconds, seconds if each == name else 0.0)
+    _note_host(host, seconds)
+
+
+def class_share(gpu: GpuEvidence, name: str) -> float:
+    """Return the share of `CLASS_SECONDS` a GPU spent in one of REMEMBERED_CLASSES; 0 until enough was observed."""
+    spent = gpu.memory.over(gpu.key, name, thresholds.CLASS_SECONDS)
+    return spent.mean if spent.seconds >= thresholds.CLASS_SEEN_SECONDS else 0.0
+
+
+def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds: float) -> float:
+    """Return the highest of a share in the window, over the last `seconds`, and over 15 minutes if it is intermittent.
+
+    Args:
+        gpu: the GPU.
+        share: a constant of Share.
+        now: the share in the window.
+        most: the threshold; the condition is intermittent if the share exceeded it in at least two separate spells.
+        seconds: length of the second period, in observable time.
+
+    Returns:
+        The highest of the three, 0-1.
+    """
+    if not now and not gpu.memory.over(gpu.key, share, thresholds.PART_SECONDS * thresholds.PARTS).amount:
+        return 0.0
+    ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
+    sums = [gpu.memory.over(gpu.key, share, end).amount for end in ends]
+    parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
+    spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
+    came_back = spells >= thresholds.RETURNED_SPELLS
+    all_parts = sums[-1] / ends[-1] if came_back else 0.0
+    return max(now, gpu.memory.over(gpu.key, share, seconds).mean, all_parts)
+
+
+def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SECONDS) -> str:
+    """Format the period over which events were counted: the last `seconds`, or less if less was observed."""
+    return f"in {length_of_time(min(evidence.memory.seconds, seconds))}"
+
+
+def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
+    memory, key, loaded = gpu.memory, gpu.key, gpu.under_load
+    margin = slowdown_margin(gpu)
+    near = margin is not None and margin.near
+    # Conditions that may end with the load are only judged under load, but count if they are present when idle.
+    for share, now, seen in (
+        (Share.HW_THERMAL, gpu.throttled("hw_thermal"), loaded),
+        (Share.SW_THERMAL, gpu.throttled("sw_thermal"), loaded),
+        (Share.POWER_BRAKE, brake := gpu.throttled("hw_power_brake"), loaded or brake > 0),
+        (Share.HW_SLOWDOWN, slowdown := gpu.unexplained_slowdown, loaded or slowdown > 0),
+        (Share.POWER_CAP, gpu.capped_share if gpu.capped else 0.0, loaded),
+        (Share.NEAR_SLOWDOWN, float(near), near or (loaded and margin is not None)),
+    ):
+        if seen:
+            memory.note(key, share, seconds, now * seconds)
+    if not gpu.partitioned and gpu.busy_share is not None:
+        keep_seconds = thresholds.ALLOCATED_IDLE_SECONDS
+        memory.note(key, Share.HELD, seconds, seconds if is_held(gpu) else 0.0, keep_seconds)
+        memory.note(key, Share.BUSY, seconds, gpu.busy_share * seconds, keep_seconds)
+
+
+def is_held(gpu: GpuEvidence) -> bool:
+    """Whether a job has the GPU: by allocation, by a compute process, or by a job's amount of memory in use."""
+    if gpu.compute_processes or given_to(gpu):
+        return True
+    drawing = gpu.last(GPU_PROCESSES, type="compute_graphics")
+    return gpu.holds_memory and bool(drawing or not gpu.processes_known)
+
+
+def _note_counts(gpu: GpuEvidence, seconds: float) -> None:
+    memory, key = gpu.memory, gpu.key
+    widths, generations = (
+        _rise(gpu, GPU_PCIE_LINK_TRANSITIONS_TOTAL, attribute) for attribute in ("width", "generation")
+    )
+    worked = memory.replace(key, "works now", gpu.works_now)
+    in_rhythm = generations > 0 and gpu.throttled("idle") > thresholds.RESTING_SHARE
+    memory.note(key, Count.LINK_CHANGES, seconds, widths if in_rhythm else widths + generations)
+    memory.note(key, Count.WIDTH_CHANGES, seconds, widths if worked is not False and gpu.works_now else 0.0)
+    links = gpu.index.get(GPU_NVLINK_UP, {}).get((gpu.gpu, gpu.uuid), {})
+    if links:
+        down = frozenset(labels for labels, points in links.items() if points[-1] == 0)
+        before = memory.replace(key, GPU_NVLINK_UP, down)
+        # Links that go down together are one event.
+        went_down = isinstance(before, frozenset) and not down <= before
+        memory.note(key, Count.NVLINK_DOWNS, seconds, float(went_down), thresholds.NVLINK_FLAPS_SECONDS)
+    used = gpu.one(GPU_MEMORY_USED_BYTES)
+    if used is not None:
+        before = memory.replace(key, GPU_MEMORY_USED_BYTES, used.last)
+        grown = used.last - (before if isinstance(before, float) else used.first)
+        memory.note(key, Count.MEMORY_GROWTH, seconds, grown)
+
+
+def _rise(gpu: GpuEvidence, spec: MetricSpec, attribute: str) -> float:
+    """Return a counter's increase since the last call; on the first call, over the window."""
+    counter = gpu.one(spec, attribute=attribute)
+    if counter is None:
+        return 0.0
+    before = gpu.memory.replace(gpu.key, (spec, attribute), counter.last)
+    return max(0.0, counter.last - before) if isinstance(before, float) else counter.increase
+
+
+def _note_host(host: HostEvidence, seconds: float) -> None:
+    memory = host.memory
+    for each in host.labels_of(GPU_PROCESS_INFO):
+        memory.see([(name, each[name]) for name in OWNER_LABELS if each[name]], host.at.monotonic)
+    for port in host.series(GPU_HOST_INFINIBAND_UP):
+        if port.last:
+            memory.replace("", ("up", port.values), value=True)
+    again = 0
+    for task in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=Trouble.HUNG_TASK.value):
+        before = memory.replace("", (Trouble.HUNG_TASK, task.values), task.last)
+        again += before is not None and before != task.last
+    memory.note("", Count.HUNG_AGAIN, seconds, again)
+
+
+def was_up(host: HostEvidence, port: tuple[str, ...]) -> bool:
+    """Whether a port (device, port) has been seen up, or has counted a link down."""
+    downs = host.last(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, device=port[0], port=port[1])
+    return bool(downs) or host.memory.last("", ("up", port)) is not None

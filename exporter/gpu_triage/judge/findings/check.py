@@ -1,0 +1,168 @@
+"""Definition of a kind of finding: its area, severity, timing and texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from gpu_triage.judge.link_advice import Advice
+
+SECONDS: Final = 1.0
+MINUTES: Final = 60.0
+HOURS: Final = 3600.0
+
+
+class Severity(Enum):
+    """Urgency: critical pages a person, warning is a ticket, info is context."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """Position from least to most urgent."""
+        return tuple(Severity).index(self)
+
+
+class Action(Enum):
+    """The kind of response a finding needs; also the alerts' label `action`."""
+
+    DRAIN = "drain"
+    RESET = "reset"
+    INSPECT_HARDWARE = "inspect_hardware"
+    FIX_HOST = "fix_host"
+    FIX_JOB = "fix_job"
+    NONE = "none"
+
+
+class Area(Enum):
+    """Subject area of a finding, in the order in which the playbook rules out causes."""
+
+    DRIVER = "driver and GPUs"
+    HEALTH = "GPU health"
+    CLOCKS = "clocks, heat, power"
+    PCIE = "PCIe links"
+    PEERS = "peers and NVLink"
+    HOST = "host resources"
+    WORK = "processes and work"
+    SETTINGS = "settings"
+
+
+class Unit(Enum):
+    """Unit of a finding's value, with its format in Prometheus templates and in Python.
+
+    Attributes:
+        words: name of the unit.
+        template: Prometheus template that formats an alert's value.
+        form: Python format for the value divided by `scale`.
+    """
+
+    RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
+    SECONDS = "seconds", "{{ $value | humanizeDuration }}", "{:.0f} s"
+    CELSIUS = "degrees Celsius", '{{ printf "%.0f" $value }} °C', "{:.0f} °C"
+    WATTS = "watts", '{{ printf "%.0f" $value }} W', "{:.0f} W"
+    HERTZ = "hertz", "{{ $value | humanize }}Hz", "{:.0f} MHz", 1e6
+    LANES = "lanes", '{{ printf "%.0f" $value }}', "{:.0f}"
+    GENERATION = "generation", '{{ printf "%.0f" $value }}', "{:.0f}"
+    COUNT = "count", '{{ printf "%.0f" $value }}', "{:.0f}"
+    BYTES = "bytes", "{{ $value | humanize1024 }}B", "{:.1f} GiB", 1024.0**3
+    BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
+
+    def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
+        self.words = words
+        self.template = template
+        self.form = form
+        self.scale = scale
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a kind of finding measures.
+
+    Attributes:
+        unit: unit of gpu_finding_value.
+        words: a phrase with one ``{}`` for the formatted value; it must fit singular and plural.
+    """
+
+    unit: Unit
+    words: str
+
+    @property
+    def template(self) -> str:
+        """The phrase as used in alerts, with a Prometheus template in place of the value."""
+        return self.words.format(self.unit.template)
+
+    def said(self, value: float) -> str:
+        """Return the phrase with a value.
+
+        Example:
+            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
+            'throttled 34% of the time'
+        """
+        return self.words.format(self.unit.form.format(value / self.unit.scale))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One kind of finding.
+
+    Attributes:
+        code: stable name, ``area.detail``; scripts may rely on it.
+        area: subject area.
+        topic: short name of its cause, a bottleneck class if there is one; several codes may share it.
+        severity: urgency once confirmed. A worse condition has a code of its own.
+        action: the response it needs.
+        title: what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period.
+        advice: what it means and what to do, one sentence each.
+        measure: meaning of gpu_finding_value; None if nothing is measured.
+        alert: the alert that fires while it is confirmed; None if there is none.
+        relayed: whether the alert rules include that alert by default.
+        page: alert with a relevant runbook, if it has no alert of its own; "" if there is none.
+        wait_seconds: how long its condition must last before it is confirmed.
+        hold_seconds: how long it stays confirmed after its condition ends; a recurrence within that time is the same
+            finding.
+        under_load: whether its condition can only be observed under load.
+        of_host: whether it always concerns the host as a whole rather than one GPU.
+    """
+
+    code: str
+    area: Area
+    topic: str
+    severity: Severity
+    action: Action
+    title: str
+    advice: Advice
+    measure: Measure | None = None
+    alert: str | None = None
+    relayed: bool = True
+    page: str = ""
+    wait_seconds: float = 0.0
+    hold_seconds: float = 15 * MINUTES
+    under_load: bool = False
+    of_host: bool = False
+
+    @property
+    def runbook(self) -> str:
+        """Name of its runbook page; "" if there is none."""
+        return self.page or self.alert or ""
+
+    @property
+    def life(self) -> str:
+        """Its wait and hold times as text: ``confirmed after 10 minutes, ends 15 minutes after it is gone``."""
+        begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
+        after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
+        return f"{begins}, ends {after} it is gone"
+
+
+def length_in_words(seconds: float) -> str:
+    """Format a configured duration in the largest unit that divides it: ``90 seconds``, ``1 hour``."""
+    for unit, size in (("hour", HOURS), ("minute", MINUTES)):
+        if seconds >= size and seconds % size == 0:
+            return _counted(seconds / size, unit)
+    return _counted(seconds, "second")
+
+
+def _counted(count: float, unit: str) -> str:
+    return f"{count:g} {unit}{'' if count == 1 else 's'}"

@@ -1,0 +1,101 @@
+"""One finding about a GPU or the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.judge.link_advice import Advice
+
+
+class State(IntEnum):
+    """State of a finding, the value of gpu_finding. There is no series before PENDING, or some time after ENDED."""
+
+    ENDED = 0  # was confirmed; its condition then ended and stayed away for the hold time
+    PENDING = 1  # its condition holds, but has not lasted for the wait time
+    CONFIRMED = 2  # its condition lasted for the wait time; alerts and the scheduler act on it
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding."""
+
+    check: Check
+    measured: str  # what was observed, with numbers
+    gpu: str | None = None  # NVML index as text; None for the host, and for a GPU without an index
+    uuid: str = ""  # UUID of that GPU; "" if unknown
+    pci_bus_id: str = ""  # only for a GPU without index and UUID; usually ""
+    explained_by: str = ""  # code of the finding about the same GPU that causes this one; usually ""
+    since: float | None = None  # Unix seconds when it was first observed; None in a single poll
+    cause_advice: Advice | None = None  # advice on its specific cause; None if that is unknown
+    value: float | None = None  # measured value, in the unit of its check's measure; None if nothing is measured
+    state: State = State.PENDING
+    lasted_seconds: float = 0.0  # how long its condition was observed to hold
+    holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
+    quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
+    ended_at: float | None = None  # Unix seconds when it ended; None before
+    end: str = ""  # why it ended, a value of states.End; "" before
+
+    @property
+    def severity(self) -> Severity:
+        """Urgency once confirmed."""
+        return self.check.severity
+
+    @property
+    def urgency(self) -> Severity:
+        """Current urgency: at most a warning until confirmed."""
+        pending = self.state is not State.CONFIRMED and self.severity is Severity.CRITICAL
+        return Severity.WARNING if pending else self.severity
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long its condition must last before it is confirmed."""
+        return self.check.wait_seconds
+
+    @property
+    def hold_seconds(self) -> float:
+        """How long it stays confirmed after its condition has ended."""
+        return self.check.hold_seconds
+
+    @property
+    def advice(self) -> Advice:
+        """Meaning and remedy: the advice on its specific cause if known, else on its code."""
+        return self.cause_advice or self.check.advice
+
+    @property
+    def subject(self) -> str:
+        """What it concerns: ``GPU 3``, ``GPU at 0000:65:00`` or ``host``."""
+        if self.gpu is not None:
+            return f"GPU {self.gpu}"
+        return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
+
+
+class GpuIdentity(Protocol):
+    """Which GPU something is about."""
+
+    @property
+    def gpu(self) -> str:
+        """The driver's index."""
+
+    @property
+    def uuid(self) -> str:
+        """The UUID; stays with the board."""
+
+
+def of_gpu(
+    code: str, gpu: GpuIdentity, measured: str, cause_advice: Advice | None = None, value: float | None = None
+) -> Finding:
+    """Create a finding about one GPU."""
+    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice, value=value)
+
+
+def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None) -> Finding:
+    """Create a finding about the device at this PCI address."""
+    return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value)
+
+
+def of_host(code: str, measured: str, value: float | None = None) -> Finding:
+    """Create a finding about the host."""
+    return Finding(BY_CODE[code], measured, value=value)

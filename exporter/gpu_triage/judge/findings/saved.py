@@ -1,0 +1,188 @@
+"""Saves the state of findings to the state directory; it is only reused within the same boot."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+from gpu_triage.documents import AtMost, Between, Matching, Place, read_value
+from gpu_triage.documents.saved_state import Found, StateKind, read_entries
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.states import MOST_FINDINGS, End, FindingStates, Life
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.sampler.state_directory import FINDINGS
+
+SAVE_SECONDS: Final = 60.0
+"""Longest time between saves while there are findings, so that their durations survive a crash."""
+
+_MOST_CHARACTERS: Final = 200
+_TOLERANCE_SECONDS: Final = 1.0
+"""Allowed rounding error of summed durations."""
+
+_Name = Annotated[str, Matching(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
+_Seconds = Annotated[float, Between(0, 1e10)]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedLives:
+    """The saved document.
+
+    Attributes:
+        boot: ID of the boot in which it is valid; "" if unknown, and then it is not reused.
+        lives: the findings' histories.
+    """
+
+    boot: str = ""
+    lives: tuple[Life, ...] = ()
+
+
+class KeptFindings:
+    """The states of findings as the sampler saves and restores them. See `Kept`.
+
+    Attributes:
+        changed: whether there are unsaved changes.
+    """
+
+    def __init__(self, states: FindingStates) -> None:
+        self.changed = False
+        self._states = states
+        self._boot = ""
+        self._loaded: SavedLives | None = None
+        self._known: dict[tuple[str, str], State] = {}
+        self._marked_at = 0.0
+
+    def note(self, now: float) -> None:
+        """Record that the states were judged at a monotonic second."""
+        known = {life.key: life.state for life in self._states.lives}
+        if known != self._known or (known and now - self._marked_at >= SAVE_SECONDS):
+            self._known, self._marked_at, self.changed = known, now, True
+
+    @property
+    def memory(self) -> SavedLives:
+        """The document to save."""
+        return SavedLives(self._boot, self._states.lives)
+
+    def add(self, memory: SavedLives) -> None:
+        """Accept a loaded document; it is restored if the boot is the same."""
+        self._loaded = memory
+
+    def see_boot(self, boot: str) -> None:
+        """Set the ID of the current boot ("" if unknown), and restore what was saved in it."""
+        self._boot = boot
+        if self._loaded is not None and boot and self._loaded.boot == boot:
+            self._states.restore(self._loaded.lives)
+        self._loaded = None
+
+    def before_last_save(self) -> None:
+        """Request one more save: the next start needs to know until when each finding was observed."""
+        self.changed = self.changed or bool(self._states.lives)
+
+    def not_in(self, saved: SavedLives) -> list[str]:
+        """Return code and subject of each finding whose state is missing in `saved`."""
+        known = {(life.key, life.state) for life in saved.lives}
+        lost = (life.finding for life in self._states.lives if (life.key, life.state) not in known)
+        return [f"{finding.check.code} of {finding.subject}" for finding in lost]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    boot: _Name = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A `Life` as plain values."""
+
+    code: _Name
+    gpu: Annotated[str, Matching(r"[0-9]{1,5}", "an index")] | None
+    uuid: _Name
+    pci_bus_id: _Name
+    measured: Annotated[str, AtMost(_MOST_CHARACTERS)]
+    value: Annotated[float, Between(-1e300, 1e300)] | None
+    state: Annotated[int, Between(min(State), max(State))]
+    began_at: _Seconds
+    lasted_seconds: _Seconds
+    seen_at: _Seconds
+    held_at: _Seconds
+    holds: bool | None
+    quiet_seconds: _Seconds
+    unseen_seconds: _Seconds
+    end: Annotated[str, Matching("|".join(end.value for end in End), "why it ended")] | None
+
+
+def _document(memory: SavedLives) -> dict[str, Any]:
+    return {"boot": memory.boot, "findings": [asdict(_entry(life)) for life in memory.lives]}
+
+
+def _found(document: dict[str, Any], where: Place, _latest: float) -> Found[SavedLives]:
+    listed = document.pop("findings", None)
+    head = read_value(_Head, document, where)
+    entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
+    # Unknown codes come from a release with other findings and are not an error.
+    return Found(SavedLives(head.boot, tuple(_life(each) for each in entries if each.code in BY_CODE)), refused)
+
+
+def _check(entry: _Entry, where: Place) -> None:
+    if entry.began_at > entry.seen_at:
+        raise where.at("seen_at").error("is before began_at")
+    if not entry.began_at <= entry.held_at <= entry.seen_at:
+        raise where.at("held_at").error("is not from began_at to seen_at")
+    longest = entry.seen_at - entry.began_at + _TOLERANCE_SECONDS
+    for name in ("lasted_seconds", "quiet_seconds", "unseen_seconds"):
+        if getattr(entry, name) > longest:
+            raise where.at(name).error("is longer than from began_at to seen_at")
+    if (entry.state == State.ENDED) is (entry.end is None):
+        raise where.at("state").error("does not agree with end")
+
+
+def _entry(life: Life) -> _Entry:
+    finding = life.finding
+    printable = "".join(character if character.isprintable() else " " for character in finding.measured)
+    value = finding.value
+    return _Entry(
+        code=finding.check.code,
+        gpu=finding.gpu,
+        uuid=finding.uuid,
+        pci_bus_id=finding.pci_bus_id,
+        measured=printable[:_MOST_CHARACTERS],
+        value=value if value is not None and math.isfinite(value) else None,
+        state=int(life.state),
+        began_at=life.began_at,
+        lasted_seconds=life.lasted_seconds,
+        seen_at=life.seen_at,
+        held_at=life.held_at,
+        holds=life.holds,
+        quiet_seconds=life.quiet_seconds,
+        unseen_seconds=life.unseen_seconds,
+        end=None if life.end is None else life.end.value,
+    )
+
+
+def _life(entry: _Entry) -> Life:
+    finding = Finding(
+        BY_CODE[entry.code], entry.measured, entry.gpu, entry.uuid, pci_bus_id=entry.pci_bus_id, value=entry.value
+    )
+    return Life(
+        finding,
+        State(entry.state),
+        entry.began_at,
+        entry.lasted_seconds,
+        entry.seen_at,
+        entry.held_at,
+        entry.holds,
+        entry.quiet_seconds,
+        entry.unseen_seconds,
+        None if entry.end is None else End(entry.end),
+    )
+
+
+SAVED_FINDINGS: Final = StateKind(
+    name=FINDINGS,
+    things="findings",
+    history="the history of findings",
+    version=1,
+    nothing=SavedLives(),
+    to_document=_document,
+    from_document=_found,
+)

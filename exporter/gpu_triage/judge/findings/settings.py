@@ -1,0 +1,226 @@
+"""Settings for judging findings on this host: wait times, hold times and thresholds; defaults plus changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.documents import quoted
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.check import Unit, length_in_words
+from gpu_triage.judge.findings.limits import LIMITS, Limit
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS, Check
+from gpu_triage.options.config import JudgeOption
+from gpu_triage.options.values import parse_duration, show_duration
+
+WAIT, HOLD = "wait", "hold"
+_LONGEST_SECONDS: Final = 86_400.0
+_LISTING: Final = "gpu-triage judge --print-config lists them all"
+_MOST_NEAR: Final = 3
+
+_NUMBER: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|\.[0-9]+")
+_SUFFIXES: Final[Mapping[Unit, Mapping[str, float]]] = MappingProxyType(
+    {
+        Unit.RATIO: {"": 1.0, "%": 0.01},
+        Unit.CELSIUS: {"": 1.0, "c": 1.0, "°c": 1.0},
+        Unit.COUNT: {"": 1.0},
+        Unit.BYTES_PER_SECOND: {"": 1.0, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3},
+    }
+)
+"""Accepted unit suffixes in lower case, and their factors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A setting that differs from its default.
+
+    Attributes:
+        code: code of the finding.
+        name: name of the setting.
+        value, default: in seconds, bytes per second, degrees Celsius, a count, or a share of 1.
+        unit: unit of both.
+    """
+
+    code: str
+    name: str
+    value: float
+    default: float
+    unit: Unit
+
+    @property
+    def words(self) -> str:
+        """As text: ``thermal.hw waits 5 minutes instead of 10 minutes``."""
+        what = {WAIT: "waits", HOLD: "is held for"}.get(self.name, self.name)
+        now, before = (_in_words(each, self.unit) for each in (self.value, self.default))
+        return f"{self.code} {what} {now} instead of {before}"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """The effective settings for judging findings; immutable.
+
+    Attributes:
+        checks: the table of findings with the effective wait and hold times, by code.
+        limits: the effective thresholds, by code and name; seconds, bytes per second, degrees, counts or shares of 1.
+        changed: differences from the defaults, in the table's order.
+    """
+
+    checks: Mapping[str, Check]
+    limits: Mapping[tuple[str, str], float]
+    changed: tuple[Change, ...] = ()
+
+    def at_pace(self, pace: int) -> JudgeSettings:
+        """Return the same settings with wait and hold times divided by a simulated scenario's speed-up."""
+        if pace == 1:
+            return self
+        checks = {
+            code: replace(row, wait_seconds=row.wait_seconds / pace, hold_seconds=row.hold_seconds / pace)
+            for code, row in self.checks.items()
+        }
+        return replace(self, checks=MappingProxyType(checks))
+
+
+def settable(check: Check) -> dict[str, Limit]:
+    """Return all settings of a finding by name: wait, hold, then its thresholds."""
+    return {
+        WAIT: Limit(
+            check.wait_seconds,
+            0,
+            _LONGEST_SECONDS,
+            Unit.SECONDS,
+            "How long its condition must last before the finding is confirmed",
+        ),
+        HOLD: Limit(
+            check.hold_seconds,
+            0,
+            _LONGEST_SECONDS,
+            Unit.SECONDS,
+            "How long it stays confirmed after its condition has ended",
+        ),
+        **LIMITS.get(check.code, {}),
+    }
+
+
+def judge_settings(options: Iterable[JudgeOption] = ()) -> JudgeSettings:
+    """Return the defaults with these options applied; a repeated option overrides earlier ones.
+
+    Raises:
+        ConfigError: unknown findings or settings, or invalid values; lists all of them.
+    """
+    chosen: dict[tuple[str, str], float] = {}
+    problems = []
+    for option in options:
+        try:
+            chosen[option.code, option.name] = _value(option)
+        except ValueError as error:
+            problems.append(f"{option.place}: {error}")
+    if problems:
+        raise ConfigError(*problems)
+    changed = tuple(_changes(chosen))
+    checks = dict(BY_CODE)
+    for change in changed:
+        row = checks[change.code]
+        if change.name == WAIT:
+            checks[change.code] = replace(row, wait_seconds=change.value)
+        elif change.name == HOLD:
+            checks[change.code] = replace(row, hold_seconds=change.value)
+    thresholds = {(code, name): each.value for code, limits in LIMITS.items() for name, each in limits.items()}
+    limits = {key: chosen.get(key, default) for key, default in thresholds.items()}
+    return JudgeSettings(MappingProxyType(checks), MappingProxyType(limits), changed)
+
+
+def _changes(chosen: Mapping[tuple[str, str], float]) -> Iterator[Change]:
+    for check in CHECKS if chosen else ():
+        for name, limit in settable(check).items():
+            value = chosen.get((check.code, name), limit.value)
+            if value != limit.value:
+                yield Change(check.code, name, value, limit.value, limit.unit)
+
+
+def _value(option: JudgeOption) -> float:
+    """Return the value of an option.
+
+    Raises:
+        ValueError: unknown finding or setting, or invalid or out-of-range value.
+    """
+    check = BY_CODE.get(option.code)
+    if check is None:
+        raise ValueError(f"there is no finding {quoted(option.code)}; {_near(option.code, BY_CODE)}")
+    limits = settable(check)
+    if option.name not in limits:
+        raise ValueError(f"{check.code} has no setting {quoted(option.name)}; it has {_listed(tuple(limits), 'and')}")
+    limit = limits[option.name]
+    value = _parsed(option.text, limit.unit)
+    if value is None or not limit.low <= value <= limit.high:
+        wrong = "is invalid" if value is None else "is out of range"
+        low, high = (shown(each, limit.unit) for each in (limit.low, limit.high))
+        raise ValueError(
+            f"{check.code}.{option.name}: {quoted(option.text)} {wrong}; write {_NOUNS[limit.unit]} from {low} to "
+            f"{high}, such as {shown(limit.value, limit.unit)}"
+        )
+    return value
+
+
+_UNITS_IN_WORDS: Final = MappingProxyType({Unit.CELSIUS: " °C", Unit.BYTES_PER_SECOND: "/s"})
+_NOUNS: Final = MappingProxyType(
+    {
+        Unit.RATIO: "a share",
+        Unit.SECONDS: "a duration with its unit",
+        Unit.CELSIUS: "degrees Celsius",
+        Unit.COUNT: "a whole number",
+        Unit.BYTES_PER_SECOND: "bytes per second",
+    }
+)
+
+
+def _parsed(text: str, unit: Unit) -> float | None:
+    if unit is Unit.SECONDS:
+        try:
+            return 0.0 if text == "0" else parse_duration(text.replace(" ", ""))
+        except ValueError:
+            return None
+    match = _NUMBER.match(text)
+    factor = None if match is None else _SUFFIXES[unit].get(text[match.end() :].strip().lower().removesuffix("/s"))
+    if match is None or factor is None or (unit is Unit.COUNT and "." in match[0]):
+        return None
+    number = float(match[0])
+    # Not number * factor: 7 * 0.01 is not 0.07.
+    return number / 100 if factor == 0.01 else number * factor  # noqa: PLR2004 - percent
+
+
+def shown(value: float, unit: Unit) -> str:
+    """Format a value so that it can be parsed again."""
+    if unit is Unit.SECONDS:
+        return show_duration(value) if value else "0s"
+    if unit is Unit.RATIO:
+        return f"{value * 100:.10g}%"
+    if unit is Unit.BYTES_PER_SECOND:
+        for suffix, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+            if value >= size and value % size == 0:
+                return f"{value / size:.0f}{suffix}"
+    return f"{value:.10g}"
+
+
+def _in_words(value: float, unit: Unit) -> str:
+    if unit is Unit.SECONDS:
+        return length_in_words(value)
+    text = shown(value, unit)
+    return f"{text}{_UNITS_IN_WORDS.get(unit, '')}"
+
+
+def _near(code: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only needed for error messages; saves memory in the daemon
+
+    close = get_close_matches(code, known, n=_MOST_NEAR)
+    return f"did you mean {_listed(close, 'or')}?" if close else _LISTING
+
+
+def _listed(words: Iterable[str], last: str) -> str:
+    *first, end = words
+    return f"{', '.join(first)} {last} {end}" if first else end
+
+
+DEFAULT_SETTINGS: Final = judge_settings()

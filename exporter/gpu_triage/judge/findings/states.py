@@ -1,0 +1,222 @@
+"""Life cycle of a finding, from pending to confirmed to ended, based on how long its condition was observed to hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import Check
+
+ENDED_SECONDS: Final = 1200.0
+"""How long an ended finding is still published as ended."""
+UNSEEN_SECONDS: Final = 86_400.0
+"""How long the condition may be unobservable before the finding ends."""
+MOST_FINDINGS: Final = 500
+"""Maximum number of findings kept; ended ones are dropped first."""
+
+
+class End(Enum):
+    """Why a finding ended."""
+
+    GONE = "gone"  # its condition did not hold for the hold time
+    UNSEEN = "unseen"  # its condition could not be observed for a day
+    RESET = "reset"  # its GPU was reset, and its condition no longer holds
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """History of one finding. Times are seconds of the monotonic clock, which keeps running while the exporter is down.
+
+    Attributes:
+        finding: the finding as last observed.
+        state: its current state.
+        began_at: when its condition was first observed to hold.
+        lasted_seconds: how long it was observed to hold, without time in which it could not be observed.
+        seen_at: when it was last judged.
+        held_at: when its condition was last observed to hold.
+        holds: whether its condition held at `seen_at`; None if it could not be observed.
+        quiet_seconds: how long it has been observed not to hold since `held_at`.
+        unseen_seconds: how long it has been unobservable.
+        end: why it ended, at `seen_at`; None before.
+    """
+
+    finding: Finding
+    state: State
+    began_at: float
+    lasted_seconds: float
+    seen_at: float
+    held_at: float
+    holds: bool | None = True
+    quiet_seconds: float = 0.0
+    unseen_seconds: float = 0.0
+    end: End | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identity of the finding: by UUID if known, because a GPU's index may change."""
+        return _key(self.finding)
+
+
+class FindingStates:
+    """A host's findings across judgments.
+
+    Args:
+        window_seconds: how far back the evidence reaches. For that long after `restore`, it is unknown whether
+            conditions still hold, since shares over the window are not known yet. For that long after a reset, evidence
+            may predate the reset.
+    """
+
+    def __init__(self, window_seconds: float = 0.0) -> None:
+        self._window_seconds = window_seconds
+        self._checks: Mapping[str, Check] = MappingProxyType({})
+        self._lives: dict[tuple[str, str], Life] = {}
+        self._restored = False
+        self._blind_until = 0.0
+
+    @property
+    def lives(self) -> tuple[Life, ...]:
+        """What to save."""
+        return tuple(self._lives.values())
+
+    def restore(self, remembered: Iterable[Life]) -> None:
+        """Add lives saved in this boot, merging them with lives observed since."""
+        for life in (_with_row(life, self._checks) for life in remembered):
+            known = self._lives.get(life.key)
+            self._lives[life.key] = life if known is None else _joined(life, known)
+            self._restored = True
+
+    def apply(self, checks: Mapping[str, Check]) -> None:
+        """Use the wait and hold times of these rows from now on, including for existing lives."""
+        self._checks = checks
+        self._lives = {key: _with_row(life, checks) for key, life in self._lives.items()}
+
+    def judge(
+        self,
+        found: Sequence[Finding],
+        observable: Callable[[Finding], bool],
+        now: float,
+        reset_at: Callable[[Finding], float | None] = lambda _finding: None,
+    ) -> tuple[tuple[Life, ...], tuple[Life, ...]]:
+        """Record which conditions hold now. If it raises, nothing is recorded.
+
+        Args:
+            found: findings with conditions that hold; duplicates of code and subject are ignored.
+            observable: whether the condition of a finding not in `found` can currently be observed.
+            now: monotonic second.
+            reset_at: monotonic second of the last reset of a finding's GPU; None for the host, for a GPU that does not
+                respond, and if no reset is known.
+
+        Returns:
+            The pending and confirmed lives, those in `found` first and in that order; and those that ended in the last
+            ENDED_SECONDS.
+        """
+        if self._restored:
+            self._restored, self._blind_until = False, now + self._window_seconds
+        # A time in the future means that the entry is invalid.
+        before = {key: life for key, life in self._lives.items() if life.seen_at <= now}
+        lives: dict[tuple[str, str], Life] = {}
+        for finding in found:
+            key = _key(finding)
+            if key not in lives:
+                lives[key] = _seen(before.get(key), finding, now)
+        for key, life in before.items():
+            if key in lives:
+                continue
+            if life.state is State.ENDED:
+                kept = life if now - life.seen_at < ENDED_SECONDS else None
+            elif self._is_cured(life, reset_at(life.finding), observable):
+                kept = _ended(replace(life, seen_at=now, holds=False), End.RESET)
+            elif now < self._blind_until and now - life.seen_at < UNSEEN_SECONDS:
+                kept = life
+            else:
+                kept = _not_seen(life, now, observable=observable(life.finding))
+            if kept is not None:
+                lives[key] = kept
+        present = [life for life in lives.values() if life.state is not State.ENDED][:MOST_FINDINGS]
+        ended = [life for life in lives.values() if life.state is State.ENDED][: MOST_FINDINGS - len(present)]
+        self._lives = {life.key: life for life in (*present, *ended)}
+        return tuple(present), tuple(ended)
+
+    def _is_cured(self, life: Life, reset_at: float | None, observable: Callable[[Finding], bool]) -> bool:
+        """Whether a reset ended a finding with a condition that does not hold now, as far as can be observed."""
+        if reset_at is None or life.began_at > reset_at or life.held_at > reset_at + self._window_seconds:
+            return False
+        # A drained GPU gets no load, so conditions that need load cannot be observed.
+        return life.finding.check.under_load or observable(life.finding)
+
+
+def _with_row(life: Life, checks: Mapping[str, Check]) -> Life:
+    check = life.finding.check
+    return replace(life, finding=replace(life.finding, check=checks.get(check.code, check)))
+
+
+def _key(finding: Finding) -> tuple[str, str]:
+    return finding.uuid or finding.subject, finding.check.code
+
+
+def _seen(life: Life | None, finding: Finding, now: float) -> Life:
+    """Return the life of a finding with a condition that holds now."""
+    if life is None or life.state is State.ENDED or _is_gone(life, now):
+        return _confirmed_in_time(Life(finding, State.PENDING, now, 0.0, now, now))
+    # If it held at two judgments in a row, it held in between.
+    lasted_seconds = life.lasted_seconds + (now - life.seen_at if life.holds else 0.0)
+    return _confirmed_in_time(
+        replace(
+            life,
+            finding=finding,
+            lasted_seconds=lasted_seconds,
+            seen_at=now,
+            held_at=now,
+            holds=True,
+            quiet_seconds=0.0,
+            unseen_seconds=0.0,
+        )
+    )
+
+
+def _confirmed_in_time(life: Life) -> Life:
+    return replace(life, state=State.CONFIRMED) if life.lasted_seconds >= life.finding.check.wait_seconds else life
+
+
+def _quiet_seconds(life: Life, now: float) -> float:
+    """Return how long its condition has not held, assuming that it did not hold since the last judgment either."""
+    # Time in which it could not be observed does not count.
+    return life.quiet_seconds + (now - life.seen_at if life.holds is False else 0.0)
+
+
+def _is_gone(life: Life, now: float) -> bool:
+    return life.holds is False and _quiet_seconds(life, now) >= life.finding.check.hold_seconds
+
+
+def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
+    """Return the life of an active finding that was not found now; None if a pending one is dropped."""
+    if observable:
+        if life.state is State.PENDING:
+            return None
+        quiet = replace(life, seen_at=now, holds=False, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
+        return _ended(quiet, End.GONE) if _is_gone(quiet, now) else quiet
+    unseen_seconds = life.unseen_seconds + (now - life.seen_at)
+    unseen = replace(life, seen_at=now, holds=None, unseen_seconds=unseen_seconds)
+    if unseen_seconds < UNSEEN_SECONDS:
+        return unseen
+    return None if life.state is State.PENDING else _ended(unseen, End.UNSEEN)
+
+
+def _ended(life: Life, end: End) -> Life:
+    return replace(life, state=State.ENDED, end=end)
+
+
+def _joined(saved: Life, known: Life) -> Life:
+    """Merge the saved life of a finding with the one observed since."""
+    if State.ENDED in (saved.state, known.state) or saved.seen_at > known.seen_at:
+        return known
+    if known.holds:
+        joined = _seen(saved, known.finding, known.seen_at)
+    else:
+        lasted_seconds = max(saved.lasted_seconds, known.lasted_seconds)
+        joined = replace(known, state=saved.state, began_at=saved.began_at, lasted_seconds=lasted_seconds)
+    return joined if joined.lasted_seconds >= known.lasted_seconds else known

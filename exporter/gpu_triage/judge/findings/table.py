@@ -1,0 +1,93 @@
+"""The table of all kinds of findings."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.judge.findings.check import Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.kinds.clocks import CLOCKS
+from gpu_triage.judge.findings.kinds.driver import DRIVER
+from gpu_triage.judge.findings.kinds.health import GSP, HEALTH
+from gpu_triage.judge.findings.kinds.host import HARDWARE, RESOURCES
+from gpu_triage.judge.findings.kinds.job_limits import JOB_LIMITS
+from gpu_triage.judge.findings.kinds.links import PCIE, PEERS
+from gpu_triage.judge.findings.kinds.network import NETWORK
+from gpu_triage.judge.findings.kinds.settings import BASELINE, SETTINGS
+from gpu_triage.judge.findings.kinds.work import WORK
+from gpu_triage.judge.findings.kinds.xids import XIDS
+
+__all__ = (
+    "BY_CODE",
+    "CHECKS",
+    "EXPLAINED_BY",
+    "RENAMED_ALERTS",
+    "Action",
+    "Area",
+    "Check",
+    "Measure",
+    "Severity",
+    "Unit",
+    "xid_check",
+)
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *DRIVER,
+    *GSP,
+    *XIDS,
+    *HEALTH,
+    *CLOCKS,
+    *PCIE,
+    *BASELINE,
+    *PEERS,
+    *HARDWARE,
+    *JOB_LIMITS,
+    *RESOURCES,
+    *NETWORK,
+    *WORK,
+    *SETTINGS,
+)
+"""All rows, in the playbook's order."""
+
+EXPLAINED_BY: Final = MappingProxyType(
+    {
+        "thermal.sw": ("thermal.hw",),
+        "thermal.margin": ("thermal.hw", "thermal.sw"),
+        "clock.straggler": ("thermal.hw", "thermal.sw", "power.brake", "power.cap", "clock.policy"),
+        "work.hung": ("work.blocked",),
+        "work.held_idle": ("work.blocked",),
+        "pcie.width_idle": ("pcie.width",),
+        "pcie.below_peers": ("pcie.width", "pcie.width_idle"),
+        "ecc.corrected": ("ecc.corrected_rising",),
+        "host.memory_errors": ("host.memory_errors_rising",),
+        "nvlink.down": ("nvlink.flapping",),
+        "nvlink.bit_errors": ("nvlink.recovering",),
+        "work.allocated_unused": ("work.allocated_idle",),
+        "memory.limited": ("memory.oom_killed",),
+    }
+)
+"""Findings caused by another finding about the same GPU; matches Alertmanager's inhibition rules."""
+
+RENAMED_ALERTS: Final = MappingProxyType(
+    {
+        "GpuRetiredPagesPending": "GpuRowRemapPending",
+        "GpuProcessBlocked": "GpuHostTaskHung",
+        "GpuInfinibandPortFlapping": "GpuInfinibandLinkDegraded",
+        "GpuInfinibandErrorsRising": "GpuInfinibandLinkDegraded",
+        "GpuInfinibandRateDegraded": "GpuInfinibandLinkDegraded",
+        "GpuStarvedByMemory": "GpuStarved",
+        "GpuStarvedByStorage": "GpuStarved",
+        "GpuStarvedByCpu": "GpuStarved",
+        "GpuStarvedByNetwork": "GpuStarved",
+    }
+)
+"""Alert names of earlier releases, and the alerts that replaced them; old notifications still link to them."""
+
+BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
+
+
+def xid_check(xid: str, fatal: str = "") -> Check:
+    """Return the check for an Xid, by code and severity in the kernel log (`fatal`: ``true``, ``false`` or empty)."""
+    if fatal == "false":
+        return BY_CODE["xid.nonfatal"]
+    return BY_CODE.get(f"xid.{xid}", BY_CODE["xid.unlisted"])

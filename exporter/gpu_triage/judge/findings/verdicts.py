@@ -1,0 +1,117 @@
+"""Verdicts on GPUs and hosts that follow from findings, their exit codes and colors; and colors of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.read.exporter.judgement import GPU_VERDICT
+
+
+class Verdict(Enum):
+    """Whether a GPU or host should keep taking work; the states of gpu_verdict, plus NOT_READ."""
+
+    NOT_READ = "not_read"
+    KEEP = GPU_VERDICT.states[0]
+    WATCH = GPU_VERDICT.states[1]
+    DRAIN = GPU_VERDICT.states[2]
+
+    @property
+    def rank(self) -> int:
+        """Higher is worse; NOT_READ ranks lowest."""
+        return tuple(Verdict).index(self)
+
+    @property
+    def words(self) -> str:
+        """As shown to people."""
+        return self.value.replace("_", " ")
+
+
+WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
+"""Display order, most urgent first; NOT_READ precedes KEEP because its health is unknown."""
+
+
+class Colour(NamedTuple):
+    """Color of a verdict: its name, its terminal color, and its tone on the web page."""
+
+    name: str
+    terminal: str
+    tone: str
+
+
+COLOURS: Final[Mapping[Verdict, Colour]] = MappingProxyType(
+    {
+        Verdict.DRAIN: Colour("red", "red", "sick"),
+        Verdict.WATCH: Colour("amber", "yellow", "held"),
+        Verdict.KEEP: Colour("green", "green", "well"),
+        Verdict.NOT_READ: Colour("grey", "bright_black", "idle"),
+    }
+)
+
+CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Red: the GPU is sick.
+        "sick": "#c92a2a",
+        # Amber: the GPU is throttled.
+        "thermal": "#e8590c",
+        "power_brake": "#f08c00",
+        # Magenta: the path to it is broken.
+        "pcie_link": "#c2259d",
+        "power_cap": "#f5b82e",
+        "clock_cap": "#c9a227",
+        # Violet: the software is at fault.
+        "hung": "#5f3dc4",
+        # Blue: the host starves it.
+        "memory": "#1c4fa0",
+        "storage": "#1c7ed6",
+        "cpu": "#4dabf7",
+        "network": "#0c8599",
+        "numa": "#66c5d6",
+        "communication": "#845ef7",
+        # Green: the GPU itself is the bottleneck, as it should be.
+        "compute": "#2f9e44",
+        "unattributed": "#b39ddb",
+        "idle": "#8a94a3",
+    }
+)
+"""Fill color of each class, in order of rank; legible on light and dark backgrounds."""
+
+TONE_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sick": CLASS_COLOURS["sick"],
+        "held": CLASS_COLOURS["power_brake"],
+        "starved": CLASS_COLOURS["storage"],
+        "well": CLASS_COLOURS["compute"],
+        "idle": CLASS_COLOURS["idle"],
+    }
+)
+"""One color per tone for light and dark backgrounds: for the page's icon, and for all dashboards."""
+
+OF_SEVERITY: Final[Mapping[Severity, Verdict]] = MappingProxyType(
+    {Severity.CRITICAL: Verdict.DRAIN, Severity.WARNING: Verdict.WATCH, Severity.INFO: Verdict.KEEP}
+)
+"""Verdict on a GPU or host with a finding of this severity."""
+
+EXIT_SOUND: Final = 0
+EXIT_FINDINGS: Final = 1
+EXIT_COULD_NOT_LOOK: Final = 2
+"""Used when a report was printed. Invalid options also exit with 2, but without a report."""
+
+
+def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
+    """Return the verdict on a GPU, or on a host with its GPUs, given the severities of the findings.
+
+    Without any readings (`was_read` is False), the absence of serious findings means NOT_READ rather than KEEP.
+    """
+    worst = max((OF_SEVERITY[severity] for severity in severities), key=lambda each: each.rank, default=Verdict.KEEP)
+    return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
+
+
+def exit_code(severities: Iterable[Severity], fail_on: Severity, *, blocked: bool) -> int:
+    """Return the exit code for these findings: 1 if any is at least as severe as `fail_on`."""
+    if blocked:
+        return EXIT_COULD_NOT_LOOK
+    return EXIT_FINDINGS if any(severity.rank >= fail_on.rank for severity in severities) else EXIT_SOUND

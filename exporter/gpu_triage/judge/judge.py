@@ -1,0 +1,262 @@
+"""The judge, which interprets the evidence and tracks findings over time; used by the daemon, `check` and the page."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from gpu_triage.documents.saved_state import StateKind
+from gpu_triage.judge.bottleneck.memory import GpuMemory
+from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.judge.conditions.clocks import judge_clocks
+from gpu_triage.judge.conditions.cpu_settings import judge_cpu_settings
+from gpu_triage.judge.conditions.health import judge_health
+from gpu_triage.judge.conditions.kernel import judge_kernel
+from gpu_triage.judge.conditions.licenses import judge_licenses
+from gpu_triage.judge.conditions.links import judge_links
+from gpu_triage.judge.conditions.network import judge_network
+from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
+from gpu_triage.judge.conditions.stragglers import judge_stragglers
+from gpu_triage.judge.conditions.uplinks import judge_uplinks
+from gpu_triage.judge.conditions.work import judge_work
+from gpu_triage.judge.evidence import thresholds
+from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.observed import last_reset, observable
+from gpu_triage.judge.evidence.remember import remember
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
+from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
+from gpu_triage.judge.findings.states import FindingStates, Life
+from gpu_triage.judge.findings.table import CHECKS, EXPLAINED_BY
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.report import Report, Subject, report_of
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.options.config import Config
+from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter.judgement import JudgedGpu, JudgementReading, PublishedFinding
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.sampler.outcomes import OutcomeStore
+
+_JUDGES: Final = (
+    judge_health,
+    judge_repeat_offenders,
+    judge_clocks,
+    judge_stragglers,
+    judge_links,
+    judge_uplinks,
+    judge_network,
+    judge_kernel,
+    judge_cpu_settings,
+    judge_work,
+    judge_licenses,
+)
+_MOST_FORMER: Final = 64
+"""Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""
+_ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on the last window, and the evidence behind it. Immutable."""
+
+    at: Moment
+    report: Report
+    host: HostEvidence
+
+
+class HostJudge:
+    """Judges a host repeatedly, and keeps state that a single judgment cannot show.
+
+    A gap of more than `longest_gap_seconds` between two judgments counts as not observed.
+
+    Attributes:
+        settings: wait times, hold times and thresholds from the next judgment on; any thread may replace them.
+        states: states of the findings.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        longest_gap_seconds: float = thresholds.WINDOW_SECONDS,
+        settings: JudgeSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self.settings = settings
+        self._applied = settings
+        self._subject = subject
+        self._longest_gap_seconds = longest_gap_seconds
+        self._gpus: dict[str, GpuMemory] = {}
+        self._former: dict[str, dict[str, float]] = {}
+        self.states = FindingStates(longest_gap_seconds)
+        self.states.apply(settings.checks)
+        self._walls = WallTimes()
+
+    def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
+        """Judge the evidence.
+
+        Args:
+            host: the evidence.
+            error: the driver's error name, if the evidence does not include it.
+            more: findings from other sources than the evidence, such as kernel messages.
+        """
+        settings = self.settings
+        if settings is not self._applied:
+            self.states.apply(settings.checks)
+            self._applied = settings
+        host = replace(host, settings=settings)
+        memories = {gpu: self._memory(gpu.key) for gpu in host.gpus}
+        self._forget({labels["uuid"] for labels in host.labels_of(GPU_INFO)})
+        self._gpus |= {gpu.key: memory for gpu, memory in memories.items()}
+        bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
+        if self._subject.files:
+            bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
+        classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
+        remember(host, classes, self._longest_gap_seconds)
+        judged = (f for judge in _JUDGES for f in judge(host, bottlenecks))
+        if self._subject.files:
+            judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
+        rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
+        found = sorted(rows, key=lambda f: _ORDER[f.check.code])
+        present, ended = self.states.judge(
+            found, partial(observable, host), host.at.monotonic, partial(last_reset, host)
+        )
+        if self._subject.files:
+            present = tuple(map(_as_files_tell, present))
+        indices = {gpu.uuid: gpu.gpu for gpu in host.gpus if gpu.uuid}
+        completed = self._completed([_renumbered(life, indices) for life in present], host.at)
+        over = tuple(self._with_life(_renumbered(life, indices), host.at) for life in ended)
+        report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
+        return Judgement(host.at, report, host)
+
+    def interrupt(self) -> None:
+        """Leave the time from the last judgment to the next uncounted, because one in between failed."""
+        for memory in self._gpus.values():
+            memory.interrupt()
+
+    def _memory(self, key: str) -> GpuMemory:
+        return self._gpus.get(key) or GpuMemory(self._former.pop(key, None))
+
+    def _forget(self, known: set[str]) -> None:
+        """Drop GPUs that the exporter no longer knows, except for their counters; keep those just not being polled."""
+        for key in [key for key in self._gpus if key not in known]:
+            self._former[key] = self._gpus.pop(key).seconds
+        for surplus in tuple(self._former)[:-_MOST_FORMER]:
+            del self._former[surplus]
+
+    def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
+        """Return the findings with their state and history, and the code of the finding that causes each."""
+        codes = {(life.finding.subject, life.finding.check.code) for life in present}
+        completed = []
+        for life in present:
+            finding = self._with_life(life, now)
+            causes = EXPLAINED_BY.get(finding.check.code, ())
+            cause = next((code for code in causes if (finding.subject, code) in codes), "")
+            completed.append(replace(finding, explained_by=cause))
+        return sorted(completed, key=lambda f: _ORDER[f.check.code])
+
+    def _with_life(self, life: Life, now: Moment) -> Finding:
+        return replace(
+            life.finding,
+            since=self._walls.of(life.began_at, now) if self._subject.continuous else None,
+            state=life.state,
+            lasted_seconds=life.lasted_seconds,
+            holds=life.holds,
+            quiet_seconds=life.quiet_seconds,
+            ended_at=None if life.end is None else self._walls.of(life.seen_at, now),
+            end="" if life.end is None else life.end.value,
+        )
+
+
+class DaemonJudge:
+    """Judges what a sampler publishes, at each round of the medium tier, on the sampler's thread.
+
+    Any thread may read the `latest` judgment; it is None before the first.
+
+    Raises:
+        ConfigError: the configuration's judge settings are invalid.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.subject = subject_of(config, continuous=True)
+        self.latest: Judgement | None = None
+        seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
+        self._history = MetricHistory(seconds, config.simulate_pace)
+        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
+        self._kept = KeptFindings(self.states)
+
+    @property
+    def states(self) -> FindingStates:
+        """The states of the findings."""
+        return self._judge.states
+
+    @property
+    def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
+        """The states of the findings, and the kind of file that stores them."""
+        return SAVED_FINDINGS, self._kept
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        """Judge what is currently published, and return the samples to add to it."""
+        self._history.note(store, now)
+        self.latest = self._judge.judge(self._history.evidence(now))
+        self._kept.note(now.monotonic)
+        return judgement.render(_reading(self.latest.report))
+
+    def use(self, settings: JudgeSettings) -> None:
+        """Use these settings from the next judgment on; may be called from any thread."""
+        self._judge.settings = settings
+
+    def interrupt(self) -> None:
+        """Record that a judgment failed: no time is counted until the next."""
+        self._judge.interrupt()
+
+
+def subject_of(config: Config, *, continuous: bool) -> Subject:
+    """Return what is judged under this configuration: this host, a scenario or a recording."""
+    if config.replay is not None:
+        return Subject(str(config.replay), str(config.replay), continuous)
+    return Subject(config.simulate or platform.node() or "this host", None, continuous)
+
+
+def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
+    """Return the life with the current index of its GPU; `indices` is keyed by UUID."""
+    finding = life.finding
+    index = indices.get(finding.uuid, finding.gpu)
+    return life if index == finding.gpu else replace(life, finding=replace(finding, gpu=index))
+
+
+def _as_files_tell(life: Life) -> Life:
+    confirmed = life.finding.check.area in CONFIRMED_IN_FILES
+    return replace(life, state=State.CONFIRMED) if confirmed else life
+
+
+def _reading(report: Report) -> JudgementReading:
+    """Convert a report to what the collector `judge` publishes."""
+    published: dict[tuple[GpuLabels | None, str], PublishedFinding] = {}
+    for finding in (*report.findings, *report.ended):
+        labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+        check = finding.check
+        facts = PublishedFinding(
+            labels,
+            check.code,
+            check.severity.value,
+            check.action.value,
+            finding.state,
+            finding.lasted_seconds,
+            finding.value,
+            None if finding.state is State.ENDED else finding.since,
+        )
+        published.setdefault((labels, check.code), facts)
+    gpus = tuple(
+        JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
+        for gpu in report.gpus
+    )
+    return JudgementReading(gpus, _state(report.verdict), tuple(published.values()))
+
+
+def _state(verdict: Verdict) -> str | None:
+    return None if verdict is Verdict.NOT_READ else verdict.value

@@ -1,0 +1,89 @@
+"""One-line verdict on a host: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.summaries import ranges
+
+_USE_UNKNOWN: Final = "with unknown usage"
+"""Shown in place of a class: the files contain neither processes nor utilization."""
+
+STATES: Final = MappingProxyType(
+    {
+        "sick": "sick",
+        "thermal": "throttled by heat",
+        "power_brake": "slowed by the power brake",
+        "pcie_link": "on a degraded PCIe link",
+        "power_cap": "held back by a lowered power limit",
+        "clock_cap": "held back by a clock limit",
+        "hung": "hung",
+        "memory": "waiting for host memory",
+        "storage": "waiting for storage",
+        "cpu": "waiting for CPUs",
+        "network": "waiting for the network",
+        "numa": "used from the wrong NUMA node",
+        "communication": "waiting for other GPUs",
+        "compute": "busy",
+        "unattributed": "in use without a known bottleneck",
+        "idle": "idle",
+    }
+)
+"""Description of the GPUs in each class, to follow their number: "2 sick, 1 throttled by heat"."""
+
+_STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
+
+UNREMARKABLE: Final = frozenset({"compute", "idle"})
+"""Normal classes: their GPUs and reasons are not listed."""
+_CRITICAL: Final = "critical"
+_CRITICAL_SOON: Final = "critical if it lasts"
+_WARNINGS: Final = "warnings"
+_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS)
+_MOST_CODES: Final = 4
+
+
+def headline(report: Report) -> str:
+    """Return the verdict, the number of GPUs in each state, and the codes of the worst findings."""
+    if report.blocked is not None:
+        return f"{report.verdict.words}. The GPUs could not be checked{_worst(report)}"
+    count = len(report.gpus)
+    if report.files and not count:
+        return f"{report.verdict.words}. No GPU's state in these files{_worst(report)}"
+    indices: dict[str, list[str]] = defaultdict(list)
+    for gpu in report.gpus:
+        indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
+    states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
+    return f"{report.verdict.words}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
+
+
+def _state(name: str, indices: list[str], count: int) -> str:
+    if len(indices) == count:
+        return f"{'all ' * (count > 1)}{_STATES[name]}"
+    return counted(name, indices)
+
+
+def counted(name: str, indices: list[str]) -> str:
+    """Describe how many GPUs are in a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
+    which = "" if name in UNREMARKABLE else f" (GPU {ranges(indices)})"
+    return f"{len(indices)} {_STATES[name]}{which}"
+
+
+def _worst(report: Report) -> str:
+    for name in _GROUPS:
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if _group(f) == name))
+        if codes:
+            more = len(codes) - _MOST_CODES
+            return f"; {name}: {', '.join(codes[:_MOST_CODES])}" + (f" and {more} more" if more > 0 else "")
+    return ""
+
+
+def _group(finding: Finding) -> str:
+    if finding.severity is Severity.CRITICAL:
+        return _CRITICAL if finding.state is State.CONFIRMED else _CRITICAL_SOON
+    return _WARNINGS if finding.severity is Severity.WARNING else ""

@@ -1,0 +1,37 @@
+"""The report for shell scripts: one line each for the host, GPUs and findings, with tab-separated fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.standing import standing_of
+from gpu_triage.judge.report.text import printable
+
+NOTHING: Final = "-"
+"""Placeholder for empty fields."""
+
+
+def render_lines(report: Report) -> str:
+    """Return the report as lines; docs/check.md describes the format."""
+    return "".join("\t".join(printable(field) or NOTHING for field in fields) + "\n" for fields in _records(report))
+
+
+def _records(report: Report) -> Iterator[tuple[str, ...]]:
+    yield "host", report.verdict.value, report.host, report.blocked or ""
+    slots = {(gpu.gpu, gpu.uuid): gpu.pci_bus_id for gpu in report.gpus}
+    for gpu in report.gpus:
+        yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
+    for finding in report.findings:
+        check = finding.check
+        slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
+        subject = (finding.gpu or "", slot)
+        facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
+        standing = standing_of(finding)
+        times = (_seconds(standing.lasted_seconds), _seconds(standing.wait_seconds))
+        yield ("finding", *subject, *facts, standing.state, *times)
+
+
+def _seconds(time: float | None) -> str:
+    return "" if time is None else f"{time:.0f}"

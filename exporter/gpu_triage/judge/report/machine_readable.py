@@ -1,0 +1,164 @@
+"""The report for programs: versioned JSON, and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any, Final
+from xml.etree import ElementTree as ET  # written here, never parsed
+
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.settings import Change
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.report.headline import headline
+from gpu_triage.judge.report.report import GpuVerdict, Report
+from gpu_triage.judge.report.standing import Standing, standing_of
+from gpu_triage.judge.report.text import printable
+
+FORMAT: Final = "gpu-triage-check"
+VERSION: Final = 3  # incremented when a key is removed or changes its meaning, not when keys are added
+
+
+def render_json(report: Report) -> str:
+    """Return the report as JSON; docs/check.md describes the format."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "host": report.host,
+        "simulated": report.simulated,
+        "recording": report.recording,
+        "judged_at": _seconds(report.judged_at),
+        "measured_seconds": round(report.measured_seconds, 3),
+        "driver_version": report.driver or None,
+        "blocked": report.blocked,
+        "verdict": report.verdict.value,
+        "summary": headline(report),
+        "gpus": [_gpu(gpu) for gpu in report.gpus],
+        "areas": [
+            {"area": each.area.value, "severity": each.severity and each.severity.value, "summary": each.summary}
+            for each in report.areas
+        ],
+        "findings": [_finding(finding) for finding in report.findings],
+        "ended": [_finding(finding) for finding in report.ended],
+        "settings": [changed_setting(each) for each in report.settings],
+        "not_read": list(report.not_read),
+        "files": [
+            {"name": each.name, "kinds": list(each.kinds), "written": each.written or None, "note": each.note or None}
+            for each in report.files
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def changed_setting(change: Change) -> dict[str, Any]:
+    """Return a changed setting of the judge as JSON; `unit` applies to both value and default."""
+    return {
+        "finding": change.code,
+        "name": change.name,
+        "value": _rounded(change.value),
+        "default": _rounded(change.default),
+        "unit": change.unit.words,
+        "words": change.words,
+    }
+
+
+def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
+    return {
+        "gpu": gpu.gpu,
+        "uuid": gpu.uuid or None,
+        "name": gpu.name or None,
+        "pci_bus_id": gpu.pci_bus_id or None,
+        "bottleneck": gpu.bottleneck.name,
+        "because": gpu.bottleneck.because,
+        "unseen": gpu.bottleneck.unseen or None,
+        "since": _seconds(gpu.since),
+        "verdict": gpu.verdict.value,
+        "findings": list(gpu.codes),
+        "held_by": [{name: value or None for name, value in holder._asdict().items()} for holder in gpu.holders],
+        "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Round to four decimals; return whole numbers as int."""
+    if value is None:
+        return None
+    return int(value) if float(value).is_integer() else round(value, 4)
+
+
+def _seconds(time: float | None) -> float | None:
+    return None if time is None else round(time, 3)
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    check = finding.check
+    return {
+        "code": check.code,
+        "topic": check.topic,
+        "area": check.area.value,
+        "severity": finding.urgency.value,
+        **_standing(standing_of(finding)),
+        "action": check.action.value,
+        "alert": check.alert,
+        "runbook": check.runbook or None,
+        "runbook_path": f"/runbooks/{check.runbook}" if check.runbook else None,
+        "gpu": finding.gpu,
+        "uuid": finding.uuid or None,
+        "pci_bus_id": finding.pci_bus_id or None,
+        "explained_by": finding.explained_by or None,
+        "since": _seconds(finding.since),
+        "ended_at": _seconds(finding.ended_at),
+        "end": finding.end or None,
+        "measured": finding.measured,
+        "value": _rounded(finding.value),
+        "meaning": finding.advice.meaning,
+        "decision": finding.advice.decision,
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "confirmed_severity": standing.confirmed_severity,
+        "state": standing.state,
+        "lasted_seconds": _seconds(standing.lasted_seconds),
+        "wait_seconds": _seconds(standing.wait_seconds),
+        "holds": standing.holds,
+        "quiet_seconds": _seconds(standing.quiet_seconds),
+        "hold_seconds": _seconds(standing.hold_seconds),
+    }
+
+
+def render_junit(report: Report, fail_on: Severity) -> str:
+    """Return JUnit XML: a suite per area, a case per GPU and host, failed by findings at or above `fail_on`."""
+    root = ET.Element("testsuites", name=FORMAT)
+    for area in report.areas:
+        suite = ET.SubElement(root, "testsuite", name=area.area.value, hostname=printable(report.host))
+        subjects = ["host", *(f"GPU {gpu.gpu}" for gpu in report.gpus)]
+        subjects += sorted({finding.subject for finding in area.findings} - set(subjects))
+        for subject in subjects:
+            name = f"{FORMAT}.{area.area.name.lower()}"
+            case = ET.SubElement(suite, "testcase", classname=name, name=printable(subject))
+            _add_findings(case, [f for f in area.findings if f.subject == subject], fail_on)
+            if report.blocked is not None:
+                ET.SubElement(case, "error", message=printable(report.blocked))
+        for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
+            suite.set(attribute, str(sum(1 for _ in suite.iter(tag))))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) -> None:
+    lesser = []
+    for finding in findings:
+        check = finding.check
+        more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
+        standing = str(standing_of(finding))
+        measured = f"{finding.measured} ({standing})" if standing else finding.measured
+        words = f"{check.code}: {measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
+        if finding.urgency.rank >= fail_on.rank:
+            failure = ET.SubElement(case, "failure", type=check.code, message=printable(measured))
+            failure.text = printable(words)
+        else:
+            lesser.append(f"{finding.urgency.value} {words}")
+    if lesser:
+        ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

@@ -1,0 +1,170 @@
+"""The report on a host: findings, a bottleneck and verdict per GPU, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
+from gpu_triage.judge.bottleneck.memory import GpuMemory, Stretch
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.holders import GpuHolder, holders_of
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.settings import Change
+from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.findings.verdicts import Verdict, exit_code, verdict_on
+from gpu_triage.judge.report.not_read import not_read, why_blocked
+from gpu_triage.judge.report.readings import GpuReadings, readings_of
+from gpu_triage.judge.report.summaries import summaries
+from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVerdict:
+    """The verdict on one GPU."""
+
+    gpu: str
+    uuid: str  # uuid, name and pci_bus_id are "" if unknown
+    name: str
+    pci_bus_id: str
+    bottleneck: Bottleneck
+    since: float | None  # Unix seconds when it was first seen in its class; None in a single poll
+    seconds: Mapping[str, float]  # time spent in each class so far
+    strip: tuple[Stretch, ...]  # classes over the last half hour
+    verdict: Verdict  # whether it should keep taking work
+    codes: tuple[str, ...]  # codes of its findings
+    holders: tuple[GpuHolder, ...]  # known pods, jobs or users that hold it
+    readings: GpuReadings
+
+
+@dataclass(frozen=True, slots=True)
+class AreaVerdict:
+    """One area of the playbook."""
+
+    area: Area
+    severity: Severity | None  # urgency of its worst finding; None without findings
+    summary: str | None  # readings in one line; None if nothing was read
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file used to judge a host."""
+
+    name: str
+    kinds: tuple[str, ...]  # kinds of content found; empty if none is supported
+    written: str  # its own timestamp, ``2026-11-22 10:00:00``; "" if it has none
+    note: str  # what is wrong with it; "" if nothing is
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The verdict on a host."""
+
+    host: str  # name of the host or scenario
+    simulated: bool
+    recording: str | None  # recording being replayed; None for a live host
+    judged_at: float  # Unix seconds, by the host's clock
+    measured_seconds: float
+    driver: str  # driver version; "" while it is unavailable
+    areas: tuple[AreaVerdict, ...]  # in the playbook's order
+    gpus: tuple[GpuVerdict, ...]  # by index
+    verdict: Verdict
+    not_read: tuple[str, ...]  # what could not be read, and what that hides
+    blocked: str | None  # why the GPUs could not be checked at all, and what to do; None if they could
+    ended: tuple[Finding, ...] = ()  # confirmed findings that ended within the last 20 minutes
+    files: tuple[FileRead, ...] = ()  # files read instead of a host; empty for a host
+    settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, in the playbook's order."""
+        return tuple(finding for area in self.areas for finding in area.findings)
+
+    def exit_code(self, fail_on: Severity) -> int:
+        """Return the exit code for these findings, as defined in `verdicts`."""
+        severities = [finding.urgency for finding in self.findings]
+        return exit_code(severities, fail_on, blocked=self.blocked is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of a judgment."""
+
+    name: str  # name of the host or scenario
+    recording: str | None = None  # recording being replayed; None for a live host
+    continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
+    files: bool = False  # based on files, which hold snapshots and no busy share over time
+
+
+def report_of(
+    subject: Subject,
+    host: HostEvidence,
+    bottlenecks: Bottlenecks,
+    memories: Mapping[GpuEvidence, GpuMemory],
+    found: list[Finding],
+    *,
+    ended: tuple[Finding, ...],
+    error: str | None,
+) -> Report:
+    """Return the report on a host.
+
+    Args:
+        subject: what is judged.
+        host: the evidence.
+        bottlenecks: bottleneck of each GPU.
+        memories: class history of each GPU.
+        found: all pending and confirmed findings.
+        ended: findings that ended recently.
+        error: the driver's error name, if the evidence does not include it.
+    """
+    lines = summaries(host)
+    blocked = why_blocked(host, error or host.driver_error)
+    return Report(
+        host=subject.name,
+        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        recording=subject.recording,
+        judged_at=host.at.wall,
+        measured_seconds=host.seconds,
+        driver=host.label(GPU_DRIVER_INFO, "driver_version"),
+        areas=tuple(_area(area, lines[area], found) for area in Area),
+        gpus=tuple(
+            _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
+        ),
+        verdict=verdict_on(
+            (finding.urgency for finding in found),
+            was_read=blocked is None and (not host.gpus or host.was_read),
+        ),
+        not_read=tuple(not_read(host)),
+        blocked=blocked,
+        ended=ended,
+        settings=host.settings.changed,
+    )
+
+
+def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
+    own = tuple(finding for finding in found if finding.check.area is area)
+    severities = (finding.urgency for finding in own)
+    return AreaVerdict(area, max(severities, key=lambda severity: severity.rank, default=None), summary, own)
+
+
+def _gpu(
+    gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
+) -> GpuVerdict:
+    own = [finding for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
+    return GpuVerdict(
+        gpu=gpu.gpu,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        pci_bus_id=gpu.pci_bus_id,
+        bottleneck=bottleneck,
+        since=memory.since(gpu.at) if continuous else None,
+        seconds=dict(memory.seconds),
+        strip=memory.strip(gpu.at.monotonic),
+        verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
+        codes=tuple(dict.fromkeys(each.check.code for each in own)),
+        holders=holders_of(gpu),
+        readings=readings_of(gpu),
+    )

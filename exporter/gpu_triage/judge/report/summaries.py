@@ -1,0 +1,181 @@
+"""One line per area on what was checked, shown even without findings."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from gpu_triage.judge.evidence.faults import slow_link
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.table import Area
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
+from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.platform import GPU_HOST_IOMMU_ACTIVE
+from gpu_triage.read.xid.metrics import (
+    GPU_EXPORTER_XID_SOURCE_UP,
+    GPU_XID_LAST_TIMESTAMP_SECONDS,
+    GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
+)
+
+_XID_SOURCES = {"kmsg": "kernel log", "nvml": "NVML"}
+
+
+def summaries(host: HostEvidence) -> dict[Area, str | None]:
+    """Return a line for every area; None if nothing in it was read."""
+    found = {
+        Area.DRIVER: _driver(host),
+        Area.HEALTH: _health(host) if host.was_read else None,
+        Area.CLOCKS: _clocks(host),
+        Area.PCIE: _pcie(host) if host.was_read else None,
+        Area.PEERS: _peers(host) if host.was_read else None,
+        Area.HOST: _host(host),
+        Area.WORK: _work(host) if host.was_read else None,
+        Area.SETTINGS: _settings(host) if host.was_read else None,
+    }
+    return {area: line or None for area, line in found.items()}
+
+
+def _driver(host: HostEvidence) -> str:
+    version = host.label(GPU_DRIVER_INFO, "driver_version")
+    if not version:
+        return "" if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
+    models = Counter(gpu.name or "unknown model" for gpu in host.gpus)
+    named = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
+    silent = "" if host.driver_error is None else f"; the driver does not answer ({host.driver_error})"
+    return f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {version}{silent}"
+
+
+def _health(host: HostEvidence) -> str:
+    ecc = sum(1 for gpu in host.answering if gpu.last(GPU_ECC_MODE) == 1)
+    protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
+    if not host.series(GPU_EXPORTER_XID_SOURCE_UP):
+        return f"no source of Xid errors; {protected}"
+    last = (*host.series(GPU_XID_LAST_TIMESTAMP_SECONDS), *host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS))
+    if xids := {each.labels["xid"] for each in last}:
+        return f"Xid errors {', '.join(sorted(xids))}; {protected}"
+    heard = sorted(each.labels["source"] for each in host.series(GPU_EXPORTER_XID_SOURCE_UP) if each.last)
+    sources = ", ".join(_XID_SOURCES.get(source, source) for source in heard) or "none"
+    return f"no Xid errors (sources: {sources}); {protected}"
+
+
+def _clocks(host: HostEvidence) -> str:
+    heat = _span((gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu") for gpu in host.answering), "{:.0f}", "°C")
+    power = _span((_power_ratio(gpu) for gpu in host.answering), "{:.0%}", "of the power limit")
+    clocks = [clock for gpu in host.answering if (clock := gpu.last(GPU_CLOCK_HERTZ, clock="sm")) is not None]
+    return _joined(heat, power, _span((clock / 1e6 for clock in clocks), "{:.0f}", "MHz SM clock"))
+
+
+def _power_ratio(gpu: GpuEvidence) -> float | None:
+    """Return power as a share of the limit in the last sample, consistent with the temperature and clock shown."""
+    power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
+    return None if power is None or not limit else power / limit
+
+
+def _span(values: Iterable[float | None], form: str, unit: str) -> str:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return ""
+    low, high = form.format(known[0]), form.format(known[-1])
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _pcie(host: HostEvidence) -> str:
+    links = Counter(
+        f"gen {generation:.0f} x{width:.0f}"
+        for gpu in host.answering
+        if (generation := gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION)) is not None
+        and (width := gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)) is not None
+    )
+    expected = ", ".join(f"{count} x {link}" for link, count in links.items()) or "link limits not reported"
+    resting = [gpu.gpu for gpu in host.answering if not gpu.recent.loaded and slow_link(gpu) is not None]
+    downshift = f"GPU {ranges(resting)} shifted down at rest, which is normal" if resting else ""
+    return _joined(f"expected {expected}", downshift)
+
+
+def _peers(host: HostEvidence) -> str:
+    if len(host.answering) < 2:  # noqa: PLR2004 - a pair
+        return "no pair of GPUs"
+    paths = host.series(GPU_P2P_STATUS, capability="read")
+    direct = len(host.series(GPU_P2P_STATUS, capability="read", status="ok"))
+    links = host.series(GPU_NVLINK_UP)
+    return _joined(
+        f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
+        f"NVLink {sum(1 for link in links if link.last)} of {len(links)} links up" if links else "",
+    )
+
+
+def _of_pairs(direct: int, pairs: int) -> str:
+    return f"all {pairs} pairs" if direct == pairs else f"{direct or 'none'} of {pairs} pairs"
+
+
+def _host(host: HostEvidence) -> str:
+    cpu, iowait = host.cpu_busy_share(), host.cpu_share("iowait")
+    network = max((share for _, _, share in host.line_rates()), default=None)
+    swap = host.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL)
+    disk = max((each.rate or 0.0 for each in host.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)), default=None)
+    return _joined(
+        "" if cpu is None else f"CPUs {cpu:.0%} busy",
+        "" if iowait is None else f"{iowait:.0%} iowait",
+        "" if disk is None else f"busiest disk {min(1.0, disk):.0%}",
+        "" if network is None else f"busiest adapter {network:.0%} of line rate",
+        "" if swap is None else f"{swap / 1024**2:.1f} MiB/s swapped in",
+        *(f"stalled for {r} {stalled:.0%}" for r in ("cpu", "io") if (stalled := host.pressure(r)) is not None),
+    )
+
+
+def _work(host: HostEvidence) -> str:
+    counts: dict[int, list[str]] = defaultdict(list)
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for gpu in host.answering:
+        if gpu.processes_known:
+            counts[gpu.compute_processes].append(gpu.gpu)
+        nodes[gpu.node or "unknown"].append(gpu.gpu)
+    # The count is per GPU: "8 processes on GPU 0-7" would read as the total.
+    processes = (
+        f"{count or 'no'} compute process{'' if count == 1 else 'es'} on "
+        f"{'each of ' if count and len(gpus) > 1 else ''}GPU {ranges(gpus)}"
+        for count, gpus in counts.items()
+    )
+    unknown = "processes not reported" if host.answering else ""
+    busy = _span((gpu.busy_share for gpu in host.answering), "{:.0%}", "busy")
+    located = ", ".join(f"GPU {ranges(gpus)} on NUMA node {node}" for node, gpus in sorted(nodes.items()))
+    return _joined(", ".join(processes) or unknown, busy, "" if set(nodes) <= {"unknown"} else located) or "no GPU"
+
+
+def _settings(host: HostEvidence) -> str:
+    modes = [mode for gpu in host.answering if (mode := gpu.last(GPU_PERSISTENCE_MODE)) is not None]
+    partitioned = [gpu.gpu for gpu in host.answering if gpu.partitioned]
+    iommu = host.last(GPU_HOST_IOMMU_ACTIVE)
+    return _joined(
+        f"persistence mode on for {modes.count(1)} of {len(modes)}" if modes else "persistence mode not reported",
+        f"MIG on GPU {ranges(partitioned)}" if partitioned else "",
+        "" if iommu is None else f"IOMMU {'in use' if iommu else 'off'}",
+    )
+
+
+def ranges(indices: Iterable[str]) -> str:
+    """Format GPU indices compactly: ``0-3, 6``; addresses (from files without indices) are just joined."""
+    indices = list(indices)
+    if not all(map(str.isdecimal, indices)):
+        return ", ".join(indices)
+    runs: list[list[int]] = []
+    for index in sorted(map(int, indices)):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

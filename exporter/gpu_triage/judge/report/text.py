@@ -1,0 +1,171 @@
+"""The report for people: one-line verdict, then findings with meaning and remedy, then each GPU."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import click
+
+from gpu_triage.judge.evidence.holders import in_words
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import COLOURS, Verdict
+from gpu_triage.judge.report.headline import headline
+from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
+from gpu_triage.judge.report.standing import standing_of
+
+SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
+_NOT_IN_FILES: Final = "not in these files"
+_ASK_THE_EXPORTER: Final = "Ask the running exporter: gpu-triage top, or curl http://localhost:9836/api/v1/verdict"
+_LEAST_TEXT_COLUMNS: Final = 30  # narrower terminals do the wrapping themselves
+_NARROW_INDENT: Final = 8
+
+
+class Line(NamedTuple):
+    """A line of a report; its text may be wrapped."""
+
+    start: str  # may be colored
+    text: str = ""  # must not be colored
+    indent: int | None = None  # indent of continuation lines; None aligns them with the text
+
+
+def printable(text: str) -> str:
+    """Return the text with nonprintable characters escaped, so that it cannot control a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def render_text(report: Report, columns: int | None = None) -> str:
+    """Return the report as text with colors; the caller removes unwanted ones.
+
+    Args:
+        report: the report.
+        columns: terminal width at which to wrap lines; None disables wrapping.
+    """
+    return "".join(f"{line}\n" for each in _lines(report) for line in wrapped(each, columns))
+
+
+def wrapped(line: Line, columns: int | None) -> Iterator[str]:
+    """Yield a line wrapped to this many columns; unwrapped if `columns` is None."""
+    text, before = printable(line.text), len(click.unstyle(line.start))
+    indent = before if line.indent is None else line.indent
+    if columns is not None and columns - indent < _LEAST_TEXT_COLUMNS:
+        indent = _NARROW_INDENT
+    if columns is None or columns < _LEAST_TEXT_COLUMNS or not text:
+        yield f"{line.start}{text}".rstrip()
+        return
+    first, *others = textwrap.wrap(
+        text,
+        columns,
+        initial_indent=" " * before,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield f"{line.start}{first[before:]}"
+    yield from others
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    made_up = " (SIMULATED)" if report.simulated else ""
+    if report.recording is not None:
+        made_up = " (a RECORDING)"
+    verdict, _, rest = headline(report).partition(".")
+    coloured = click.style(verdict, fg=COLOURS[report.verdict].terminal, bold=True)
+    yield Line(f"{printable(report.host)}{made_up}: {coloured}. ", rest.lstrip(), indent=4)
+    if report.files:
+        yield from _files(report)
+    else:
+        about = "SIMULATED: everything here is made up; " if report.simulated else ""
+        if report.recording is not None:
+            about = "a RECORDING, not this host as it is now; "
+        yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
+    yield Line("")
+    if report.blocked is not None:
+        yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
+    owners = {(gpu.gpu, gpu.uuid): in_words(gpu.holders) for gpu in report.gpus}
+    for area in report.areas:
+        if report.blocked is None or area.findings:
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words, owners)
+    if report.not_read and (report.blocked is None or report.files):
+        yield from (
+            Line(""),
+            Line("these files cannot say:" if report.files else "not read:"),
+            *(Line("    ", line) for line in report.not_read),
+        )
+    if report.settings:
+        yield from (Line(""), Line("settings that are not the defaults:"))
+        yield from (Line("    ", each.words) for each in report.settings)
+    yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
+    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}")
+    yield from _pending(report)
+
+
+def _pending(report: Report) -> Iterator[Line]:
+    """Yield a note that a single measurement cannot confirm pending findings, and what can."""
+    count = sum(finding.state is State.PENDING for finding in report.findings)
+    if not count:
+        return
+    pending = f"{count} finding{'s' * (count != 1)} pending: "
+    if report.files:
+        yield from (Line(""), Line("", f"{pending}files cannot confirm findings that take time.", indent=4))
+        return
+    look = f"{pending}a {report.measured_seconds:.0f} s check cannot confirm findings that take time."
+    yield from (Line(""), Line("", f"{look} {_ASK_THE_EXPORTER}", indent=4))
+
+
+def _files(report: Report) -> Iterator[Line]:
+    """Yield which files were read, and when they were written."""
+    moments = ""
+    if report.measured_seconds > 0:
+        seconds = f"{report.measured_seconds:.0f} s"
+        moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
+    yield Line(f"FILES, not a host as it is now{moments}:")
+    for file in report.files:
+        what = ", ".join(file.kinds) or "no supported content"
+        when = f", of {file.written}" if file.written else ""
+        note = f" ({file.note})" if file.note else ""
+        yield Line(f"    {printable(file.name)}: ", f"{what}{when}{note}")
+
+
+def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str]) -> Iterator[Line]:
+    mark, colour = "ok", "green"
+    if area.severity is not None:
+        mark, colour = area.severity.value, SEVERITY_COLOURS[area.severity]
+    elif area.summary is None:
+        mark, colour = "not read", COLOURS[Verdict.NOT_READ].terminal
+    summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
+    yield Line(f"{_padded(mark, 9, colour)} {area.area.value:<20} ", summary)
+    for finding in area.findings:
+        yield from _finding(finding, owners.get((finding.gpu or "", finding.uuid), ""))
+
+
+def _finding(finding: Finding, owners: str) -> Iterator[Line]:
+    check = finding.check
+    severity = click.style(finding.urgency.value, fg=SEVERITY_COLOURS[finding.urgency])
+    follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
+    more = "; ".join(filter(None, (follows, str(standing_of(finding)))))
+    start = f"    {severity} {click.style(check.code, bold=True)}  "
+    yield Line(start, f"{finding.subject}: {finding.measured}{more and f' ({more})'}", indent=8)
+    if owners:
+        yield Line("        held by   ", owners)
+    yield Line("        means     ", finding.advice.meaning)
+    yield Line("        do        ", finding.advice.decision)
+    if check.runbook:
+        yield Line("        runbook   ", f"gpu-triage explain {check.code}")
+
+
+def _gpu(gpu: GpuVerdict) -> Line:
+    verdict = _padded(gpu.verdict.words, 10, COLOURS[gpu.verdict].terminal)
+    unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
+    codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
+    held = f"; held by {in_words(gpu.holders)}" if gpu.holders else ""
+    # GPUs known only by address (from files) have long names.
+    start = f"    {f'GPU {printable(gpu.gpu)}':<6}  {gpu.bottleneck.name:<16}{verdict}"
+    return Line(start, f"{gpu.bottleneck.because}{unseen}{held}{codes}")
+
+
+def _padded(text: str, width: int, colour: str) -> str:
+    return click.style(text, fg=colour) + " " * (width - len(text))

@@ -1,0 +1,84 @@
+"""The judge's settings in a running exporter: loaded from the configuration file, and reloaded on request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.settings import JudgeSettings, judge_settings
+from gpu_triage.log import fields
+from gpu_triage.options.config import Config
+from gpu_triage.options.option import Option
+from gpu_triage.options.sources import judge_options_now
+from gpu_triage.read.exporter.health import JudgeSettingsHealth
+
+log = logging.getLogger(__name__)
+
+
+class SettingsSource:
+    """Reloads the judge's settings from the configuration file; all other options need a restart.
+
+    Args:
+        config: the exporter's configuration.
+        options: options allowed in a configuration file.
+        use: applies new settings; called on another thread.
+        report: receives the result of each load if there is a configuration file, including the one at startup.
+        wall: clock, in seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        options: Sequence[Option],
+        use: Callable[[JudgeSettings], None],
+        report: Callable[[JudgeSettingsHealth], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._use = use
+        self._report = report
+        self._wall = wall
+        self._loaded_at = wall()
+        self._asked = threading.Event()
+        self._thread: threading.Thread | None = None
+        if config.config_file is not None:
+            report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def reload_soon(self) -> None:
+        """Reload the file on a separate thread, since it may be on a hung file server; returns at once."""
+        if self._config.config_file is None:
+            return
+        self._asked.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._reload_when_asked, name="judge-settings", daemon=True)
+            self._thread.start()
+
+    def _reload_when_asked(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            self.reload()
+
+    def reload(self) -> None:
+        """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""
+        try:
+            options = judge_options_now(self._config, self._options)
+            settings = judge_settings(options)
+        except ConfigError as error:
+            self._fail(str(error))
+            return
+        self._config = replace(self._config, judge=options)
+        self._loaded_at = self._wall()
+        self._use(settings.at_pace(self._config.simulate_pace))
+        changed = "; ".join(each.words for each in settings.changed) or "all are the defaults"
+        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
+        self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def _fail(self, cause: str) -> None:
+        log.error("the configuration file cannot be used, the judge's settings stay", extra=fields(cause=cause))
+        self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))

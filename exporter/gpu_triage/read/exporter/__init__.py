@@ -1,0 +1,1 @@
+"""What the exporter tells of itself."""

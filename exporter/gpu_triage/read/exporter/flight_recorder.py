@@ -1,0 +1,56 @@
+"""Metrics of the flight recorder: the latest recording written for each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
+
+NAME: Final = "flight_recorder"
+ABOUT: Final = "recordings of the minutes before a critical finding"
+TIER: Final = Tier.EVENT
+
+THE_HOST: Final = GpuLabels("", "")
+"""Labels of a finding about the host; Prometheus treats an empty label as missing."""
+
+GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_flight_recording_timestamp_seconds",
+    "Unix time of the last recording that the flight recorder wrote because of a critical finding about the GPU; the "
+    "label file is its name in --flight-recorder.directory on the host. Without gpu and uuid: because of a finding "
+    "about the host. Published for a day, and absent while there is none.",
+    labels=("file",),
+    source="the flight recorder",
+)
+
+
+class WrittenRecording(NamedTuple):
+    """A recording in the flight recorder's directory."""
+
+    file: str  # file name
+    at: float  # Unix seconds
+
+
+FlightReading = Mapping[GpuLabels, WrittenRecording]
+"""The latest recording of each GPU, and of THE_HOST."""
+
+
+class FlightWatch(Protocol):
+    """The flight recorder's state, as published by the sampler. Never blocks."""
+
+    def reading(self, now: float) -> FlightReading:
+        """Recordings to publish; `now` in Unix seconds."""
+
+    def health(self) -> CollectorHealth:
+        """Health of the flight recorder, as for collectors."""
+
+    def failures(self) -> tuple[str, ...]:
+        """Error names since the last call."""
+
+
+def render(reading: FlightReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for labels, written in reading.items():
+        yield GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS.sample(written.at, *labels, written.file)

@@ -1,0 +1,281 @@
+"""Metrics about the exporter itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.machine import Moment
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
+from gpu_triage.read.metrics.rendering import samples
+
+STALE_INTERVALS: Final = 3
+STALE_GRACE_SECONDS: Final = 30.0
+"""A collector is stale if its last success is older than this many intervals plus the grace period."""
+
+DRIVER: Final = "driver"
+"""Collector name used for the search for GPUs."""
+
+NAME = "exporter"
+ABOUT = "the exporter itself"
+TIER = Tier.FAST
+
+GPU_EXPORTER_BUILD_INFO = host_info(
+    "gpu_exporter_build_info",
+    "What is running: version, source revision where the build knew it, and Python version.",
+    labels=("version", "revision", "python_version"),
+    source="the package",
+    tier=Tier.SLOW,
+)
+GPU_EXPORTER_SIMULATED = host_gauge(
+    "gpu_exporter_simulated",
+    "1 when everything here is made up by a simulated host, 0 on a real one.",
+    source="--simulate",
+    tier=Tier.SLOW,
+)
+GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
+    "gpu_exporter_collector_success",
+    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely, while one "
+    "of its calls exceeds the deadline, or while it waits for a collector of the host that has not returned. For "
+    "failures of single GPUs, see gpu_up and gpu_exporter_errors_total.",
+    labels=("collector",),
+    source="the sampler",
+)
+GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
+    "gpu_exporter_collector_duration_seconds",
+    "How long the collector's last round took, for its slowest GPU.",
+    labels=("collector",),
+    source="the sampler",
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
+    "gpu_exporter_collector_interval_seconds",
+    "How often the collector runs.",
+    labels=("collector",),
+    source="--sample.fast, --sample.medium, --sample.slow",
+    tier=Tier.SLOW,
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_collector_last_success_timestamp_seconds",
+    "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
+    labels=("collector",),
+    source="the sampler",
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
+    "gpu_exporter_collector_stale_seconds",
+    "How long ago the collector last succeeded for the host or for any GPU, if that is more than three of its "
+    "intervals and 30 s. Absent while it succeeds in time, and before it first has.",
+    labels=("collector",),
+    source="the sampler",
+)
+GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
+    "gpu_exporter_slowest_collector_seconds",
+    "How long the last round of the slowest collector took, for its slowest GPU. --metrics.profile full has "
+    "gpu_exporter_collector_duration_seconds for each.",
+    source="the sampler",
+)
+GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
+    "gpu_exporter_call_inflight_seconds",
+    "Duration so far of a call that takes a second or more, by GPU (empty for the driver as a whole and for the "
+    "host), collector (driver: the search for GPUs) and NVML function (empty for files). Absent if no call is "
+    "that slow.",
+    labels=("collector", "function"),
+    source="the sampler",
+)
+GPU_EXPORTER_TIME_SECONDS = host_gauge(
+    "gpu_exporter_time_seconds",
+    "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
+    "page use the same clock: to get an age, subtract them from this metric instead of time(), so that a wrong clock "
+    "does not matter. timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is "
+    "behind the Prometheus server's.",
+    source="the host's clock",
+)
+GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_last_publication_timestamp_seconds",
+    "Unix time at which the sampler last published. Kept when all stale series are dropped: if it does not "
+    "advance, the sampler has stopped or hangs.",
+    source="the sampler",
+)
+GPU_EXPORTER_ERRORS_TOTAL = host_counter(
+    "gpu_exporter_errors_total",
+    "Failed reads by collector and error since the exporter started. Features that the hardware does not support "
+    "do not count as errors.",
+    labels=("collector", "error"),
+    source="the sampler",
+)
+GPU_EXPORTER_SCRAPES_TOTAL = host_counter(
+    "gpu_exporter_scrapes_total", "Scrapes answered since the exporter started.", source="the web server"
+)
+GPU_EXPORTER_GPUS_RELEASED = host_gauge(
+    "gpu_exporter_gpus_released",
+    "1 while the exporter has released all GPUs on request and holds no handle, 0 otherwise.",
+    source="the sampler",
+)
+GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
+    "gpu_exporter_web_config_reload_success",
+    "1 while the loaded TLS settings, passwords and headers match the web configuration file and the files it "
+    "references, 0 if these changed to something invalid and the previous settings stay in force. Absent without "
+    "such a file.",
+    source="--web.config.file",
+)
+GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_web_config_last_reload_success_timestamp_seconds",
+    "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
+    source="--web.config.file",
+)
+GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS = host_gauge(
+    "gpu_exporter_judge_settings_reload_success",
+    "1 while the waits, holds and thresholds of findings in force are those of the configuration file when it was last "
+    "read (at the start, or on SIGHUP), 0 if that file was invalid and the previous ones stay in force. Absent without "
+    "a configuration file.",
+    source="--config.file",
+)
+GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_judge_settings_last_reload_success_timestamp_seconds",
+    "Unix time at which the waits, holds and thresholds of findings in force were read. Absent without a configuration "
+    "file.",
+    source="--config.file",
+)
+GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
+    "gpu_exporter_state_directory_in_use",
+    "1 while another exporter writes to --state.directory, so that this one writes nothing there and loses its "
+    "incident history and the states of its findings when it stops, 0 while this one writes there. Absent without a "
+    "state directory, and while nothing can be written there for another reason.",
+    source="--state.directory",
+)
+GPU_EXPORTER_STATE_SAVED = host_gauge(
+    "gpu_exporter_state_saved",
+    "1 while the states of findings and the incident history are saved to --state.directory, so that a restart of the "
+    "exporter changes nothing, 0 while they are not: without a state directory, while another exporter writes there, "
+    "and while nothing can be written there. After a restart, a finding then starts over: an alert about it resolves "
+    "and fires again. Absent until the first write was tried.",
+    source="--state.directory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorHealth:
+    """Health of one collector; None before its first round or first success.
+
+    Attributes:
+        last_success_at: when its last successful round ended.
+    """
+
+    name: str
+    success: Annotated[bool | None, GPU_EXPORTER_COLLECTOR_SUCCESS]
+    duration_seconds: Annotated[float | None, GPU_EXPORTER_COLLECTOR_DURATION_SECONDS]
+    interval_seconds: Annotated[float, GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS]
+    last_success_at: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallInFlight:
+    """A slow call that is still in progress.
+
+    Attributes:
+        gpu: the GPU; HOST_LABELS if none in particular.
+        collector: that makes the call.
+        function: NVML function; "" for file reads.
+    """
+
+    gpu: GpuLabels
+    collector: str
+    function: str
+    seconds: Annotated[float, GPU_EXPORTER_CALL_INFLIGHT_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfigHealth:
+    """Result of the last load of the web configuration."""
+
+    success: Annotated[bool, GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS]
+    loaded_at: Annotated[float, GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettingsHealth:
+    """Result of the last load of the judge's settings."""
+
+    success: Annotated[bool, GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS]
+    loaded_at: Annotated[float, GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterReading:
+    """The state of this process.
+
+    Attributes:
+        version: package version.
+        revision: source revision; "" if unknown.
+        python_version: Python version.
+        simulated: whether the host is simulated.
+        collectors: the enabled ones.
+        errors: failed reads by collector and error.
+        scrapes: scrapes answered so far.
+        gpus_released: whether all GPU handles were released on request.
+        published_at: time of this publication.
+        calls: slow calls in progress.
+        web_config: result of loading TLS settings and passwords; None without a web configuration file.
+        judge_settings: result of loading the judge's settings; None without a configuration file.
+        state_in_use: whether another exporter writes to the state directory; None if unknown.
+        state_saved: whether state is saved across restarts; None if unknown.
+    """
+
+    version: str
+    revision: str
+    python_version: str
+    simulated: bool
+    collectors: tuple[CollectorHealth, ...]
+    errors: Mapping[tuple[str, str], int]
+    scrapes: int
+    gpus_released: bool
+    published_at: Moment
+    calls: tuple[CallInFlight, ...] = ()
+    web_config: WebConfigHealth | None = None
+    judge_settings: JudgeSettingsHealth | None = None
+    state_in_use: bool | None = None
+    state_saved: bool | None = None
+
+
+def render(reading: ExporterReading) -> Iterator[Sample]:
+    """Render the samples of this process."""
+    yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
+    yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
+    for collector in reading.collectors:
+        yield from samples(collector, (collector.name,))
+        if collector.last_success_at is not None:
+            at = collector.last_success_at.wall
+            yield GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS.sample(at, collector.name)
+        stale_seconds = _stale_seconds(collector, reading)
+        if stale_seconds is not None:
+            yield GPU_EXPORTER_COLLECTOR_STALE_SECONDS.sample(stale_seconds, collector.name)
+    durations = [c.duration_seconds for c in reading.collectors if c.duration_seconds is not None]
+    if durations:
+        yield GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS.sample(max(durations))
+    yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at.wall)
+    for call in reading.calls:
+        yield from samples(call, (*call.gpu, call.collector, call.function))
+    for (collector_name, error), count in sorted(reading.errors.items()):
+        yield GPU_EXPORTER_ERRORS_TOTAL.sample(count, collector_name, error)
+    yield GPU_EXPORTER_SCRAPES_TOTAL.sample(reading.scrapes)
+    yield GPU_EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
+    yield from samples(reading.web_config)
+    yield from samples(reading.judge_settings)
+    if reading.state_in_use is not None:
+        yield GPU_EXPORTER_STATE_DIRECTORY_IN_USE.sample(reading.state_in_use)
+    if reading.state_saved is not None:
+        yield GPU_EXPORTER_STATE_SAVED.sample(reading.state_saved)
+
+
+def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:
+    """Age of a collector's last success if it is overdue, else None."""
+    if collector.last_success_at is None or reading.gpus_released:
+        return None
+    # Not by the wall clock: setting it would make collectors look overdue, or hide that they are.
+    age_seconds = reading.published_at.monotonic - collector.last_success_at.monotonic
+    due_seconds = STALE_INTERVALS * collector.interval_seconds + STALE_GRACE_SECONDS
+    return age_seconds if age_seconds > due_seconds else None

@@ -1,0 +1,219 @@
+"""Metrics of the judge's verdicts and findings for each GPU and the host; `judge` creates the reading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge, host_gauge
+from gpu_triage.read.metrics.rendering import samples
+
+NAME = "judge"
+ABOUT = "what limits each GPU, and whether it should go on taking work"
+TIER = Tier.MEDIUM
+
+BOTTLENECK_CLASSES: Final = (
+    "sick",
+    "thermal",
+    "power_brake",
+    "pcie_link",
+    "power_cap",
+    "clock_cap",
+    "hung",
+    "memory",
+    "storage",
+    "cpu",
+    "network",
+    "numa",
+    "communication",
+    "compute",
+    "unattributed",
+    "idle",
+)
+"""What can limit a GPU, in the order of the playbook: the first class that matches applies."""
+
+_VERDICTS: Final = {0: "keep", 1: "watch", 2: "drain"}
+
+GPU_BOTTLENECK = gpu_gauge(
+    "gpu_bottleneck",
+    "Which resource limits the GPU first, judged over the last minute: {states}. One series per GPU, whatever "
+    "state it is in.",
+    states=dict(enumerate(BOTTLENECK_CLASSES, 1)),
+    source="the judge",
+)
+GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
+    "gpu_bottleneck_seconds_total",
+    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; all "
+    "classes exist from the start. The classes of a GPU add up to the time for which it was evaluated; time while "
+    "the exporter was stopped is not included.",
+    labels={"class": BOTTLENECK_CLASSES},
+    source="the judge",
+)
+GPU_VERDICT = gpu_gauge(
+    "gpu_verdict",
+    "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding, watch with a warning "
+    "or a critical finding that is pending. Absent while the GPU cannot be read and nothing was found.",
+    states=_VERDICTS,
+    source="the judge",
+)
+GPU_HOST_VERDICT = host_gauge(
+    "gpu_host_verdict",
+    "Whether the host should go on taking work: {states}. The worst verdict of its GPUs and of the host's own "
+    "findings. Absent while nothing can be read and nothing was found.",
+    states=_VERDICTS,
+    source="the judge",
+)
+_FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
+
+GPU_FINDING = gpu_gauge(
+    "gpu_finding",
+    "Where a finding about the GPU is in its life: {states}. It is pending until its condition has lasted for the "
+    "finding's wait, stays confirmed until the condition has been gone for its hold, and is published as ended for 20 "
+    "minutes. Absent before and after.",
+    labels=("code", "severity", "action"),
+    states=_FINDING_STATES,
+    source="the judge",
+)
+GPU_FINDING_LASTED_SECONDS = gpu_gauge(
+    "gpu_finding_lasted_seconds",
+    "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
+    "observed does not count. Absent when gpu_finding is.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_FINDING_VALUE = gpu_gauge(
+    "gpu_finding_value",
+    "What was last measured of a finding; docs/check.md has the unit of each code. Absent when gpu_finding is, and for "
+    "findings that measure nothing.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_FINDING_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_finding_since_timestamp_seconds",
+    "Unix time at which the condition of a current finding was first seen to hold. Absent unless it is pending "
+    "or confirmed.",
+    labels=("code", "severity", "action"),
+    source="the judge",
+)
+GPU_HOST_FINDINGS = host_gauge(
+    "gpu_host_findings",
+    "How many findings about the host and its GPUs are pending or confirmed; 0 if none. An exporter of an earlier "
+    "release, which publishes no gpu_finding, does not have it.",
+    source="the judge",
+)
+GPU_HOST_FINDING = host_gauge(
+    "gpu_host_finding",
+    "Where a finding about the host is in its life: {states}; see gpu_finding.",
+    labels=("code", "severity", "action"),
+    states=_FINDING_STATES,
+    source="the judge",
+)
+GPU_HOST_FINDING_LASTED_SECONDS = host_gauge(
+    "gpu_host_finding_lasted_seconds",
+    "How long the condition of a finding about the host was seen to hold; see gpu_finding_lasted_seconds.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_HOST_FINDING_VALUE = host_gauge(
+    "gpu_host_finding_value",
+    "What was measured of a finding about the host, last; see gpu_finding_value.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_host_finding_since_timestamp_seconds",
+    "Unix time at which the condition of a current finding about the host was first seen to hold; see "
+    "gpu_finding_since_timestamp_seconds.",
+    labels=("code", "severity", "action"),
+    source="the judge",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFinding:
+    """A current finding, or one that ended recently.
+
+    Attributes:
+        gpu: labels of the GPU concerned; None for the host.
+        code, severity, action: from the table of findings.
+        state: a value of gpu_finding.
+        lasted_seconds: how long its condition has been observed to hold.
+        value: last measurement; None if the finding has none.
+        since: Unix seconds at which it began; None if it ended.
+    """
+
+    gpu: GpuLabels | None
+    code: str
+    severity: str
+    action: str
+    state: int
+    lasted_seconds: float
+    value: float | None
+    since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGpu:
+    """Judgement of one GPU.
+
+    Attributes:
+        labels: its index and UUID.
+        bottleneck: bottleneck class.
+        verdict: None if the GPU was not read.
+    """
+
+    labels: GpuLabels
+    bottleneck: Annotated[str, GPU_BOTTLENECK]
+    seconds: Annotated[Mapping[str, float], GPU_BOTTLENECK_SECONDS_TOTAL]
+    verdict: Annotated[str | None, GPU_VERDICT]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgementReading:
+    """Result of one judgement.
+
+    Attributes:
+        gpus: every GPU that the exporter knows.
+        host_verdict: None if nothing was read.
+        findings: one per subject and code, including those that ended recently.
+    """
+
+    gpus: tuple[JudgedGpu, ...]
+    host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
+    findings: tuple[PublishedFinding, ...]
+
+
+def render(reading: JudgementReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for gpu in reading.gpus:
+        yield from samples(gpu, gpu.labels)
+    yield from samples(reading)
+    yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
+    for finding in reading.findings:
+        whose: tuple[str, ...] = () if finding.gpu is None else finding.gpu
+        state, lasted, value, since = _OF_HOST if finding.gpu is None else _OF_GPU
+        facts = (finding.code, finding.severity, finding.action)
+        yield state.sample(finding.state, *whose, *facts)
+        yield lasted.sample(finding.lasted_seconds, *whose, finding.code)
+        if finding.value is not None:
+            yield value.sample(finding.value, *whose, finding.code)
+        if finding.since is not None:
+            yield since.sample(finding.since, *whose, *facts)
+
+
+_OF_GPU: Final = (
+    GPU_FINDING,
+    GPU_FINDING_LASTED_SECONDS,
+    GPU_FINDING_VALUE,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+)
+_OF_HOST: Final = (
+    GPU_HOST_FINDING,
+    GPU_HOST_FINDING_LASTED_SECONDS,
+    GPU_HOST_FINDING_VALUE,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+)
+FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS)
+"""All metrics of findings."""

@@ -1,0 +1,147 @@
+"""Whether the GPU has joined the NVSwitch fabric, and the health of its part of the fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.driver.nvml.structs import FABRIC_COMPLETED, fabric_info
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound
+
+_NOT_SUPPORTED: Final = 0
+"""State and health value on systems without a fabric."""
+_NO_ERROR: Final = 0
+
+GPU_FABRIC_STATE = gpu_gauge(
+    "gpu_fabric_state",
+    "How far the GPU has joined the NVSwitch fabric: {states}; absent on systems without one.",
+    # nvmlGpuFabricState_t
+    states={1: "not started", 2: "in progress", FABRIC_COMPLETED: "completed"},
+    source="nvmlDeviceGetGpuFabricInfoV state",
+)
+GPU_FABRIC_HEALTH = gpu_gauge(
+    "gpu_fabric_health",
+    "Health of the GPU's part of the NVSwitch fabric: {states}; unhealthy, too, if joining failed. Absent without a "
+    "fabric and on drivers that give no summary.",
+    # NVML_GPU_FABRIC_HEALTH_SUMMARY_*
+    states={1: "healthy", 2: "unhealthy", 3: "limited capacity"},
+    source="nvmlDeviceGetGpuFabricInfoV healthSummary",
+)
+
+FABRIC_FAULTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    # NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, and the value of the two bits there that means a fault.
+    {
+        "degraded_bandwidth": (0, 1),
+        "route_recovery": (2, 1),
+        "route_unhealthy": (4, 1),
+        "access_timeout_recovery": (6, 1),
+        "fabric_manager_disconnected": (14, 2),
+    }
+)
+_FAULT_BITS: Final = 0x3
+_CONFIGURATION_SHIFT, _CONFIGURATION_BITS = 8, 0xF
+_CONFIGURED: Final = 1
+_MOST_CLIQUES: Final = 1 << 16
+
+GPU_FABRIC_FAULT = gpu_gauge(
+    "gpu_fabric_fault",
+    "1 while the driver reports this fault ({fault}) of the GPU's part of the NVSwitch fabric: less NVLink bandwidth "
+    "than it should have, routes or an access timeout that it recovers from, unhealthy routes, a fabric manager that "
+    "is not connected. Shown while it is 1; profile full also shows 0. Absent without a fabric and where the driver "
+    "does not say.",
+    labels={"fault": FABRIC_FAULTS},
+    source="nvmlDeviceGetGpuFabricInfoV healthMask",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_FABRIC_CONFIGURATION = gpu_gauge(
+    "gpu_fabric_configuration",
+    "What is wrong with the configuration of the GPU in its NVSwitch fabric: {states}. Shown while something is; "
+    "profile full also shows 1. Absent without a fabric and where the driver does not say.",
+    # NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_*
+    states={
+        _CONFIGURED: "nothing",
+        2: "wrong system GUID",
+        3: "wrong chassis serial number",
+        4: "no partition",
+        5: "too few NVLinks",
+        6: "incompatible GPU firmware",
+        7: "invalid location",
+        8: "invalid GPU state",
+    },
+    source="nvmlDeviceGetGpuFabricInfoV healthMask",
+    brief=lambda sample: sample.value != _CONFIGURED,
+)
+GPU_FABRIC_INFO = gpu_info(
+    "gpu_fabric_info",
+    "The NVSwitch fabric over several hosts that the GPU has joined, and its clique there: GPUs of one clique reach "
+    "each other's memory. Absent within one host.",
+    labels=("cluster_uuid", "clique"),
+    source="nvmlDeviceGetGpuFabricInfoV clusterUuid, cliqueId",
+)
+
+FABRIC_JOINED: Final = FABRIC_COMPLETED
+FABRIC_UNHEALTHY: Final = GPU_FABRIC_HEALTH.value_of("unhealthy")
+
+
+@dataclass(frozen=True, slots=True)
+class FabricReading:
+    """State of one GPU in the fabric; None without a fabric or where not reported."""
+
+    state: Annotated[int | None, GPU_FABRIC_STATE]
+    health: Annotated[int | None, GPU_FABRIC_HEALTH]
+    faults: Annotated[Mapping[str, bool], GPU_FABRIC_FAULT] = field(default_factory=dict)
+    configuration: Annotated[int | None, GPU_FABRIC_CONFIGURATION] = None
+    cluster_uuid: str = ""
+    clique: int = 0
+
+
+def read_fabric(gpu: GpuRound) -> FabricReading:
+    """Read the fabric state (nvmlDeviceGetGpuFabricInfoV)."""
+    inquiry = gpu.inquiry
+    info = fabric_info(inquiry)
+    if info is None or info.state == _NOT_SUPPORTED:
+        return FabricReading(None, None)
+    state = inquiry.within(info.state, _NOT_SUPPORTED, FABRIC_JOINED)
+    health = inquiry.within(info.health_summary or None, _NOT_SUPPORTED, max(GPU_FABRIC_HEALTH.states))
+    if state == FABRIC_JOINED and info.status != _NO_ERROR:
+        health = FABRIC_UNHEALTHY
+    return FabricReading(
+        state=None if state is None else int(state),
+        health=None if health is None else int(health),
+        faults=_faults(info.health_mask),
+        configuration=_configuration(info.health_mask),
+        cluster_uuid=info.cluster_uuid if state == FABRIC_JOINED and info.clique < _MOST_CLIQUES else "",
+        clique=info.clique,
+    )
+
+
+def _faults(mask: int) -> dict[str, bool]:
+    """Decode the faults the driver reports; of the two bits, 0 means unsupported and 3 is undefined."""
+    fields = ((fault, mask >> shift & _FAULT_BITS, bad) for fault, (shift, bad) in FABRIC_FAULTS.items())
+    return {fault: says == bad for fault, says, bad in fields if says in (1, 2)}
+
+
+def _configuration(mask: int) -> int | None:
+    value = mask >> _CONFIGURATION_SHIFT & _CONFIGURATION_BITS
+    return value if value in GPU_FABRIC_CONFIGURATION.states else None
+
+
+def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    yield from samples(reading, gpu)
+    if reading.cluster_uuid:
+        yield GPU_FABRIC_INFO.sample(1, *gpu, reading.cluster_uuid, str(reading.clique))
+
+
+FABRIC = GpuCollector(
+    name="fabric",
+    about="state and health of the NVSwitch fabric",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_fabric,
+    render=render,
+)

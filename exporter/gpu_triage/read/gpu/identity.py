@@ -1,0 +1,110 @@
+"""Identity of a GPU: product, serial number, architecture, firmware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_info
+from gpu_triage.read.metrics.rounds import GpuRound
+
+ARCHITECTURES: Final = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+"""nvmlDeviceArchitecture_t to the common name."""
+
+_MOST_MINOR_NUMBER: Final = 254
+"""255 is /dev/nvidiactl."""
+
+GPU_INFO = gpu_info(
+    "gpu_info",
+    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost. A fact the driver does not give is an empty "
+    "label, such as serial and board_part_number of most GeForce cards. minor_number is the N of /dev/nvidiaN, which "
+    "gres.conf of Slurm and the cgroup rules of containers name; it need not be the index.",
+    labels=(
+        "name",
+        "pci_bus_id",
+        "minor_number",
+        "serial",
+        "architecture",
+        "compute_capability",
+        "vbios_version",
+        "board_part_number",
+    ),
+    source="nvmlDeviceGetName and similar",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityReading:
+    """Identity of one GPU, in the order of gpu_info's labels; "" where not reported.
+
+    Attributes:
+        name: the product (``NVIDIA H100 80GB HBM3``).
+        pci_bus_id: as in sysfs (``0000:65:00.0``).
+        minor_number: of its device file (``3`` for ``/dev/nvidia3``).
+        serial: the board's serial number; GeForce boards have none.
+        architecture: ``hopper``; ``unknown_<n>`` if newer than this program.
+        compute_capability: ``9.0``.
+        vbios_version: version of the video BIOS.
+        board_part_number: as printed on the board.
+    """
+
+    name: str
+    pci_bus_id: str
+    minor_number: str
+    serial: str
+    architecture: str
+    compute_capability: str
+    vbios_version: str
+    board_part_number: str
+
+
+def read_identity(gpu: GpuRound) -> IdentityReading:
+    """Identity (nvmlDeviceGetName, …MinorNumber, …Serial, …Architecture, …CudaComputeCapability, …VbiosVersion, …)."""
+    inquiry = gpu.inquiry
+    architecture = inquiry.ask("nvmlDeviceGetArchitecture")
+    capability = inquiry.ask("nvmlDeviceGetCudaComputeCapability")  # (major, minor)
+    minor_number = read_minor_number(inquiry)
+    return IdentityReading(
+        name=inquiry.ask("nvmlDeviceGetName") or "",
+        pci_bus_id=inquiry.device.pci_bus_id or "",
+        minor_number="" if minor_number is None else str(minor_number),
+        serial=inquiry.ask("nvmlDeviceGetSerial") or "",
+        architecture="" if architecture is None else ARCHITECTURES.get(architecture, f"unknown_{architecture}"),
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability and min(capability) >= 0 else "",
+        vbios_version=inquiry.ask("nvmlDeviceGetVbiosVersion") or "",
+        board_part_number=inquiry.ask("nvmlDeviceGetBoardPartNumber") or "",
+    )
+
+
+def read_minor_number(inquiry: Inquiry) -> int | None:
+    """N of the GPU's device file /dev/nvidiaN (nvmlDeviceGetMinorNumber); None if there is none, as under WSL."""
+    return inquiry.within(inquiry.ask("nvmlDeviceGetMinorNumber"), 0, _MOST_MINOR_NUMBER)
+
+
+def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the one sample of a GPU's identity."""
+    yield GPU_INFO.sample(1, *gpu, *astuple(reading))
+
+
+IDENTITY = GpuCollector(
+    name="identity",
+    about="what each GPU is",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_identity,
+    render=render,
+    kept=True,
+)

@@ -1,0 +1,256 @@
+"""MIG instances of a GPU: profile, memory and SM activity."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
+
+from gpu_triage.driver.nvml import gpm as nvml_gpm
+from gpu_triage.driver.nvml.gpm import GpmMeter, GpmMetrics
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device
+from gpu_triage.driver.nvml.structs import MEMORY_V2
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.gpm import GpmAccess
+from gpu_triage.read.gpu.modes import mig_mode
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound
+
+MAX_MIG_DEVICES: Final = 64
+"""GPUs have at most 7 or 8; a higher count is treated as garbage."""
+
+_MOST_BYTES: Final = 1 << 50
+_GIB: Final = 1 << 30
+_MIB: Final = 1 << 20
+_PROFILE_IN_NAME: Final = re.compile(r" MIG ((?:\d+c\.)?\d+g\.\d+gb[\w.+-]*)$")
+_MEMORY_EIGHTHS: Final = 8
+_MOST_MEDIA_SLICES: Final = 2
+"""Up to this size, only one instance can have the media extensions; the names of larger ones do not mention them."""
+
+GPU_MIG_INFO = gpu_info(
+    "gpu_mig_info",
+    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; "
+    "join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    labels=("mig_uuid", "gi", "ci", "profile"),
+    source="nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+)
+GPU_MIG_MEMORY_USED_BYTES = gpu_gauge(
+    "gpu_mig_memory_used_bytes",
+    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    labels=("mig_uuid",),
+    source="nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
+)
+GPU_MIG_MEMORY_TOTAL_BYTES = gpu_gauge(
+    "gpu_mig_memory_total_bytes",
+    "Device memory of the GPU instance; compute instances that share one show the same.",
+    labels=("mig_uuid",),
+    source="nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
+)
+GPU_MIG_SM_ACTIVE_RATIO = gpu_gauge(
+    "gpu_mig_sm_active_ratio",
+    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that "
+    "share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    labels=("mig_uuid",),
+    source="nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
+)
+GPU_MIG_TENSOR_ACTIVE_RATIO = gpu_gauge(
+    "gpu_mig_tensor_active_ratio",
+    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. "
+    "Presence as gpu_mig_sm_active_ratio.",
+    labels=("mig_uuid",),
+    source="nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
+)
+GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
+    "gpu_mig_dram_active_ratio",
+    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, "
+    "0-1. Presence as gpu_mig_sm_active_ratio.",
+    labels=("mig_uuid",),
+    source="nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MigInstanceReading:
+    """One MIG device: a compute instance on a GPU instance. None where not reported.
+
+    Attributes:
+        uuid: ``MIG-…``.
+        gpu_instance: NVML's ID of its GPU instance.
+        compute_instance: NVML's ID of its compute instance within the GPU instance.
+        profile: as in nvidia-smi (``1g.10gb``, ``1c.3g.40gb``); "" if the driver reports neither name nor sizes.
+    """
+
+    uuid: str
+    gpu_instance: int | None
+    compute_instance: int | None
+    profile: str
+    memory_used_bytes: Annotated[float | None, GPU_MIG_MEMORY_USED_BYTES]
+    memory_total_bytes: Annotated[float | None, GPU_MIG_MEMORY_TOTAL_BYTES]
+    sm_active_ratio: Annotated[float | None, GPU_MIG_SM_ACTIVE_RATIO] = None
+    tensor_active_ratio: Annotated[float | None, GPU_MIG_TENSOR_ACTIVE_RATIO] = None
+    dram_active_ratio: Annotated[float | None, GPU_MIG_DRAM_ACTIVE_RATIO] = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigReading:
+    """MIG devices of one GPU, in the driver's order; empty if MIG is off or unsupported."""
+
+    instances: tuple[MigInstanceReading, ...]
+
+
+class MigReader:
+    """Reads MIG devices; keeps the last GPM sample of each GPU instance between rounds."""
+
+    def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
+        self._max_gap_seconds = max_gap_seconds
+        self._access = GpmAccess(retry_seconds)
+        self._metrics = GpmMetrics(nvml_gpm.SM_ACTIVE, nvml_gpm.TENSOR_ACTIVE, nvml_gpm.DRAM_ACTIVE)
+        self._meters: dict[_Occupants, GpmMeter] = {}
+        self._device: Device | None = None
+
+    def read(self, gpu: GpuRound) -> MigReading:
+        """Enumerate the MIG devices (nvmlDeviceGetMigMode, …MaxMigDeviceCount, …MigDeviceHandleByIndex)."""
+        if gpu.inquiry.device is not self._device:
+            self._keep_meters({})
+            self._device = gpu.inquiry.device
+        try:
+            instances = _enumerate(gpu.inquiry)
+            # Last, because with some drivers sampling an instance made later memory queries fail.
+            active = self._activity(gpu, instances)
+        except (GpuUnavailable, DriverUnavailable):
+            self._keep_meters({})
+            raise
+        return MigReading(tuple(_with_activity(i, active.get(i.gpu_instance, {})) for i in instances))
+
+    def _activity(
+        self, gpu: GpuRound, instances: tuple[MigInstanceReading, ...]
+    ) -> Mapping[int | None, Mapping[int, float]]:
+        """Ratios by GPU instance and metric ID (nvmlGpmMigSampleGet)."""
+        occupants = _occupants(instances)
+        self._keep_meters(occupants if instances and self._access.granted(gpu) else {})
+        ratios: dict[int | None, Mapping[int, float]] = {}
+        for key, meter in self._meters.items():
+            before = len(gpu.inquiry.failures)
+            ratios[occupants[key]] = meter.read(gpu.inquiry, gpu.at, gpu.machine.clock)
+            if self._access.lost(gpu, gpu.inquiry.failures[before:]):
+                self._keep_meters({})
+                return {}
+        return ratios
+
+    def _keep_meters(self, occupants: Mapping[_Occupants, int]) -> None:
+        """Keep exactly one meter per GPU instance; an instance that was recreated gets a new one."""
+        for gone in self._meters.keys() - occupants.keys():
+            self._meters.pop(gone).close()
+        for key, instance in occupants.items():
+            if key not in self._meters:
+                self._meters[key] = GpmMeter(self._metrics, self._max_gap_seconds, instance)
+
+
+_Occupants = tuple[int, frozenset[tuple[str, str]]]
+"""A GPU instance and its devices (UUIDs, profiles): the ID alone may be another instance's in the next round."""
+
+
+def _occupants(instances: tuple[MigInstanceReading, ...]) -> dict[_Occupants, int]:
+    by_instance: dict[int, set[tuple[str, str]]] = {}
+    for instance in instances:
+        if instance.gpu_instance is not None:
+            by_instance.setdefault(instance.gpu_instance, set()).add((instance.uuid, instance.profile))
+    return {(number, frozenset(devices)): number for number, devices in by_instance.items()}
+
+
+def _with_activity(instance: MigInstanceReading, ratios: Mapping[int, float]) -> MigInstanceReading:
+    return replace(
+        instance,
+        sm_active_ratio=ratios.get(nvml_gpm.SM_ACTIVE),
+        tensor_active_ratio=ratios.get(nvml_gpm.TENSOR_ACTIVE),
+        dram_active_ratio=ratios.get(nvml_gpm.DRAM_ACTIVE),
+    )
+
+
+def _enumerate(inquiry: Inquiry) -> tuple[MigInstanceReading, ...]:
+    if not mig_mode(inquiry):
+        return ()
+    count = inquiry.within(inquiry.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, MAX_MIG_DEVICES)
+    instances: dict[str, MigInstanceReading] = {}
+    for index in range(count or 0):
+        handle = inquiry.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+        if handle is not None and (instance := _read_instance(inquiry, handle)) is not None:
+            instances.setdefault(instance.uuid, instance)
+    return tuple(instances.values())
+
+
+def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
+    """Read one MIG device; None if it disappeared meanwhile, since it cannot be identified without its UUID."""
+    # Unsupported calls are cached per instance, since another instance may support them.
+    inquiry = Inquiry(replace(gpu.device, handle=handle, unsupported=set()), gpu.call)
+    inquiry.failures = gpu.failures
+    uuid = inquiry.ask("nvmlDeviceGetUUID")
+    if not uuid:
+        return None
+    memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
+    total = inquiry.within(getattr(memory, "total", None), 0, _MOST_BYTES)
+    return MigInstanceReading(
+        uuid=uuid,
+        gpu_instance=inquiry.ask("nvmlDeviceGetGpuInstanceId"),
+        compute_instance=inquiry.ask("nvmlDeviceGetComputeInstanceId"),
+        profile=_profile(gpu, inquiry),
+        memory_used_bytes=inquiry.within(getattr(memory, "used", None), 0, _MOST_BYTES if total is None else total),
+        memory_total_bytes=total,
+    )
+
+
+def _profile(gpu: Inquiry, instance: Inquiry) -> str:
+    """Profile name: the end of the device name (nvmlDeviceGetName), else derived from its sizes."""
+    named = _PROFILE_IN_NAME.search(instance.ask("nvmlDeviceGetName") or "")
+    if named:
+        return named[1]
+    attributes = instance.ask("nvmlDeviceGetAttributes_v2")
+    memory = gpu.ask("nvmlDeviceGetMemoryInfo") if attributes else None
+    return profile_name(attributes, memory.total) if memory else ""
+
+
+def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
+    """Derive a profile name like nvidia-smi's from nvmlDeviceAttributes_t and the memory of the whole GPU.
+
+    The memory in a profile name is nominal: eighths of the GPU's memory in whole GiB. An instance has slightly less.
+    """
+    slices, compute = attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount
+    share = attributes.memorySizeMB * _MIB / gpu_memory_bytes if gpu_memory_bytes else 0
+    eighths = math.floor(share * _MEMORY_EIGHTHS + 0.5)
+    gib = math.floor(eighths * math.ceil(gpu_memory_bytes / _GIB) / _MEMORY_EIGHTHS + 0.5)
+    part = f"{compute}c." if compute != slices else ""
+    media = "+me" if attributes.sharedOfaCount and slices <= _MOST_MEDIA_SLICES else ""
+    return f"{part}{slices}g.{gib}gb{media}"
+
+
+def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one GPU's MIG devices."""
+    for instance in reading.instances:
+        yield from _render_instance(instance, gpu)
+
+
+def _render_instance(instance: MigInstanceReading, gpu: GpuLabels) -> Iterator[Sample]:
+    labels = (*gpu, instance.uuid)
+    ids = (instance.gpu_instance, instance.compute_instance)
+    gi, ci = ("" if number is None else str(number) for number in ids)
+    yield GPU_MIG_INFO.sample(1, *labels, gi, ci, instance.profile)
+    yield from samples(instance, labels)
+
+
+def _reader(config: Config) -> MigReader:
+    return MigReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds)
+
+
+MIG = GpuCollector(
+    name="mig",
+    about="MIG instances: memory and activity",
+    tier=Tier.MEDIUM,
+    reader=lambda config: _reader(config).read,
+    render=render,
+)

@@ -1,0 +1,65 @@
+"""Modes set by an administrator: persistence, MIG and compute mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.rounds import GpuRound
+
+COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
+"""nvmlComputeMode_t to label."""
+
+GPU_PERSISTENCE_MODE = gpu_gauge(
+    "gpu_persistence_mode",
+    "1 when the driver stays initialized without clients, 0 when not.",
+    source="nvmlDeviceGetPersistenceMode",
+)
+GPU_MIG_MODE = gpu_gauge(
+    "gpu_mig_mode",
+    "1 when the GPU is partitioned by MIG, 0 when not; absent where MIG does not exist.",
+    source="nvmlDeviceGetMigMode",
+)
+GPU_COMPUTE_MODE_INFO = gpu_info(
+    "gpu_compute_mode_info",
+    "Who may open contexts: default, exclusive_thread, prohibited or exclusive_process.",
+    labels={"mode": COMPUTE_MODES.values()},
+    source="nvmlDeviceGetComputeMode",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModesReading:
+    """Modes of one GPU; None where not reported."""
+
+    persistence: Annotated[bool | None, GPU_PERSISTENCE_MODE]
+    mig: Annotated[bool | None, GPU_MIG_MODE]
+    compute: Annotated[str | None, GPU_COMPUTE_MODE_INFO]
+
+
+def read_modes(gpu: GpuRound) -> ModesReading:
+    """Read the modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGetMigMode, nvmlDeviceGetComputeMode)."""
+    persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
+    compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
+    return ModesReading(
+        persistence=gpu.inquiry.flag(persistence),
+        mig=mig_mode(gpu.inquiry),
+        compute=None if compute is None else COMPUTE_MODES.get(compute, f"unknown_{compute}"),
+    )
+
+
+def mig_mode(inquiry: Inquiry) -> bool | None:
+    """Whether MIG mode is enabled now (nvmlDeviceGetMigMode); None if unsupported."""
+    mode = inquiry.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
+    return inquiry.flag(mode[0]) if mode else None
+
+
+MODES = GpuCollector(
+    name="modes",
+    about="persistence, MIG and compute mode",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_modes,
+)

@@ -1,0 +1,299 @@
+"""NVLink links: state, errors and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.driver.nvml.fields import FieldId
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.structs import far_end_named, in_fabric
+from gpu_triage.read.gpu.modes import mig_mode
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.monotone import MonotoneSum
+from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound
+
+LINK_COUNT_FIELD: Final = 91
+STATE_FIELD: Final = 165
+"""NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
+
+STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
+"""NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (wakes automatically), traffic disabled."""
+
+REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
+RECOVERY_FAILED: Final = "recovery_failed"
+ERROR_TYPES: Final = (REPLAY, RECOVERY, RECOVERY_FAILED, CRC)
+TRANSMIT, RECEIVE = "transmit", "receive"
+
+_TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
+"""Bytes: a fifth-generation link carries 50 GB/s per direction."""
+
+_LIMITS: Final = MappingProxyType(
+    {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
+)
+
+_BYTES_PER_KIB: Final = 1024
+MOST_LINKS: Final = 64
+_LINKS_WITH_OWN_FIELDS: Final = 12
+_LINKS_OF_FIRST_BLOCK: Final = 6
+
+GPU_NVLINK_LINKS = gpu_gauge(
+    "gpu_nvlink_links",
+    "NVLink links of the GPU that lead somewhere. Not counted are those without a bridge and those that the board "
+    "leaves unused: down ever since the exporter started, without traffic or errors counted, and without a far end "
+    "that the driver could name. On a GPU that has joined an NVSwitch fabric and has no link up, links that are down "
+    "count all the same: its board has them connected. Absent without any, and, like all that follows, while the GPU "
+    "is split by MIG: the driver then answers no question about links.",
+    source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
+)
+GPU_NVLINK_LINKS_UP = gpu_gauge(
+    "gpu_nvlink_links_up",
+    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
+    "link state.",
+    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+)
+GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
+    "gpu_nvlink_errors_total",
+    "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
+    "what it does not count: replay and crc on Blackwell, recovery_failed (the link is down then) before it. "
+    "Never decreases while the exporter runs: counters "
+    "that the driver resets continue, and a link that it no longer lists stays in the sum.",
+    labels={"type": ERROR_TYPES},
+    source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
+)
+GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_transmit_bytes_total",
+    "Data the GPU sent over all its NVLink links since the driver was loaded; protocol overhead counts only where the "
+    "driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    source="NVML field 138, else 202",
+)
+GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_receive_bytes_total",
+    "Data the GPU received over all its NVLink links since the driver was loaded; protocol overhead counts only where "
+    "the driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
+    source="NVML field 139, else 204",
+)
+GPU_NVLINK_UP = gpu_gauge(
+    "gpu_nvlink_up",
+    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. One series per "
+    "link that is down; with --metrics.profile full one per link of gpu_nvlink_links.",
+    labels=("link",),
+    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+    brief=lambda sample: not sample.value,
+)
+GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
+    "gpu_nvlink_link_errors_total",
+    "Errors of one NVLink link by type. Shown for links that have any; with --metrics.profile full for all. Alert on "
+    "gpu_nvlink_errors_total: it is there before the first error.",
+    labels={"link": ANY, "type": ERROR_TYPES},
+    source="as gpu_nvlink_errors_total",
+    brief=lambda sample: bool(sample.value),
+)
+GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_link_transmit_bytes_total",
+    "Data the GPU sent over one NVLink link since the driver was loaded.",
+    labels=("link",),
+    source="as gpu_nvlink_transmit_bytes_total",
+    brief=no_sample,
+)
+GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_link_receive_bytes_total",
+    "Data the GPU received over one NVLink link since the driver was loaded.",
+    labels=("link",),
+    source="as gpu_nvlink_receive_bytes_total",
+    brief=no_sample,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One way to read a counter of a link.
+
+    Attributes:
+        field: field ID, used with the link as scope; if `second` is set, the field ID of link 0.
+        second: field ID of link 6, for older drivers with one field per link for twelve links, in two blocks.
+        scale: factor from the counter's unit to the published unit.
+    """
+
+    field: int
+    second: int | None = None
+    scale: int = 1
+
+    def of(self, link: int) -> FieldId | None:
+        """Field to request for a link; None if there is none."""
+        if self.second is None:
+            return (self.field, link)
+        if link >= _LINKS_WITH_OWN_FIELDS:
+            return None
+        return self.field + link if link < _LINKS_OF_FIRST_BLOCK else self.second + link - _LINKS_OF_FIRST_BLOCK
+
+
+_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
+    {
+        # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
+        # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
+        REPLAY: (_Source(161), _Source(46, 108)),
+        RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
+        # NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS.
+        RECOVERY_FAILED: (_Source(214),),
+        CRC: (_Source(163), _Source(32, 96)),
+        # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
+        TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
+        RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
+    }
+)
+"""Ways to read each counter, preferred first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReading:
+    """One connected link."""
+
+    is_up: Annotated[bool | None, GPU_NVLINK_UP]
+    errors: Annotated[Mapping[str, float], GPU_NVLINK_LINK_ERRORS_TOTAL]
+    transmit_bytes: Annotated[float | None, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL]
+    receive_bytes: Annotated[float | None, GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL]
+
+    def counted(self, name: str) -> float | None:
+        """One of its counters: an error type, `TRANSMIT` or `RECEIVE`."""
+        return {TRANSMIT: self.transmit_bytes, RECEIVE: self.receive_bytes}.get(name, self.errors.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkReading:
+    """Links of one GPU.
+
+    Attributes:
+        links: by link number; empty if the GPU has none, none is connected, or they are not reported.
+        reported: whether the driver reports links; in MIG mode it does not, which does not mean links are lost.
+    """
+
+    links: Mapping[int, LinkReading]
+    errors: Annotated[Mapping[str, float], GPU_NVLINK_ERRORS_TOTAL]
+    transmit_bytes: Annotated[float | None, GPU_NVLINK_TRANSMIT_BYTES_TOTAL]
+    receive_bytes: Annotated[float | None, GPU_NVLINK_RECEIVE_BYTES_TOTAL]
+    reported: bool = True
+
+
+UNKNOWN: Final = NvlinkReading(MappingProxyType({}), MappingProxyType({}), None, None, reported=False)
+"""The reading if the driver does not report links."""
+
+
+class NvlinkReader:
+    """Reads all links in one or two calls; continues their counters, and remembers which links are connected.
+
+    A GPU may have links that its board leaves unconnected: all links of a PCIe card without a bridge, some with one.
+    They look the same as broken links. A link counts as connected once it has been up since the exporter started, the
+    driver has counted traffic or errors on it, or the driver reports its remote end; also if the GPU has joined an
+    NVSwitch fabric and none of its links is up. Others are left out. So a broken link is only missed if it was down
+    before the exporter started, has carried nothing since the driver was loaded and has no remote end known to the
+    driver: then the GPU shows fewer links than others of its model.
+    """
+
+    def __init__(self) -> None:
+        self._connected: set[int] = set()
+        self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
+        self._counters: dict[tuple[int, str], BoundedCounter] = {}
+        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in _SOURCES}
+
+    def read(self, gpu: GpuRound) -> NvlinkReading:
+        """Read links (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
+        inquiry = gpu.inquiry
+        count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
+        # With MIG on, drivers do not report links, or report all as down. Neither says anything about a link.
+        if count is None or (count and mig_mode(inquiry)):
+            return UNKNOWN
+        links = range(int(count))
+        wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
+        wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
+        values = inquiry.fields(wanted)
+        readings = {link: self._link(gpu, link, values) for link in links}
+        for link, reading in readings.items():
+            if link not in self._connected and _leads_somewhere(inquiry, link, reading):
+                self._connected.add(link)
+        if not self._connected and in_fabric(inquiry):
+            # A board in an NVSwitch fabric has its links connected, so these have been down from the start.
+            self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
+        connected = {link: reading for link, reading in readings.items() if link in self._connected}
+        totals = {name: total for name in _SOURCES if (total := self._total(name, connected)) is not None}
+        return NvlinkReading(
+            links=connected,
+            errors={name: totals[name] for name in ERROR_TYPES if name in totals},
+            transmit_bytes=totals.get(TRANSMIT),
+            receive_bytes=totals.get(RECEIVE),
+            reported=all(reading.is_up is not None for reading in readings.values()),
+        )
+
+    def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
+        """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
+        return self._sums[name].add(
+            {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        )
+
+    def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
+        """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
+        chosen = self._chosen.get((link, name))
+        if chosen is not None:
+            return chosen
+        return tuple((source, field) for source in _SOURCES[name] if (field := source.of(link)) is not None)
+
+    def _link(self, gpu: GpuRound, link: int, values: Mapping[FieldId, float]) -> LinkReading:
+        counters = {name: self._counter(gpu, link, name, values) for name in _SOURCES}
+        return LinkReading(
+            is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
+            errors={name: count for name in ERROR_TYPES if (count := counters[name]) is not None},
+            transmit_bytes=counters[TRANSMIT],
+            receive_bytes=counters[RECEIVE],
+        )
+
+    def _counter(self, gpu: GpuRound, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
+        for source, field in self._candidates(link, name):
+            if field in values:
+                self._chosen[link, name] = ((source, field),)
+                counter = self._counters.get((link, name))
+                if counter is None:
+                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], Continued())
+                return counter.add(gpu.inquiry, values[field] * source.scale, gpu.at.monotonic)
+        return None
+
+
+def _is_up(inquiry: Inquiry, link: int, state: float | None) -> bool | None:
+    known = inquiry.ask("nvmlDeviceGetNvLinkState", link) if state is None else state
+    if known is not None and known not in STATES:
+        inquiry.failures.append("implausible")
+        return None
+    return None if known is None else STATES[int(known)]
+
+
+def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
+    if reading.is_up is None:
+        return False
+    counted = (*reading.errors.values(), reading.transmit_bytes or 0, reading.receive_bytes or 0)
+    return reading.is_up or any(counted) or far_end_named(inquiry, link)
+
+
+def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one GPU's links."""
+    links = reading.links.values()
+    if links:
+        yield GPU_NVLINK_LINKS.sample(len(links), *gpu)
+    if any(link.is_up is not None for link in links):
+        yield GPU_NVLINK_LINKS_UP.sample(sum(link.is_up is True for link in links), *gpu)
+    yield from samples(reading, gpu)
+    for number, link in reading.links.items():
+        yield from samples(link, (*gpu, str(number)))
+
+
+NVLINK = GpuCollector(
+    name="nvlink",
+    about="state, errors and traffic of the NVLink links",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: NvlinkReader().read,
+    render=render,
+)

@@ -1,0 +1,142 @@
+"""Power draw, power cap and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.driver.nvml.fields import FieldId
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
+from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
+from gpu_triage.read.metrics.rounds import GpuRound
+
+AVERAGE_FIELD: Final = 185
+INSTANT_FIELD: Final = 186
+"""NVML_FI_DEV_POWER_AVERAGE and _INSTANT in milliwatts; scope 0 is the GPU's board."""
+
+_MODULE: Final = 1
+_MODULE_FIELDS: Final = ((INSTANT_FIELD, _MODULE), (AVERAGE_FIELD, _MODULE))
+_MODULE_LIMIT_FIELD: Final = (190, _MODULE)
+"""The same, and NVML_FI_DEV_POWER_CURRENT_LIMIT, for the module: the GPU with its Grace CPU."""
+
+_REQUESTED_LIMIT_FIELD: Final = 192
+"""NVML_FI_DEV_POWER_REQUESTED_LIMIT."""
+_SAME_LIMIT_WATTS: Final = 1.0
+
+_FIELDS: Final = (INSTANT_FIELD, AVERAGE_FIELD, _REQUESTED_LIMIT_FIELD, *_MODULE_FIELDS, _MODULE_LIMIT_FIELD)
+
+_MOST_WATTS: Final = 100_000.0
+
+_ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 365 * 86_400)
+"""Joules: far more power than any board draws, for ten years."""
+
+GPU_POWER_WATTS = gpu_gauge(
+    "gpu_power_watts",
+    "Power drawn by the board: instantaneous where the driver offers it, else its one-second average.",
+    source="field 186 (instant), else 185 (average), else nvmlDeviceGetPowerUsage",
+)
+GPU_POWER_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_limit_watts",
+    "The power cap that applies now, out-of-band limits included.",
+    source="nvmlDeviceGetEnforcedPowerLimit",
+)
+GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_requested_limit_watts",
+    "The power cap that was asked of the driver, where another one applies, for example one that the BMC set; absent "
+    "where gpu_power_limit_watts is what was asked for.",
+    source="field 192",
+)
+GPU_MODULE_POWER_WATTS = gpu_gauge(
+    "gpu_module_power_watts",
+    "Power drawn by the GPU's whole module, its Grace CPU and memory included; gpu_power_watts is the GPU's part. "
+    "Every GPU of a module shows the same. GH200, GB200 and GB300 only.",
+    source="field 186 (instant), else 185 (average), of the module",
+)
+GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
+    "gpu_module_power_limit_watts",
+    "The power cap of the GPU's whole module that applies now. A GPU below its own cap may be held back by this one. "
+    "Presence as gpu_module_power_watts.",
+    source="field 190, of the module",
+)
+GPU_ENERGY_JOULES_TOTAL = gpu_counter(
+    "gpu_energy_joules_total",
+    "Energy used, as the driver counts it since it was loaded. Volta and later. On modules with a Grace CPU drivers "
+    "count the whole module: compare its rate with gpu_module_power_watts and gpu_power_watts.",
+    source="nvmlDeviceGetTotalEnergyConsumption",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerReading:
+    """Power of one board; None where not reported."""
+
+    power_watts: Annotated[float | None, GPU_POWER_WATTS]
+    limit_watts: Annotated[float | None, GPU_POWER_LIMIT_WATTS]
+    energy_joules: Annotated[float | None, GPU_ENERGY_JOULES_TOTAL]
+    requested_limit_watts: Annotated[float | None, GPU_POWER_REQUESTED_LIMIT_WATTS] = None
+    module_watts: Annotated[float | None, GPU_MODULE_POWER_WATTS] = None
+    module_limit_watts: Annotated[float | None, GPU_MODULE_POWER_LIMIT_WATTS] = None
+
+
+class PowerReader:
+    """Reads power; continues the energy counter over driver reloads."""
+
+    def __init__(self) -> None:
+        self._energy = BoundedCounter(_ENERGY_LIMIT, Continued())
+
+    def read(self, gpu: GpuRound) -> PowerReading:
+        """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
+        inquiry = gpu.inquiry
+        energy_mj = inquiry.ask("nvmlDeviceGetTotalEnergyConsumption")
+        values = inquiry.fields(_FIELDS)
+        # Without power management by the driver, as on laptops and under WSL, the limit reads 0.
+        limit_watts = watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None
+        module_limit_watts = _module_limit(inquiry, values, limit_watts)
+        return PowerReading(
+            power_watts=watts(inquiry, _drawn(values) or inquiry.ask("nvmlDeviceGetPowerUsage")),
+            limit_watts=limit_watts,
+            requested_limit_watts=other_limit(watts(inquiry, values.get(_REQUESTED_LIMIT_FIELD)), limit_watts),
+            module_watts=None if module_limit_watts is None else watts(inquiry, _drawn(values, *_MODULE_FIELDS)),
+            module_limit_watts=module_limit_watts,
+            energy_joules=self._energy.add(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
+        )
+
+
+def watts(inquiry: Inquiry, milliwatts: float | None) -> float | None:
+    """Convert milliwatts to watts; None if missing or implausible."""
+    return inquiry.within(None if milliwatts is None else milliwatts / 1000, 0, _MOST_WATTS)
+
+
+def _drawn(
+    values: Mapping[FieldId, float], instant: FieldId = INSTANT_FIELD, average: FieldId = AVERAGE_FIELD
+) -> float | None:
+    """Power draw in milliwatts; None if neither field has it.
+
+    A powered board always draws something: some drivers return 0 for fields they do not support.
+    """
+    return values.get(instant) or values.get(average) or None
+
+
+def _module_limit(inquiry: Inquiry, values: Mapping[FieldId, float], limit_watts: float | None) -> float | None:
+    """The module's limit; None if it equals the GPU's own, as with drivers that ignore the scope."""
+    module_watts = watts(inquiry, values.get(_MODULE_LIMIT_FIELD))
+    return other_limit(module_watts, limit_watts)
+
+
+def other_limit(requested_watts: float | None, limit_watts: float | None) -> float | None:
+    """Return the requested limit if it differs from the one in force; None if equal or unknown."""
+    if not requested_watts or limit_watts is None or abs(requested_watts - limit_watts) <= _SAME_LIMIT_WATTS:
+        return None
+    return requested_watts
+
+
+POWER = GpuCollector(
+    name="power",
+    about="power, power cap and energy",
+    tier=Tier.FAST,
+    reader=lambda _config: PowerReader().read,
+)

@@ -1,0 +1,121 @@
+"""Which GPUs are present, which answer, and whether the driver does, as seen by the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpu_triage.driver.nvml.session import DriverVersions
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info, host_gauge, host_info
+from gpu_triage.read.metrics.rendering import samples
+
+NAME = "presence"
+ABOUT = "which GPUs are there and answer, and whether the driver does"
+TIER = Tier.FAST
+
+GPU_UP = gpu_gauge(
+    "gpu_up",
+    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A "
+    "GPU keeps this series once it was seen, until it is passed through to a virtual machine.",
+    source="the sampler",
+)
+GPU_ERROR_INFO = gpu_info(
+    "gpu_error_info",
+    "Why gpu_up is 0, as a named error; absent while it is 1. Of GPUs that stop answering together, the one whose call "
+    "hung first is stalled, and the others are blocked behind it: the driver has locks for the whole process.",
+    labels=("error",),
+    source="the sampler",
+)
+GPU_DEVICES = host_gauge(
+    "gpu_devices",
+    "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (found on "
+    "the bus, not counting GPUs passed through to virtual machines; in a container, the GPUs assigned to it), "
+    "expected (declared, otherwise from the baseline; absent without either), boot (the most that the driver has "
+    "listed since the host booted, not counting GPUs passed through to virtual machines since; without a state "
+    "directory, since the exporter started).",
+    labels={"source": ("nvml", "pci", "expected", "boot")},
+    source="nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
+    tier=Tier.MEDIUM,
+)
+GPU_DRIVER_UP = host_gauge(
+    "gpu_driver_up",
+    "1 while NVML is initialized and responds, 0 while it cannot be used, or while a call about the driver as a whole "
+    "exceeds the deadline, even if GPUs that are open still answer.",
+    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and similar",
+    tier=Tier.MEDIUM,
+)
+GPU_DRIVER_ERROR_INFO = host_info(
+    "gpu_driver_error_info",
+    "Why gpu_driver_up is 0, as a named error; absent while it is 1.",
+    labels=("error",),
+    source="nvmlInit",
+    tier=Tier.MEDIUM,
+)
+GPU_DRIVER_INFO = host_info(
+    "gpu_driver_info",
+    "Versions of the kernel driver, of CUDA as the driver supports it, and of the NVML library.",
+    labels=("driver_version", "cuda_version", "nvml_version"),
+    source="nvmlSystemGetDriverVersion and similar",
+    tier=Tier.SLOW,
+)
+GPU_P2P_EXPECTED = host_gauge(
+    "gpu_p2p_expected",
+    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, otherwise as "
+    "recorded in the baseline; absent without either.",
+    source="--expect.p2p, else the baseline",
+    tier=Tier.SLOW,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPresence:
+    """One GPU ever seen.
+
+    Attributes:
+        labels: its index and UUID.
+        name: the product; "" until it was read.
+        up: whether it answers; None if it is not queried, so that this is unknown.
+        error: why it does not answer (``lost``, ``stalled``, ``missing``, …); None if it does.
+    """
+
+    labels: GpuLabels
+    name: str
+    up: Annotated[bool | None, GPU_UP]
+    error: Annotated[str | None, GPU_ERROR_INFO]
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceReading:
+    """Presence of the GPUs and the driver.
+
+    Attributes:
+        gpus: every GPU ever seen by this process.
+        driver_up: whether NVML can be used; None before the first attempt.
+        driver_error: why it cannot; None if it can, and before the first attempt.
+        versions: driver versions; None while the driver is unavailable.
+        expected_p2p: whether peers should reach each other; None if not declared.
+    """
+
+    gpus: tuple[GpuPresence, ...]
+    nvml_count: Annotated[int | None, GPU_DEVICES, "nvml"]
+    pci_count: Annotated[int | None, GPU_DEVICES, "pci"]
+    expected_count: Annotated[int | None, GPU_DEVICES, "expected"]
+    most_since_boot: Annotated[int | None, GPU_DEVICES, "boot"]
+    driver_up: Annotated[bool | None, GPU_DRIVER_UP]
+    driver_error: Annotated[str | None, GPU_DRIVER_ERROR_INFO]
+    versions: DriverVersions | None
+    expected_p2p: bool | None
+
+
+def render(reading: PresenceReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for gpu in reading.gpus:
+        yield from samples(gpu, gpu.labels)
+    yield from samples(reading)
+    if reading.versions is not None:
+        versions = reading.versions
+        yield GPU_DRIVER_INFO.sample(1, versions.driver or "", versions.cuda or "", versions.nvml or "")
+    if reading.expected_p2p is not None:
+        yield GPU_P2P_EXPECTED.sample(reading.expected_p2p)

@@ -1,0 +1,235 @@
+"""Reasons for reduced clocks, and for how long they have applied."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.driver.nvml.driver_version import version_numbers
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.log import fields
+from gpu_triage.read.gpu.throttle_counter import FAULTS, ThrottleCounter
+from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
+from gpu_triage.read.metrics.integrals import Integral
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.rounds import GpuRound
+
+log = logging.getLogger(__name__)
+
+REASONS: Final = MappingProxyType(
+    {
+        "idle": 0x1,
+        "applications_clocks": 0x2,
+        "sw_power_cap": 0x4,
+        "hw_slowdown": 0x8,
+        "sync_boost": 0x10,
+        "sw_thermal": 0x20,
+        "hw_thermal": 0x40,
+        "hw_power_brake": 0x80,
+        "display_clocks": 0x100,
+        "board_limit": 0x200,
+        "reliability": 0x400,
+    }
+)
+"""Label to bit of nvmlClocksEventReasons and the older nvmlClocksThrottleReasons."""
+
+UNKNOWN: Final = "unknown"
+"""Label for all bits without a name here."""
+
+_KNOWN_BITS: Final = sum(REASONS.values())
+_COMMON_BITS: Final = 0x1FF
+_NANOSECONDS: Final = 1e9
+_SUPPORTED_FOR_SECONDS: Final = 60.0
+_MOST_SECONDS: Final = 10 * 365 * 86_400.0
+
+_SELDOM: Final = frozenset({"board_limit", "reliability"})
+_ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
+"""NVML_FI_DEV_PERF_POLICY_*. DCGM reads them as nanoseconds, like the newer counters with fields of their own."""
+_THERMAL_POLICY: Final = {"sw_thermal": 75}
+"""Counter of software thermal slowdown for drivers without a separate one (nvmlDeviceGetViolationStatus, nvml.h)."""
+
+GPU_THROTTLE_ACTIVE = gpu_gauge(
+    "gpu_throttle_active",
+    "1 while the driver reports this reason for the current clocks. With --metrics.profile full, also 0 for every "
+    "other reason that the GPU supports. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
+    labels={"reason": (*REASONS, UNKNOWN)},
+    brief=lambda sample: bool(sample.value),
+    source="nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
+)
+GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
+    "gpu_throttle_seconds_total",
+    "Seconds for which this reason held the clocks: the driver's own counter where it has one, otherwise integrated "
+    "from gpu_throttle_active since the exporter started. A counter that is wrong is replaced by the integral: see "
+    "gpu_throttle_counter_rejected_info. Never decreases while the exporter runs: a counter that the driver resets "
+    "continues from its last value. board_limit and reliability grow at the highest clocks of many cards, and are "
+    "absent while they are 0 unless --metrics.profile is full.",
+    labels={"reason": (*REASONS, UNKNOWN)},
+    brief=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
+    source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "
+    "gpu_throttle_active",
+)
+GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
+    "gpu_throttle_counter_rejected_info",
+    "A reason whose driver counter is not used, by cause ({cause}): it stood still while the driver reported the "
+    "reason in 10 samples of a minute, or it gained more than a second per second. From then on, until the exporter "
+    "restarts, gpu_throttle_seconds_total of this reason is integrated from gpu_throttle_active. Absent while the "
+    "driver's counter is used, and where there is none.",
+    labels={"reason": (*REASONS, UNKNOWN), "cause": FAULTS},
+    source="the exporter, from successive readings",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleReading:
+    """Reasons for the current clocks; `rejected` has the fault of each driver counter that is not used, by reason."""
+
+    active: Annotated[Mapping[str, bool] | None, GPU_THROTTLE_ACTIVE]
+    seconds: Annotated[Mapping[str, float], GPU_THROTTLE_SECONDS_TOTAL]
+    rejected: Annotated[Mapping[str, str], GPU_THROTTLE_COUNTER_REJECTED_INFO] = field(default_factory=dict)
+
+
+def counter_fields(driver_version: str | None) -> Mapping[str, int]:
+    """Field ID of each reason's counter in nanoseconds, for this driver version.
+
+    The IDs of the three slowdown counters were renumbered between releases, and in other releases the same IDs mean
+    something else, so the header's constants cannot be trusted.
+    >>> counter_fields("575.57.08")["hw_thermal"], counter_fields("580.95.05")["hw_thermal"]
+    (252, 270)
+    >>> counter_fields("550.54.14")["sw_thermal"]
+    75
+    """
+    version = version_numbers(driver_version)
+    if version >= (580, 82):
+        return {**_ALWAYS_FIELDS, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
+    if version >= (575, 51):
+        return {**_ALWAYS_FIELDS, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
+    return {**_ALWAYS_FIELDS, **_THERMAL_POLICY}
+
+
+class ThrottleReader:
+    """Reads the reasons and their counters; integrates reasons that the driver does not count.
+
+    A reason keeps its source: the driver's counter if the first reading had one, else the integral. A counter that
+    turns out to be wrong is permanently replaced by the integral, which continues from its total.
+
+    Args:
+        max_gap_seconds: longest gap that an integral may bridge.
+        interval_seconds: time between readings.
+    """
+
+    def __init__(self, max_gap_seconds: float, interval_seconds: float = 1.0) -> None:
+        self._max_gap_seconds = max_gap_seconds
+        self._interval_seconds = interval_seconds
+        self._integrals: dict[str, Integral] = {}
+        self._counters: dict[str, ThrottleCounter] | None = None
+        self._rejected: dict[str, str] = {}
+        self._supported = _Supported()
+
+    def read(self, gpu: GpuRound) -> ThrottleReading:
+        """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
+        inquiry, at = gpu.inquiry, gpu.at.monotonic
+        active = self._active(inquiry, at)
+        ids = counter_fields(gpu.versions.driver)
+        raw = inquiry.fields(ids.values())
+        # The counter may have grown until the driver answered, so a slow call does not make it implausible.
+        answered_at = max(at, gpu.machine.clock.now().monotonic)
+        raw_seconds = {reason: raw[i] / _NANOSECONDS for reason, i in ids.items() if i in raw}
+        if self._counters is None and (active is not None or raw_seconds):
+            self._counters = {reason: ThrottleCounter(self._interval_seconds) for reason in raw_seconds}
+        seconds = self._counted(inquiry, raw_seconds, active or {}, at, answered_at)
+        for reason in self._replace_wrong():
+            _log_rejected(gpu, reason, ids.get(reason), self._rejected[reason])
+        return ThrottleReading(active, seconds | self._polled(active or {}, at), dict(self._rejected))
+
+    def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
+        bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if bits is None:
+            return None
+        mask = self._supported.bits(inquiry, at) | bits
+        active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
+        active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
+        return active
+
+    def _counted(
+        self,
+        inquiry: Inquiry,
+        raw_seconds: Mapping[str, float],
+        active: Mapping[str, bool],
+        at: float,
+        answered_at: float,
+    ) -> dict[str, float]:
+        seconds: dict[str, float] = {}
+        for reason, counter in (self._counters or {}).items():
+            if reason not in raw_seconds:
+                continue
+            raw = inquiry.within(raw_seconds[reason], 0, _MOST_SECONDS)
+            if raw is None:
+                continue
+            if not counter.add(raw, at, answered_at, active=active.get(reason, False)):
+                inquiry.failures.append("implausible")
+            seconds[reason] = counter.total_seconds
+        return seconds
+
+    def _replace_wrong(self) -> list[str]:
+        """Replace counters found to be wrong with integrals; return their reasons."""
+        counters = self._counters or {}
+        wrong = {reason: counter.fault for reason, counter in counters.items() if counter.fault is not None}
+        for reason, fault in wrong.items():
+            self._rejected[reason] = fault
+            self._integrals[reason] = Integral(self._max_gap_seconds)
+            self._integrals[reason].total_seconds = counters.pop(reason).total_seconds
+        return list(wrong)
+
+    def _polled(self, active: Mapping[str, bool], at: float) -> dict[str, float]:
+        seconds: dict[str, float] = {}
+        counters = self._counters or {}
+        for reason, is_active in active.items():
+            if reason not in counters:
+                integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
+                seconds[reason] = integral.add(float(is_active), at)
+        return seconds
+
+
+class _Supported:
+    """The reasons a GPU supports. They do not depend on load, so they are cached for a minute."""
+
+    __slots__ = ("_asked_at", "_bits")
+
+    def __init__(self) -> None:
+        self._bits: int | None = None
+        self._asked_at = 0.0
+
+    def bits(self, inquiry: Inquiry, at: float) -> int:
+        """Bits of the supported reasons; the common ones if the driver does not report them."""
+        if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
+            bits = inquiry.first(
+                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+            )
+            self._bits, self._asked_at = bits, at
+        return _COMMON_BITS if self._bits is None else self._bits
+
+
+def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
+    device = gpu.inquiry.device
+    log.warning(
+        "the driver's counter of a throttle reason is not used",
+        extra=fields(
+            gpu=device.index,
+            uuid=device.uuid,
+            reason=reason,
+            cause=cause,
+            field=field_id,
+            driver=gpu.versions.driver,
+        ),
+    )
+
+
+THROTTLE = GpuCollector(
+    name="throttle",
+    about="throttle reasons and the time they took",
+    tier=Tier.FAST,
+    reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,
+)

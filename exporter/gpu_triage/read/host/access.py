@@ -1,0 +1,339 @@
+"""Detect which features lack permissions or mounts on this host, by trying access without reading any data."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.driver.kernel.files import read_names, read_text
+from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Machine
+from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.read.gpu.pcie_aer import PCIE_AER
+from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
+from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
+from gpu_triage.read.host.lacks import (
+    NO_PERMISSION,
+    Lack,
+    Wanted,
+    errors_kept_by_firmware,
+    links_out_of_sight,
+    reason_of,
+    refusal,
+)
+from gpu_triage.read.host.network import HOST_NETWORK
+from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.nfs import HOST_NFS
+from gpu_triage.read.host.pressure import HOST_PRESSURE
+from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
+from gpu_triage.read.host.textfile import TEXTFILE
+from gpu_triage.read.metrics.contract import HostCollector, runs
+from gpu_triage.read.metrics.metric import Sample, Tier, host_info
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.cgroups import hides_cgroups
+from gpu_triage.read.processes.container_names import CONTAINER_NAMES
+from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
+from gpu_triage.read.processes.on_gpu import PROCESSES
+from gpu_triage.read.processes.pids import names_are_host_pids, sees_every_process
+from gpu_triage.read.processes.pods import POD_NAMES
+from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
+from gpu_triage.read.selection import needed_but_excluded
+from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid.events import NEVER_FROM_NVML
+
+log = logging.getLogger(__name__)
+
+OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
+GPU_EXPORTER_DEGRADED_INFO = host_info(
+    "gpu_exporter_degraded_info",
+    "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
+    "firmware is missing; absent otherwise. The log "
+    "says once how to fix it.",
+    labels=("feature", "reason"),
+    source="/proc/1, /proc/self, /dev/kmsg and what options name",
+)
+
+
+_EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReading:
+    """Features that are limited; empty if everything is accessible."""
+
+    lacks: tuple[Lack, ...]
+
+
+class AccessReader:
+    """Probes each feature's access; logs each change once."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._known: frozenset[Lack] = frozenset()
+
+    def read(self, round_: HostRound) -> AccessReading:
+        """Probe all features. Never raises; what cannot be determined is not reported as lacking."""
+        machine, wanted = round_.machine, self._wanted
+        pids = _Pids(machine.procfs)
+        probes: tuple[tuple[str, Callable[[], Lack | None]], ...] = (
+            (PROCFS, lambda: _mount(PROCFS, machine.procfs)),
+            (SYSFS, lambda: _mount(SYSFS, machine.sysfs)),
+            ("kernel_log", lambda: _kernel_log(machine)),
+            ("pci_bus", lambda: _pci_bus(machine)),
+            ("processes", lambda: _processes(pids)),
+            ("host_pressure", lambda: _host_pressure(machine, pids)),
+            ("cgroups", lambda: _cgroups(machine, pids)),
+            ("process_memory_locality", lambda: _memory_locality(machine.procfs)),
+            ("host_network", lambda: _host_network(pids)),
+            ("host_network_link", lambda: None if pids.foreign else links_out_of_sight(machine)),
+            ("host_nfs", lambda: _host_nfs(pids)),
+            ("host_file_systems", lambda: _file_systems(machine)),
+            ("host_services", lambda: _services(machine, pids)),
+            ("pcie_aer", lambda: errors_kept_by_firmware(machine)),
+            ("textfile", lambda: _textfile(wanted.textfile)),
+            ("pod_names", lambda: _pod_names(wanted.pod_resources)),
+            ("container_names", lambda: _container_names(wanted.container_logs)),
+            ("slurm_jobs", lambda: _slurm_jobs(wanted.slurm_jobs)),
+            ("state_directory", lambda: _state_directory(wanted.state)),
+        )
+        excluded = (Lack(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
+        found = (*(lack for feature, probe in probes if feature in wanted.features and (lack := probe())), *excluded)
+        self._tell(found)
+        return AccessReading(found)
+
+    def _tell(self, found: Collection[Lack]) -> None:
+        for lack in found:
+            if lack not in self._known:
+                facts = {"feature": lack.feature, "reason": lack.reason, "remedy": lack.remedy}
+                log.warning("feature degraded", extra={"fields": facts})
+        for lack in self._known.difference(found):
+            log.info("feature no longer degraded", extra={"fields": {"feature": lack.feature, "reason": lack.reason}})
+        self._known = frozenset(found)
+
+
+class _Pids:
+    """Which processes this procfs shows, relative to the host's and our PID namespace.
+
+    Attributes:
+        procfs: its root.
+        live: whether it contains this process; a recorded or simulated one does not.
+        foreign: whether it belongs to a PID namespace other than the host's.
+        nested: whether this process is in a PID namespace other than the host's.
+    """
+
+    def __init__(self, procfs: Path) -> None:
+        self.procfs = procfs
+        self.live = _text(procfs / "self" / "status") is not None
+        self.foreign = names_are_host_pids(procfs) is False
+        self.nested = not sees_every_process(procfs)
+
+
+def _mount(feature: str, root: Path) -> Lack | None:
+    remedy = f"{SHOWS[feature]} are not visible: mount the host's {feature} at {root}, or correct --path.{feature}"
+    return None if is_mounted(root) else Lack(feature, MISSING, remedy)
+
+
+def _kernel_log(machine: Machine) -> Lack | None:
+    reason = None if machine.kmsg is None else refusal(machine.kmsg)
+    remedy = (
+        f"Xids from before startup or while the driver hangs, Xids {', '.join(map(str, NEVER_FROM_NVML))}, SXids of "
+        "NVSwitches and kernel messages about the host are not read: grant CAP_SYSLOG or run a privileged container"
+    )
+    return Lack("kernel_log", reason, remedy) if reason else None
+
+
+def _pci_bus(machine: Machine) -> Lack | None:
+    try:
+        read_names(machine.sysfs / "bus" / "pci" / "devices")
+    except HostReadFailed as failed:
+        return Lack(
+            "pci_bus", failed.reason, "slots and links are not visible: mount the host's /sys and set --path.sysfs"
+        )
+    return None
+
+
+def _processes(pids: _Pids) -> Lack | None:
+    if pids.nested:
+        # Even with the host's procfs: the driver itself translates PIDs, and omits those of other namespaces.
+        remedy = "processes outside this container are neither listed nor counted: run it in the host's PID namespace"
+        return Lack("processes", OTHER_PID_NAMESPACE, remedy)
+    if pids.live and _text(pids.procfs / "1" / "status") is None:
+        return Lack(
+            "processes", "hidden", "other users' processes have no names: add the group of hidepid's gid= option"
+        )
+    return None
+
+
+def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
+    # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
+    if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
+        return None
+    remedy = (
+        "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
+        "with psi=1, as RHEL 8 and early Amazon Linux 2023 need"
+    )
+    return Lack("host_pressure", refusal(machine.procfs / "pressure" / "io") or MISSING, remedy)
+
+
+def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
+    # Cgroups are only looked up for processes that are visible as the host's.
+    if not pids.live or pids.foreign or pids.nested or machine.simulated:
+        return None
+    reason = hides_cgroups(machine.procfs, machine.sysfs)
+    remedy = (
+        "CPU and memory limits of jobs are not visible: mount the host's /sys with its cgroups and set --path.sysfs"
+    )
+    return Lack("cgroups", reason, remedy) if reason else None
+
+
+def _memory_locality(procfs: Path) -> Lack | None:
+    # Opened, not read: opening triggers the permission check, reading would walk the page tables.
+    if refusal(procfs / "1" / "numa_maps") == NO_PERMISSION:
+        remedy = "the memory locality of other users' processes is unknown: grant CAP_SYS_PTRACE"
+        return Lack("process_memory_locality", NO_PERMISSION, remedy)
+    return None
+
+
+def _host_network(pids: _Pids) -> Lack | None:
+    remedy = "the network is this container's, not the host's: mount the host's /proc and set --path.procfs"
+    return Lack("host_network", OTHER_PID_NAMESPACE, remedy) if pids.foreign else None
+
+
+def _host_nfs(pids: _Pids) -> Lack | None:
+    if pids.foreign:
+        remedy = "NFS mounts are this container's, not the host's: mount the host's /proc and set --path.procfs"
+        return Lack("host_nfs", OTHER_PID_NAMESPACE, remedy)
+    # Mount IDs are global in the kernel, so two namespaces never share the first one.
+    hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
+    apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
+    if apart and refusal(pids.procfs / "1" / "mountstats") == NO_PERMISSION:
+        return Lack(
+            "host_nfs", NO_PERMISSION, "NFS mounts made on the host after startup may be missing: run as user 0"
+        )
+    return None
+
+
+def _file_systems(machine: Machine) -> Lack | None:
+    remedy = "only user 0 can read Lustre's statistics: run as user 0, with the host's debugfs mounted"
+    hidden = hides_lustre(machine.procfs, machine.sysfs)
+    return Lack("host_file_systems", NO_PERMISSION, remedy) if hidden else None
+
+
+def _services(machine: Machine, pids: _Pids) -> Lack | None:
+    if sees_processes(machine.procfs) or in_cgroup(machine.sysfs, FABRIC_MANAGER) or not has_switches(machine.sysfs):
+        return None
+    remedy = (
+        "a fabric manager that never started is not detected: mount the host's /sys with its cgroups, and the host's "
+        "/proc with all processes visible"
+    )
+    return Lack("host_services", OTHER_PID_NAMESPACE if pids.foreign else "hidden", remedy)
+
+
+def _textfile(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else refusal(folder)
+    return (
+        Lack("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
+        if reason
+        else None
+    )
+
+
+def _pod_names(socket: Path | None) -> Lack | None:
+    if socket is None:
+        return None
+    try:
+        socket.stat()
+    except OSError as error:
+        reason: str | None = reason_of(error)
+    else:
+        reason = None if os.access(socket, os.W_OK, effective_ids=True) else NO_PERMISSION
+    return Lack("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
+
+
+def _container_names(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else refusal(folder)
+    remedy = f"pods that share a GPU cannot be distinguished by process: allow this user to list {folder}"
+    return Lack("container_names", reason, remedy) if reason else None
+
+
+def _slurm_jobs(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else refusal(folder)
+    remedy = f"GPUs allocated by Slurm are unknown: let its prolog create {folder}, and allow this user to read it"
+    return Lack("slurm_jobs", reason, remedy) if reason else None
+
+
+def _state_directory(folder: Path | None) -> Lack | None:
+    if folder is None:
+        return None
+    reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else refusal(folder) or NO_PERMISSION
+    remedy = (
+        "findings start over and incident history is lost when the exporter stops: "
+        f"allow this user to write to {folder}"
+    )
+    return Lack("state_directory", reason, remedy) if reason else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read_text(path)
+    except HostReadFailed:
+        return None
+
+
+_OF_COLLECTORS: Final = (
+    HOST_FILE_SYSTEMS,
+    HOST_PRESSURE,
+    PROCESSES,
+    PROCESS_MEMORY_LOCALITY,
+    PCIE_AER,
+    HOST_NETWORK,
+    HOST_NETWORK_LINK,
+    HOST_NFS,
+    HOST_SERVICES,
+    TEXTFILE,
+    POD_NAMES,
+    CONTAINER_NAMES,
+    SLURM_JOBS,
+)
+
+
+def wanted(config: Config) -> Wanted:
+    """Determine the features that this configuration enables."""
+    features = {PROCFS, SYSFS, "pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
+    if collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config):
+        features.add("kernel_log")
+    if config.state_directory is not None:
+        features.add("state_directory")
+    if runs(PROCESSES, config):
+        features.add("cgroups")
+    return Wanted(
+        frozenset(features),
+        config.collector_textfile_directory,
+        config.kubernetes_pod_resources_socket,
+        config.state_directory,
+        needed_but_excluded(config),
+        config.slurm_jobs_directory,
+        config.kubernetes_container_logs,
+    )
+
+
+def render(reading: AccessReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for lack in reading.lacks:
+        yield GPU_EXPORTER_DEGRADED_INFO.sample(1, lack.feature, lack.reason)
+
+
+ACCESS = HostCollector(
+    name="access",
+    about="rights that features lack",
+    tier=Tier.SLOW,
+    reader=lambda config: AccessReader(wanted(config)).read,
+    render=render,
+    # It accesses mounts, and folders on disks that may hang.
+    own_lane=True,
+)

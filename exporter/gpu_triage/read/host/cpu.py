@@ -1,0 +1,338 @@
+"""CPU time by NUMA node, the busiest CPUs, and load."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import sub
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, text_of
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.numa import read_numa_nodes
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.cpu_frequency import CpuFrequencies
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import HostRound
+
+MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""Modes of /proc/stat in order. The next two, guest and guest_nice, are already included in user and nice."""
+
+_AT_REST = slice(MODES.index("idle"), MODES.index("iowait") + 1)
+_CPU_NAME = re.compile(r"cpu[0-9]{1,5}")
+_CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
+"""A CPU line of /proc/stat; the oldest kernels only have four modes."""
+
+_LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
+_NODE_WITHOUT_NUMA = 0
+_ALWAYS_BUSY_RATIO = 0.9
+"""Busy share since boot (at least an hour) from which a CPU counts as polling and says nothing about jobs."""
+_ALWAYS_SECONDS = 3600
+_SET_APART = ("isolated", "nohz_full")
+_NO_CPUS = "(null)"
+_BUSY_RATIO = 0.5
+"""Minimum busy share for a CPU's clock to be meaningful: idle CPUs clock down."""
+
+GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
+    "gpu_host_cpu_seconds_total",
+    "CPU time of the NUMA node since boot by mode, summed over its CPUs; guests are part of user and nice. CPUs that "
+    "go offline stay in the sum.",
+    labels={"numa_node": ANY, "mode": MODES},
+    source="/proc/stat, by /sys/devices/system/node",
+)
+GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
+    "gpu_host_cpu_busiest_ratio",
+    "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
+    "when one thread feeds the GPU and can do no more. CPUs do not count that are set apart (isolated, nohz_full), or "
+    "that were busy for nine tenths of the time since boot: storage clients and packet processing poll on them.",
+    labels=("numa_node",),
+    source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
+)
+GPU_HOST_CPU_SHARED_BUSY_RATIO = host_gauge(
+    "gpu_host_cpu_shared_busy_ratio",
+    "Share of the last interval that the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent where "
+    "none is set apart or always busy.",
+    labels=("numa_node",),
+    source="as gpu_host_cpu_busiest_ratio",
+)
+GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = host_gauge(
+    "gpu_host_cpu_busiest_frequency_ratio",
+    "Present clock of that CPU over its highest, 0-1; absent while it was busy for less than half of the interval, and "
+    "without cpufreq, as on most virtual machines.",
+    labels=("numa_node",),
+    source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
+)
+GPU_HOST_CPUS = host_gauge(
+    "gpu_host_cpus",
+    "CPUs of the NUMA node that are online.",
+    labels=("numa_node",),
+    source="/proc/stat, by /sys/devices/system/node",
+)
+GPU_HOST_LOAD1 = host_gauge(
+    "gpu_host_load1", "Tasks that run, want to run or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+)
+GPU_HOST_PROCESSES_BLOCKED = host_gauge(
+    "gpu_host_processes_blocked", "Tasks that wait for I/O now.", source="/proc/stat procs_blocked"
+)
+GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
+    "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpu:
+    """CPUs of one NUMA node.
+
+    Attributes:
+        numa_node: node number; 0 on a kernel without NUMA.
+    """
+
+    numa_node: int
+    seconds: Annotated[Mapping[str, float], GPU_HOST_CPU_SECONDS_TOTAL]
+    busiest_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_RATIO]
+    cpus: Annotated[int, GPU_HOST_CPUS]
+    busiest_frequency_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO] = None
+    shared_busy_ratio: Annotated[float | None, GPU_HOST_CPU_SHARED_BUSY_RATIO] = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpuReading:
+    """CPUs and load of the host; None for what the kernel does not report.
+
+    Attributes:
+        nodes: by NUMA node, in order.
+    """
+
+    nodes: tuple[NodeCpu, ...]
+    load1: Annotated[float | None, GPU_HOST_LOAD1]
+    processes_blocked: Annotated[int | None, GPU_HOST_PROCESSES_BLOCKED]
+    context_switches: Annotated[int | None, GPU_HOST_CONTEXT_SWITCHES_TOTAL]
+
+
+class Stat(NamedTuple):
+    """The values used from /proc/stat: ticks by CPU in the order of MODES, and two counters."""
+
+    ticks: Mapping[int, tuple[int, ...]]
+    context_switches: int | None
+    processes_blocked: int | None
+
+
+class HostCpuReader:
+    """Reads CPU time; remembers the last reading of each CPU."""
+
+    def __init__(self) -> None:
+        """Start without a last reading."""
+        self._counters: MonotoneRows[int] = MonotoneRows()
+        self._switches: MonotoneCounters[str] = MonotoneCounters()
+        self._node_of: dict[int, int] = {}
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._last: dict[int, tuple[int, ...]] = {}
+        self._frequencies = CpuFrequencies()
+
+    def read(self, round_: HostRound) -> HostCpuReading:
+        """Read CPUs and load.
+
+        Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``.
+
+        Raises:
+            HostReadFailed: CPU time cannot be read, even if the load can.
+        """
+        inquiry = HostInquiry(round_.failures)
+        procfs = round_.machine.procfs
+        load1 = inquiry.parse(procfs / "loadavg", parse_load1, required=True)
+        stat = inquiry.need(procfs / "stat", parse_stat)
+        inquiry.finish()
+        cpus_by_node = _numa_nodes(round_)
+        return HostCpuReading(
+            nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs),
+            load1=load1,
+            processes_blocked=stat.processes_blocked,
+            context_switches=self._switches.known("ctxt", stat.context_switches),
+        )
+
+    def _nodes(
+        self, ticks: Mapping[int, tuple[int, ...]], cpus_by_node: Mapping[int, frozenset[int]] | None, sysfs: Path
+    ) -> tuple[NodeCpu, ...]:
+        self._place(ticks, cpus_by_node)
+        online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
+        ratios = {
+            cpu: ratio
+            for cpu, now in online.items()
+            if cpu in self._last and (ratio := busy_ratio(self._last[cpu], now)) is not None
+        }
+        telling = self._telling(online, ratios, _cpus_set_apart(sysfs))
+        busiest: dict[int, tuple[float, int]] = {}
+        for cpu in telling:
+            node = self._node_of[cpu]
+            busiest[node] = max((ratios[cpu], -cpu), busiest.get(node, (0.0, -cpu)))
+        shared = self._shared_ratios(ratios, telling)
+        self._last = online
+        self._counted.update(online)
+        cpus = Counter(self._node_of[cpu] for cpu in online)
+        return tuple(
+            NodeCpu(
+                numa_node=node,
+                cpus=cpus[node],
+                seconds=seconds,
+                busiest_ratio=busiest[node][0] if node in busiest else None,
+                busiest_frequency_ratio=self._frequency(sysfs, *busiest.get(node, (0.0, 0))),
+                shared_busy_ratio=shared.get(node),
+            )
+            for node, seconds in sorted(self._seconds().items())
+        )
+
+    def _telling(
+        self, online: Mapping[int, tuple[int, ...]], ratios: Mapping[int, float], set_apart: frozenset[int]
+    ) -> frozenset[int]:
+        """CPUs shared by jobs. Others poll for packets or storage, so their usage does not depend on jobs.
+
+        If most CPUs of a node are always busy, jobs are the reason, so they are kept.
+        """
+        candidates = frozenset(ratios) - set_apart
+        always = frozenset(c for c in candidates if ratios[c] >= _ALWAYS_BUSY_RATIO and _always_busy(online[c]))
+        cpus, polling = (Counter(self._node_of[cpu] for cpu in each) for each in (candidates, always))
+        return candidates - {cpu for cpu in always if polling[self._node_of[cpu]] * 2 <= cpus[self._node_of[cpu]]}
+
+    def _shared_ratios(self, ratios: Mapping[int, float], telling: frozenset[int]) -> Mapping[int, float]:
+        """Mean busy ratio of the CPUs shared by jobs, for nodes that also have other CPUs."""
+        mixed = {self._node_of[cpu] for cpu in ratios if cpu not in telling}
+        shared: dict[int, list[float]] = {}
+        for cpu in telling:
+            if self._node_of[cpu] in mixed:
+                shared.setdefault(self._node_of[cpu], []).append(ratios[cpu])
+        return {node: sum(each) / len(each) for node, each in shared.items()}
+
+    def _frequency(self, sysfs: Path, busy: float, negative_cpu: int) -> float | None:
+        return self._frequencies.ratio(sysfs, -negative_cpu) if busy >= _BUSY_RATIO else None
+
+    def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
+        # The kernel only lists online CPUs, but a node's sum must not drop when a CPU goes offline, so a CPU stays with
+        # the node where it was first seen.
+        if cpus_by_node is None:
+            return
+        for node, cpus in cpus_by_node.items():
+            for cpu in cpus:
+                self._node_of.setdefault(cpu, node)
+        if not cpus_by_node:
+            for cpu in ticks:
+                self._node_of.setdefault(cpu, _NODE_WITHOUT_NUMA)
+
+    def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
+        # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
+        return self._counters.published(cpu, values, starts=values if self._counted else None)
+
+    def _seconds(self) -> dict[int, dict[str, float]]:
+        rows: dict[int, list[tuple[int, ...]]] = {}
+        for cpu, counted in self._counted.items():
+            rows.setdefault(self._node_of[cpu], []).append(counted)
+        hertz = os.sysconf("SC_CLK_TCK")
+        sums = {node: map(sum, zip(*counted, strict=True)) for node, counted in rows.items()}
+        return {
+            node: {mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)}
+            for node, total in sums.items()
+        }
+
+
+def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
+    """Share of a CPU's ticks between two readings that were neither idle nor iowait; None if there are no ticks.
+
+    Args:
+        before: ticks by mode, in the order of MODES.
+        now: the same, later.
+    """
+    passed = tuple(map(sub, now, before))
+    total = sum(passed)
+    return (total - sum(passed[_AT_REST])) / total if total > 0 else None
+
+
+def _always_busy(ticks: tuple[int, ...]) -> bool:
+    """Whether a CPU has been busy nearly all the time since boot, as when polling for network packets or storage."""
+    total = sum(ticks)
+    return total >= _ALWAYS_SECONDS * os.sysconf("SC_CLK_TCK") and total - sum(ticks[_AT_REST]) >= (
+        _ALWAYS_BUSY_RATIO * total
+    )
+
+
+def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
+    """CPUs excluded from normal scheduling: ``isolcpus=``, ``nohz_full=`` and isolated cpusets.
+
+    Without nohz_full=, kernels write ``(null)``.
+    """
+    found: frozenset[int] = frozenset()
+    for name in _SET_APART:
+        text = text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
+        with suppress(ValueError):
+            found |= parse_cpu_list("" if text == _NO_CPUS else text)
+    return found
+
+
+def parse_stat(text: str) -> Stat:
+    """Parse the values used from /proc/stat.
+
+    Raises:
+        ValueError: a relevant line has another format, or no CPU is listed.
+    """
+    ticks: dict[int, tuple[int, ...]] = {}
+    counts: dict[str, int] = {}
+    for line in text.split("\n"):
+        if cpu := _CPU.fullmatch(line):
+            ticks[int(cpu[1])] = tuple(map(int, cpu[2].split()[: len(MODES)]))
+            continue
+        # Split only once: the interrupts line has thousands of numbers.
+        name, *rest = line.split(maxsplit=1) or [""]
+        if name in ("ctxt", "procs_blocked"):
+            (counts[name],) = (parse_count(value) for value in "".join(rest).split())
+        elif _CPU_NAME.fullmatch(name):
+            raise ValueError(f"{line[:80]!r} is cut short, or no line of a CPU")
+    if not ticks:
+        raise ValueError("no CPU listed")
+    if len(set(map(len, ticks.values()))) > 1:
+        raise ValueError("CPUs have different modes")
+    return Stat(ticks, counts.get("ctxt"), counts.get("procs_blocked"))
+
+
+def parse_load1(text: str) -> float:
+    """Parse the one-minute load average.
+
+    >>> parse_load1("0.31 0.22 0.15 2/1431 88123")
+    0.31
+
+    Raises:
+            ValueError: the text does not start with a load average.
+    """
+    match = _LOAD.match(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no load average")
+    return float(match[1])
+
+
+def _numa_nodes(round_: HostRound) -> Mapping[int, frozenset[int]] | None:
+    try:
+        return read_numa_nodes(round_.machine.sysfs)
+    except HostReadFailed as error:
+        round_.failures.append(error.reason)
+        return None
+
+
+def render(reading: HostCpuReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for node in reading.nodes:
+        yield from samples(node, (str(node.numa_node),))
+    yield from samples(reading)
+
+
+HOST_CPU = HostCollector(
+    name="host_cpu",
+    about="CPU time per NUMA node, load",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostCpuReader().read,
+    render=render,
+)

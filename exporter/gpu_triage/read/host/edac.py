@@ -1,0 +1,171 @@
+"""ECC errors of the host's memory, corrected and uncorrected, by memory controller and DIMM (EDAC)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.driver.kernel.files import parse_count, read_names, read_text
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.bounds import Bound
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.pids import printable
+
+_MOST_CONTROLLERS: Final = 64
+_MOST_DIMMS: Final = 256
+_LONGEST_LABEL: Final = 64
+_CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
+_DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
+"""Kernel names of a controller's DIMMs; numbers may have gaps."""
+_CORRECTED, _UNCORRECTED = SEVERITIES = ("corrected", "uncorrected")
+
+GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
+    "gpu_host_edac_errors_total",
+    "Errors of the host's memory since the driver of its memory controller was loaded, by what ECC made of them "
+    "({severity}). Absent on hosts without ECC memory and where no EDAC driver is loaded.",
+    labels={"controller": ANY, "severity": SEVERITIES},
+    source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
+)
+GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
+    "gpu_host_edac_dimm_errors_total",
+    "The same by DIMM, or by rank where the driver knows no DIMMs. `dimm_label` is the name set by the driver, "
+    "the firmware or an administrator, which may match the label printed next to the slot. DIMMs without errors "
+    "are shown only with profile full.",
+    labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": SEVERITIES},
+    source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
+    brief=lambda sample: bool(sample.value),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryErrors:
+    """Monotonic error counts of one memory controller or DIMM; None if unreadable."""
+
+    corrected: int | None
+    uncorrected: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dimm:
+    """One DIMM or rank.
+
+    Attributes:
+        controller: kernel name of its memory controller (``mc0``).
+        name: kernel name (``dimm3``, ``rank1``).
+        label: its label (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``); "" if it has none.
+        errors: its error counts.
+    """
+
+    controller: str
+    name: str
+    label: str
+    errors: MemoryErrors
+
+
+@dataclass(frozen=True, slots=True)
+class HostEdacReading:
+    """Error counts of the host's memory; empty if no EDAC driver is loaded."""
+
+    controllers: dict[str, MemoryErrors]
+    dimms: tuple[Dimm, ...]
+
+
+class HostEdacReader:
+    """Reads error counts; keeps them monotonic, as root can reset them (``reset_counters``)."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
+        self._controllers = Bound(_MOST_CONTROLLERS, "too_many_controllers")
+        self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
+
+    def read(self, round_: HostRound) -> HostEdacReading:
+        """Read the error counts of memory controllers and DIMMs.
+
+        Source: ``/sys/devices/system/edac/mc``, https://docs.kernel.org/admin-guide/RAS/main.html
+
+        Raises:
+            HostReadFailed: controllers exist but none of their files can be read or parsed, or no sysfs is mounted.
+        """
+        sysfs = round_.machine.sysfs
+        inquiry = HostInquiry(round_.failures, sysfs)
+        root = sysfs / "devices" / "system" / "edac" / "mc"
+        found = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
+        controllers = self._controllers.kept(found, round_.failures)
+        places = [(name, dimm) for name in controllers for dimm in _dimms(root / name)]
+        reading = HostEdacReading(
+            controllers={name: self._errors(inquiry, root / name, (name, ""), "") for name in controllers},
+            dimms=tuple(
+                Dimm(name, dimm, _label(root / name / dimm), self._errors(inquiry, root / name / dimm, (name, dimm)))
+                for name, dimm in self._dimms.kept(places, round_.failures)
+            ),
+        )
+        inquiry.finish()
+        return reading
+
+    def _errors(
+        self, inquiry: HostInquiry, folder: Path, whose: tuple[str, str], prefix: str = "dimm_"
+    ) -> MemoryErrors:
+        corrected, uncorrected = (
+            self._count(inquiry, folder / f"{prefix}{kind}_count", (*whose, kind)) for kind in ("ce", "ue")
+        )
+        return MemoryErrors(corrected, uncorrected)
+
+    def _count(self, inquiry: HostInquiry, path: Path, key: tuple[str, str, str]) -> int | None:
+        count = inquiry.ask(lambda: _read_count(path))
+        return None if count is None else self._counters.published(key, count)
+
+
+def _read_count(path: Path) -> int | None:
+    text = read_text(path, limit=4096)
+    if not text:
+        # Never empty in a real kernel, but in a recording until the time of the file's first read.
+        return None
+    try:
+        return parse_count(text.strip())
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
+
+
+def _dimms(controller: Path) -> list[str]:
+    # Probed by name, not listed: otherwise a recording would treat all files in the folder as read.
+    return [name for name in _DIMM_NAMES if os.path.isdir(f"{controller}/{name}")]  # noqa: PTH112 - hundreds of names
+
+
+def _label(dimm: Path) -> str:
+    try:
+        return printable(read_text(dimm / "dimm_label") or "")[:_LONGEST_LABEL]
+    except HostReadFailed:
+        return ""
+
+
+def render(reading: HostEdacReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for controller, errors in reading.controllers.items():
+        for severity, count in _by_severity(errors):
+            yield GPU_HOST_EDAC_ERRORS_TOTAL.sample(count, controller, severity)
+    for dimm in reading.dimms:
+        for severity, count in _by_severity(dimm.errors):
+            yield GPU_HOST_EDAC_DIMM_ERRORS_TOTAL.sample(count, dimm.controller, dimm.name, dimm.label, severity)
+
+
+def _by_severity(errors: MemoryErrors) -> Iterator[tuple[str, int]]:
+    for severity, count in ((_CORRECTED, errors.corrected), (_UNCORRECTED, errors.uncorrected)):
+        if count is not None:
+            yield severity, count
+
+
+HOST_EDAC = HostCollector(
+    name="host_edac",
+    about="errors of the host's memory (EDAC)",
+    tier=Tier.SLOW,
+    reader=lambda _config: HostEdacReader().read,
+    render=render,
+)

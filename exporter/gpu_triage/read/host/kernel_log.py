@@ -1,0 +1,250 @@
+"""Problems around the GPUs in the kernel log: driver failures, processes, storage, adapters and hardware errors."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.read.host.device_messages import parse_device_message, parse_device_over
+from gpu_triage.read.host.driver_messages import AT_PROBE, LOADING_SECONDS, UNTIL_LOADED, parse_driver_message
+from gpu_triage.read.host.kernel_messages import (
+    HostMessage,
+    Trouble,
+    parse_host_message,
+    parse_kill_order,
+    parse_trouble_over,
+)
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.pids import Owner
+from gpu_triage.read.xid.events import is_driver_loaded
+from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
+
+_KEPT_SECONDS: Final = 86_400.0
+_LASTING: Final = UNTIL_LOADED | {Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST}
+"""Kinds that last until an event that ends them, which the kernel logs too."""
+
+_KEPT_SUBJECTS: Final = 8
+"""Latest subjects kept per kind: a dead server or a bad DIMM is a single one, but hung tasks come in groups."""
+_KEPT_KILLS: Final = 16
+_KILLED_SECONDS: Final = 3600.0
+_KEPT_ORDERS: Final = 64
+_OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
+"""Reasons why the kernel log is legitimately inaccessible, as in most containers; see gpu_exporter_degraded_info."""
+
+_KINDS: Final = tuple(trouble.value for trouble in Trouble)
+
+GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
+    "gpu_host_kernel_events_total",
+    "Kernel messages about problems of the host and of the driver, by kind ({kind}); one incident can be several "
+    "messages. Includes messages that the kernel log still holds at startup; every kind starts at 0. Absent while "
+    "the kernel log cannot be read. docs/kernel-events.md describes each kind.",
+    labels={"kind": _KINDS},
+    source="/dev/kmsg",
+)
+GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_host_kernel_event_last_timestamp_seconds",
+    "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
+    f"address; empty where the message names nothing. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day: "
+    "filesystem_read_only, nvme_lost and failures of the driver without a time limit. Removed when the kernel reports "
+    "recovery (mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts "
+    "with the exporter.",
+    labels={"kind": _KINDS, "subject": ANY},
+    source="/dev/kmsg",
+)
+GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
+    "gpu_host_kernel_log_lost_records_total",
+    "Records of the kernel log that the kernel wrote over before the exporter could read them, since the exporter "
+    "started: an Xid may have been among them. Shown once there are any; profile full always shows it. Absent while "
+    "the kernel log cannot be read.",
+    source="/dev/kmsg, sequence numbers",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_host_oom_kill_timestamp_seconds",
+    "Unix time at which the kernel killed a process because the host, or the memory cgroup of its job, ran out of "
+    f"memory; the last {_KEPT_KILLS}, for an hour. The owner's labels are those of gpu_process_info, from the cgroup "
+    "that the kernel names (Linux 5.0 or later); empty where it names none.",
+    labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
+    source="/dev/kmsg",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OomKill:
+    """A process that the kernel killed due to lack of memory.
+
+    Attributes:
+        pid: in the host's PID namespace.
+        process: its name.
+        owner: its container, pod and job, as far as the kernel reports.
+        wall: time of the kill, Unix seconds.
+    """
+
+    pid: int
+    process: str
+    owner: Owner
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernelLogReading:
+    """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
+
+    Attributes:
+        events: number of messages by kind, including all kinds.
+        last: time of the last message by kind and subject, Unix seconds.
+        kills: processes killed due to lack of memory, oldest first.
+        lost: records that were overwritten before they could be read.
+    """
+
+    events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
+    last: Mapping[tuple[Trouble, str], float]
+    kills: tuple[OomKill, ...]
+    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL] = None
+
+
+_NOTHING: Final = HostKernelLogReading({}, {}, ())
+
+
+class HostKernelLogReader:
+    """Reads the kernel log through its own file descriptor, and counts messages about the host.
+
+    Only records written by the kernel itself count, since privileged processes can write to the log too.
+    """
+
+    def __init__(self, open_log: Callable[[Path], KernelLog] = KernelLog) -> None:
+        self._open_log = open_log
+        self._log: KernelLog | None = None
+        self._clock = KernelClock()
+        self._past_told = False
+        self._events: Counter[Trouble] = Counter()
+        # Monotonic second of the last message, by kind and subject.
+        self._last: dict[Trouble, dict[str, float]] = {}
+        self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        self._walls = WallTimes()
+        self._orders: dict[int, str] = {}
+
+    def read(self, round_: HostRound) -> HostKernelLogReading:
+        """Read what was logged until now (``/dev/kmsg``); never blocks.
+
+        Raises:
+            HostReadFailed: the log exists and is accessible, but cannot be read.
+        """
+        if round_.machine.kmsg is None:
+            return _NOTHING
+        if self._log is None:
+            self._log = self._open_log(round_.machine.kmsg)
+        try:
+            records = self._log.read()
+        except HostReadFailed as failed:
+            if failed.reason in _OUT_OF_REACH:
+                return _NOTHING
+            raise
+        self._clock.learn(records, round_.at.monotonic, drained=self._log.drained)
+        for record in records:
+            if record.from_kernel:
+                self._take(record, round_.at.monotonic)
+        self._past_told |= self._log.drained
+        return replace(self._reading(round_.at), lost=self._log.lost) if self._past_told else _NOTHING
+
+    def _take(self, record: KernelRecord, now: float) -> None:
+        text = record.message
+        if order := parse_kill_order(text):
+            self._orders.pop(order.pid, None)
+            self._orders[order.pid] = order.cgroup
+            for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
+                del self._orders[surplus]
+            return
+        at = min(self._clock.monotonic(record), now)
+        if message := _understood(text):
+            self._note(message, at)
+        elif over := parse_trouble_over(text) or parse_device_over(text):
+            self._last.get(over.trouble, {}).pop(over.subject, None)
+        elif is_driver_loaded(text):
+            self._end_failures(at)
+
+    def _end_failures(self, loaded_at: float) -> None:
+        """Discard failures from before the driver was loaded, except those logged while it was loading."""
+        for kind in UNTIL_LOADED:
+            until = loaded_at - (LOADING_SECONDS if kind in AT_PROBE else 0.0)
+            of_kind = self._last.get(kind, {})
+            for subject in [each for each, last in of_kind.items() if last <= until]:
+                del of_kind[subject]
+
+    def _note(self, message: HostMessage, at: float) -> None:
+        self._events[message.trouble] += 1
+        subjects = self._last.setdefault(message.trouble, {})
+        subjects.pop(message.subject, None)
+        subjects[message.subject] = at
+        for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
+            del subjects[surplus]
+        if message.trouble is Trouble.OOM_KILL and message.pid is not None:
+            process = message.subject.removesuffix(f" ({message.pid})")
+            owner = _owner(self._orders.pop(message.pid, ""))
+            self._kills.append((at, OomKill(message.pid, process, owner, 0.0)))
+
+    def _reading(self, now: Moment) -> HostKernelLogReading:
+        for kind, subjects in self._last.items():
+            ended = [
+                each for each, at in subjects.items() if now.monotonic - at > _KEPT_SECONDS and kind not in _LASTING
+            ]
+            for subject in ended:
+                del subjects[subject]
+        while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
+            self._kills.popleft()
+        # A PID can be reused within the hour: of two kills with the same one, the later counts.
+        kills = {
+            (kill.pid, kill.process, kill.owner): replace(kill, wall=self._walls.of(at, now))
+            for at, kill in self._kills
+        }
+        return HostKernelLogReading(
+            events={trouble.value: self._events[trouble] for trouble in Trouble},
+            last={
+                (kind, subject): self._walls.of(at, now)
+                for kind, subjects in self._last.items()
+                for subject, at in subjects.items()
+            },
+            kills=tuple(kills.values()),
+        )
+
+
+def _understood(text: str) -> HostMessage | None:
+    """Parse a kernel message about the host, its devices or its driver; None for any other message."""
+    if (failure := parse_driver_message(text)) is not None:
+        return HostMessage(failure.trouble, failure.subject)
+    return parse_host_message(text) or parse_device_message(text)
+
+
+def _owner(cgroup: str) -> Owner:
+    if not cgroup:
+        return Owner()
+    # Imported on first use: it pulls in psutil, half a megabyte that is not needed without such a kill.
+    from gpu_triage.read.processes.cgroup_names import parse_cgroup  # noqa: PLC0415
+
+    return parse_cgroup(f"0::{cgroup}\n")
+
+
+def render(reading: HostKernelLogReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    yield from samples(reading)
+    for (trouble, subject), wall in reading.last.items():
+        yield GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(wall, trouble.value, subject)
+    for kill in reading.kills:
+        yield GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(kill.wall, str(kill.pid), kill.process, *kill.owner)
+
+
+HOST_KERNEL_LOG = HostCollector(
+    name="host_kernel_log",
+    about="what the kernel logs of the host: driver failures, killed and hung processes, storage, adapters, hardware",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostKernelLogReader().read,
+    render=render,
+)

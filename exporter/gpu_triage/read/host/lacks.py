@@ -1,0 +1,105 @@
+"""Limited features: their reason and remedy, and checks for limits of sysfs and of AER."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.driver.kernel.files import is_present
+from gpu_triage.driver.kernel.mounts import MISSING
+from gpu_triage.driver.kernel.pci_bus import handles_aer
+from gpu_triage.machine import Machine
+from gpu_triage.read.host.network import interface_names, shows_interfaces
+
+NO_PERMISSION: Final = "no_permission"
+OTHER_NETWORK_NAMESPACE: Final = "other_network_namespace"
+FIRMWARE_FIRST: Final = "firmware_first"
+_REASONS: Final = {
+    errno.EACCES: NO_PERMISSION,
+    errno.EPERM: NO_PERMISSION,
+    errno.ENOENT: MISSING,
+    errno.ENOTDIR: MISSING,
+    errno.ENXIO: MISSING,
+    errno.ENODEV: MISSING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What this exporter is configured to do.
+
+    Attributes:
+        features: names of the enabled ones; others are not checked.
+        textfile: folder of jobs' metric files; None if not configured.
+        pod_resources: the kubelet's socket; None if not configured.
+        state: the state directory; None if not configured.
+        slurm_jobs: folder of Slurm's job files; None if not configured.
+        container_logs: folder of container log links; None if not configured.
+        excluded: metrics that alerts need but that the configuration excludes.
+    """
+
+    features: frozenset[str]
+    textfile: Path | None
+    pod_resources: Path | None
+    state: Path | None = None
+    excluded: tuple[str, ...] = ()
+    slurm_jobs: Path | None = None
+    container_logs: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A feature that is limited.
+
+    Attributes:
+        feature: its name.
+        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
+            ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
+            for a metric.
+        remedy: consequence and fix, for the log.
+    """
+
+    feature: str
+    reason: str
+    remedy: str
+
+
+def refusal(path: Path) -> str | None:
+    """Why a file cannot be opened for reading; None if it can."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return reason_of(error)
+    return None
+
+
+def reason_of(error: OSError) -> str:
+    """Reason name of an OSError."""
+    return _REASONS.get(error.errno or 0, "io_error")
+
+
+def links_out_of_sight(machine: Machine) -> Lack | None:
+    """Check whether sysfs belongs to another network namespace than the host's, so it lacks the host's interfaces."""
+    names = interface_names(machine.procfs)
+    mounted = is_present(machine.sysfs / "class" / "net")
+    if not names or not mounted or shows_interfaces(machine.sysfs, names):
+        return None
+    remedy = (
+        "speeds and links of the host's interfaces are unknown, because /sys shows a container's: mount the host's "
+        "/sys and set --path.sysfs, or use the host's network namespace"
+    )
+    return Lack("host_network_link", OTHER_NETWORK_NAMESPACE, remedy)
+
+
+def errors_kept_by_firmware(machine: Machine) -> Lack | None:
+    """Check whether PCIe errors go to the firmware (APEI, with a table of error sources) instead of the kernel."""
+    if not is_present(machine.sysfs / "firmware/acpi/tables/HEST") or handles_aer(machine.sysfs) is not False:
+        return None
+    remedy = (
+        "the firmware keeps PCIe errors to itself, so that the kernel counts few of them or none, and 0 is not "
+        "published: read the BMC's event log, or let the operating system handle AER (firmware setup)"
+    )
+    return Lack("pcie_aer", FIRMWARE_FIRST, remedy)

@@ -1,0 +1,308 @@
+"""Requests and latency of the host's NFS mounts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.mounts import missing_file
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.bounds import Bound
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import HostRound
+
+MOST_MOUNTS: Final = 64
+"""Maximum mounts published. Each has about 20 series, and a Kubernetes node has a mount per volume of every pod."""
+
+_MOST_REMEMBERED: Final = 4 * MOST_MOUNTS
+_MOST_BYTES: Final = 8 << 20
+"""Maximum size of mountstats: a mount takes about 6 KiB."""
+
+_MILLISECONDS_PER_SECOND: Final = 1000
+_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4"})
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_MOUNT: Final = re.compile(
+    r"(?:device \S*|no device) mounted on (?P<point>\S+) with fstype (?P<fstype>\S+)(?: statvers=(?P<version>\S+))?"
+)
+_OPERATION: Final = re.compile(r"\s*(?P<name>\w{1,40}): (?P<counts>[0-9 ]*)")
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_ALWAYS: Final = frozenset({"READ", "WRITE"})
+_OPERATION_COLUMNS: Final = 8
+_SENT_COLUMN, _TIMEOUTS_COLUMN, _EXECUTION_COLUMN = 1, 2, 7
+_BYTES_COLUMNS: Final = 8
+_BYTES_READ_COLUMN, _BYTES_WRITTEN_COLUMN = 4, 5
+
+GPU_HOST_NFS_OPERATIONS_TOTAL = host_counter(
+    "gpu_host_nfs_operations_total",
+    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE "
+    "and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    labels=("mount", "operation"),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = host_counter(
+    "gpu_host_nfs_operation_seconds_total",
+    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it "
+    "is their mean latency. A request that still waits for a dead server is not in it yet.",
+    labels=("mount", "operation"),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+GPU_HOST_NFS_BYTES_TOTAL = host_counter(
+    "gpu_host_nfs_bytes_total",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not "
+    "in it. Mounts of one export may share their counts: do not sum over mount.",
+    labels={"mount": ANY, "direction": ("read", "write")},
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = host_counter(
+    "gpu_host_nfs_retransmissions_total",
+    "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
+    "server that is only slow has none. Shown once there are any; profile full always shows it.",
+    labels=("mount",),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = host_counter(
+    "gpu_host_nfs_major_timeouts_total",
+    "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
+    "once there are any; profile full always shows it.",
+    labels=("mount",),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+    brief=lambda sample: sample.value > 0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NfsOperation:
+    """One operation type of one mount, since it was mounted."""
+
+    count: Annotated[int, GPU_HOST_NFS_OPERATIONS_TOTAL]
+    seconds: Annotated[float, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL]
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """Monotonic counters of one NFS mount, since it was mounted.
+
+    Attributes:
+        mount: mount point.
+        operations: by protocol name (``READ``, ``GETATTR``); only those used, plus READ and WRITE.
+    """
+
+    mount: str
+    operations: Mapping[str, NfsOperation]
+    read_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "read"]
+    written_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "write"]
+    retransmissions: Annotated[int, GPU_HOST_NFS_RETRANSMISSIONS_TOTAL] = 0
+    major_timeouts: Annotated[int, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostNfsReading:
+    """NFS mounts of the host, in mount order; empty on a host without any."""
+
+    mounts: tuple[NfsMount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MountCounts:
+    """The values used from one mount's section of mountstats, in the kernel's units.
+
+    Attributes:
+        read_bytes: bytes read from the server.
+        written_bytes: bytes written to the server.
+        operations: number of requests and milliseconds, by operation name.
+        retransmissions: retransmitted requests of all operations.
+        major_timeouts: requests of all operations that were not answered within all retries.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    operations: Mapping[str, tuple[int, int]]
+    retransmissions: int = 0
+    major_timeouts: int = 0
+
+
+class HostNfsReader:
+    """Reads NFS statistics; continues the counters of each mount, which restart at 0 when it is remounted."""
+
+    def __init__(self) -> None:
+        # By mount, least recently seen first, to bound memory: mount points named after pods keep changing.
+        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
+
+    def read(self, round_: HostRound) -> HostNfsReading:
+        """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server.
+
+        Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
+
+        Raises:
+            HostReadFailed: the file is missing or cannot be read, or none of its NFS mounts can be parsed.
+        """
+        inquiry = HostInquiry(round_.failures)
+        text = _mountstats(round_.machine.procfs)
+        found: dict[str, MountCounts] = {}
+        for mount, version, lines in nfs_sections(text):
+            counts = inquiry.ask(partial(_counts, version, lines))
+            if counts is not None:
+                # Of two mounts at one mount point, only the later is visible; it is listed last.
+                found[mount] = counts
+        inquiry.finish()
+        kept = self._bound.kept(list(found), round_.failures)
+        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in kept))
+
+    def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
+        counters = self._counters.pop(mount) if mount in self._counters else MonotoneCounters()
+        self._counters[mount] = counters
+        while len(self._counters) > _MOST_REMEMBERED:
+            del self._counters[next(iter(self._counters))]
+        return NfsMount(
+            mount=mount,
+            operations={
+                name: NfsOperation(
+                    count=counters.published(f"{name} count", count),
+                    seconds=counters.published(f"{name} time", milliseconds) / _MILLISECONDS_PER_SECOND,
+                )
+                for name, (count, milliseconds) in counts.operations.items()
+            },
+            read_bytes=counters.published("read", counts.read_bytes),
+            written_bytes=counters.published("written", counts.written_bytes),
+            retransmissions=counters.published("retransmissions", counts.retransmissions),
+            major_timeouts=counters.published("major timeouts", counts.major_timeouts),
+        )
+
+
+def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
+    """Mount point, statistics version and lines of each NFS mount in a mountstats file.
+
+    A section begins with ``device server:/export mounted on /data with fstype nfs4 statvers=1.1``; other file
+    systems only have this line, without the version.
+    """
+    sections: list[tuple[str, str, list[str]]] = []
+    inside = False
+    for line in text.split("\n"):
+        match = _MOUNT.match(line)
+        if match is not None:
+            inside = match["fstype"] in _FILE_SYSTEMS
+            if inside:
+                sections.append((unescape(match["point"]), match["version"] or "", []))
+        elif inside:
+            sections[-1][2].append(line)
+    return sections
+
+
+def parse_section(version: str, lines: list[str]) -> MountCounts:
+    """Parse the counts of one NFS mount.
+
+    Of the eight numbers in ``bytes:`` the fifth and sixth are used; of each operation (``READ: 8 8 0 1 2 3 4 5``) the
+    first three and the eighth: requests, transmissions, major timeouts and milliseconds. Version 1.1 appends an error
+    count. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
+
+    Args:
+        version: statistics version, ``1.0`` or ``1.1``.
+        lines: the lines after the section's first.
+
+    Raises:
+        ValueError: unknown version, or a line that is used is missing or has another format.
+    """
+    if version not in _VERSIONS:
+        raise ValueError(f"statvers {version[:20]!r} is not known")
+    carried: list[int] | None = None
+    operations: dict[str, _Operation] | None = None
+    for line in lines:
+        name, _, rest = line.strip().partition(":")
+        if operations is not None:
+            operations |= _operation(line)
+        elif name == "bytes":
+            carried = [parse_count(number) for number in rest.split()]
+        elif name == "per-op statistics":
+            operations = {}
+    if carried is None or len(carried) < _BYTES_COLUMNS or operations is None:
+        raise ValueError("the section is cut short")
+    used = {name: counts for name, counts in operations.items() if counts.requests or name in _ALWAYS}
+    return MountCounts(
+        carried[_BYTES_READ_COLUMN],
+        carried[_BYTES_WRITTEN_COLUMN],
+        {name: (counts.requests, counts.milliseconds) for name, counts in used.items()},
+        sum(max(0, counts.sent - counts.requests) for counts in used.values()),
+        sum(counts.major_timeouts for counts in used.values()),
+    )
+
+
+def unescape(path: str) -> str:
+    r"""Decode a path from the kernel, which writes space, tab, newline and backslash as three octal digits.
+
+    >>> unescape(r"/data\040sets")
+    '/data sets'
+    """
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
+
+
+class _Operation(NamedTuple):
+    """The values used from one operation's line."""
+
+    requests: int
+    sent: int
+    major_timeouts: int
+    milliseconds: int
+
+
+def _operation(line: str) -> dict[str, _Operation]:
+    if not line.strip():
+        return {}
+    match = _OPERATION.fullmatch(line)
+    counts = [parse_count(number) for number in match["counts"].split()] if match else []
+    if match is None or len(counts) < _OPERATION_COLUMNS:
+        raise ValueError(f"{line[:80]!r} is no operation")
+    used = _Operation(counts[0], counts[_SENT_COLUMN], counts[_TIMEOUTS_COLUMN], counts[_EXECUTION_COLUMN])
+    return {match["name"]: used}
+
+
+def _counts(version: str, lines: list[str]) -> MountCounts:
+    try:
+        return parse_section(version, lines)
+    except ValueError as error:
+        raise HostReadFailed("malformed", "mountstats", str(error)) from error
+
+
+def _mountstats(procfs: Path) -> str:
+    # self is the exporter's own mount namespace, such as a container's; 1 is the host's.
+    own = procfs / "self" / "mountstats"
+    try:
+        text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
+    except HostReadFailed as failed:
+        if failed.reason != "no_permission":
+            raise
+        text = None
+    if text is None:
+        text = read_text(own, _MOST_BYTES)
+    if text is None:
+        raise missing_file(own)
+    return text
+
+
+def render(reading: HostNfsReading) -> Iterator[Sample]:
+    """Render the samples of one reading."""
+    for mount in reading.mounts:
+        for name, operation in mount.operations.items():
+            yield from samples(operation, (mount.mount, name))
+        yield from samples(mount, (mount.mount,))
+
+
+HOST_NFS = HostCollector(
+    name="host_nfs",
+    about="NFS mounts",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostNfsReader().read,
+    render=render,
+    # The kernel takes the namespace's mount lock, which a hung mount may hold.
+    own_lane=True,
+)

@@ -1,0 +1,84 @@
+"""Platform of the host: NUMA nodes, and IOMMU use."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.driver.kernel.files import read_names, read_text
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.numa import read_numa_nodes
+from gpu_triage.driver.kernel.pci_bus import device_directory, read_pci_gpus
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import Tier, host_gauge
+from gpu_triage.read.metrics.rounds import HostRound
+
+GPU_HOST_NUMA_NODES = host_gauge(
+    "gpu_host_numa_nodes", "NUMA nodes of the host that have CPUs.", source="/sys/devices/system/node"
+)
+GPU_HOST_IOMMU_ACTIVE = host_gauge(
+    "gpu_host_iommu_active",
+    "1 when the kernel has an IOMMU in use, if only to pass accesses through, 0 when not; absent on kernels without "
+    "IOMMU support.",
+    source="/sys/class/iommu, /sys/kernel/iommu_groups",
+)
+
+_DOMAINS: Final[Mapping[str, str]] = MappingProxyType(
+    {"identity": "identity", "DMA": "dma", "DMA-FQ": "dma_fq", "unmanaged": "unmanaged", "blocked": "blocked"}
+)
+"""The kernel's names of IOMMU domain types (``iommu_group_show_type`` of drivers/iommu/iommu.c) to labels."""
+
+GPU_HOST_IOMMU_GPUS = host_gauge(
+    "gpu_host_iommu_gpus",
+    "NVIDIA GPUs on the bus by the type of their IOMMU domain ({domain}). With identity, accesses of the GPU to memory "
+    "and to other devices are passed on; with dma and dma_fq they are translated, which slows them, and sends traffic "
+    "between GPUs through the CPU; unmanaged is a virtual machine's. Absent without an IOMMU, and before Linux 5.11.",
+    labels={"domain": _DOMAINS.values()},
+    source="/sys/bus/pci/devices/*/iommu_group/type",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformReading:
+    """Facts of the host; None for what the kernel does not report."""
+
+    numa_nodes: Annotated[int | None, GPU_HOST_NUMA_NODES]
+    iommu_active: Annotated[bool | None, GPU_HOST_IOMMU_ACTIVE]
+    iommu_gpus: Annotated[Mapping[str, int], GPU_HOST_IOMMU_GPUS] = field(default_factory=dict)
+
+
+def read_platform(round_: HostRound) -> PlatformReading:
+    """Read NUMA nodes, IOMMU state, and the IOMMU domains of GPUs.
+
+    Source: ``/sys/devices/system/node``, ``/sys/class/iommu`` and ``/sys/kernel/iommu_groups``
+
+    Raises:
+        HostReadFailed: they exist but none can be read or parsed, or no sysfs is mounted.
+    """
+    sysfs = round_.machine.sysfs
+    inquiry = HostInquiry(round_.failures, sysfs)
+    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
+    units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
+    groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
+    gpus = (inquiry.ask(lambda: read_pci_gpus(round_.machine.sysfs, round_.failures)) or ()) if groups else ()
+    types = [inquiry.ask(partial(read_text, device_directory(sysfs, gpu.bus_id) / "iommu_group/type")) for gpu in gpus]
+    inquiry.finish()
+    # Kernels without IOMMU support have neither directory, so the state is unknown. Empty directories mean inactive.
+    known = units is not None or groups is not None
+    return PlatformReading(
+        numa_nodes=len(nodes) if nodes else None,
+        iommu_active=bool(units or groups) if known else None,
+        iommu_gpus=Counter(_DOMAINS[text.strip()] for text in types if text is not None and text.strip() in _DOMAINS),
+    )
+
+
+PLATFORM = HostCollector(
+    name="platform",
+    about="NUMA nodes and IOMMU of the host, and the domains that GPUs are in",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_platform,
+)

@@ -1,0 +1,82 @@
+"""Pressure stall information: time that tasks of the host spent waiting for CPU, I/O or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.pressure import KINDS, RESOURCES, parse_pressure
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import Tier, host_counter
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.metrics.rounds import HostRound
+
+_MICROSECONDS_PER_SECOND = 1_000_000
+
+GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
+    "gpu_host_pressure_seconds_total",
+    "Time since boot that at least one task (some) or every task with work to do (full) waited for the resource; "
+    "absent on kernels without PSI. CPU has no full.",
+    labels={"resource": RESOURCES, "kind": KINDS},
+    source="/proc/pressure/{cpu,io,memory} total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPressureReading:
+    """Stall times of the host by kind; None for a resource the kernel does not track."""
+
+    cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
+    io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
+    memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
+
+
+def read_host_pressure(round_: HostRound) -> HostPressureReading:
+    """Read stall times by resource; all None on a kernel without PSI.
+
+    Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
+
+    Raises:
+        HostReadFailed: these files exist but none can be read or parsed, or no procfs is mounted.
+    """
+    procfs = round_.machine.procfs
+    inquiry = HostInquiry(round_.failures, procfs)
+    directory = procfs / "pressure"
+    cpu = inquiry.parse(directory / "cpu", parse_pressure)
+    reading = HostPressureReading(
+        # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+        cpu=cpu and {kind: seconds for kind, seconds in cpu.items() if kind == "some"},
+        io=inquiry.parse(directory / "io", parse_pressure),
+        memory=inquiry.parse(directory / "memory", parse_pressure),
+    )
+    inquiry.finish()
+    return reading
+
+
+class HostPressureReader:
+    """Reads stall times; keeps them monotonic."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostPressureReading:
+        """Read with `read_host_pressure`, keeping times monotonic."""
+        reading = read_host_pressure(round_)
+        return HostPressureReading(*(self._kept(resource, getattr(reading, resource)) for resource in RESOURCES))
+
+    def _kept(self, resource: str, told: Mapping[str, float] | None) -> Mapping[str, float] | None:
+        return told and {
+            kind: self._counters.published((resource, kind), round(seconds * _MICROSECONDS_PER_SECOND))
+            / _MICROSECONDS_PER_SECOND
+            for kind, seconds in told.items()
+        }
+
+
+HOST_PRESSURE = HostCollector(
+    name="host_pressure",
+    about="pressure stall information",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostPressureReader().read,
+)

@@ -1,0 +1,167 @@
+"""Whether the services run that GPUs behind NVSwitches depend on: fabric manager and IMEX.
+
+systemd keeps the processes of a service in a cgroup named after it, and removes the cgroup after the last one ends.
+This is visible without D-Bus or privileges. A fabric manager in a container, as with NVIDIA's GPU operator, has no such
+cgroup; then its process is searched for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final
+
+from gpu_triage.driver.kernel.files import names_in, read_link, text_of
+from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import Tier, host_gauge
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.pids import names_are_host_pids
+
+FABRIC_MANAGER: Final = "nvidia-fabricmanager"
+IMEX: Final = "nvidia-imex"
+
+GPU_HOST_SERVICE_RUNNING = host_gauge(
+    "gpu_host_service_running",
+    "1 while the service ({service}) runs, 0 while it does not, although the host needs it. The fabric manager is "
+    "needed if NVSwitches are on the PCI bus, or if it has run since the exporter started. IMEX, which jobs may start "
+    "and stop, is reported only as a systemd service and once it has run. Absent for a service that is not needed, if "
+    "its state is unknown, and in the first five minutes after boot until it runs.",
+    labels={"service": (FABRIC_MANAGER, IMEX)},
+    source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
+)
+
+_HIERARCHIES: Final = ("", "systemd", "unified")
+"""Location of systemd's cgroups: v2, v1, or hybrid."""
+
+_COMMAND: Final = "nv-fabricmanager"[:15]
+"""The kernel truncates command names to 15 bytes."""
+
+_SWITCH_CLASS: Final = "0x0680"
+_NVIDIA: Final = "0x10de"
+_LENT: Final = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+_STARTING_SECONDS: Final = 300.0
+_SEARCH_SECONDS: Final = 15.0
+_MOST_PROCESSES: Final = 65_536
+_PID: Final = re.compile(r"[0-9]{1,7}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesReading:
+    """Whether each service runs; None if it is not needed or its state is unknown."""
+
+    fabric_manager: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, FABRIC_MANAGER]
+    imex: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, IMEX]
+
+
+class ServicesReader:
+    """Checks the services; remembers which have run, and the fabric manager's PID."""
+
+    def __init__(self) -> None:
+        self._switches: bool | None = None
+        self._fabric_manager_ran = False
+        self._imex_ran = False
+        self._process: str | None = None
+        self._searched_at: float | None = None
+
+    def read(self, round_: HostRound) -> ServicesReading:
+        """Read the state of the services; unknown states are None.
+
+        Raises:
+            HostReadFailed: no sysfs is mounted.
+        """
+        machine = round_.machine
+        refuse_unmounted(machine.sysfs)
+        imex = in_cgroup(machine.sysfs, IMEX)
+        self._imex_ran |= imex
+        if self._switches is None:
+            self._switches = has_switches(machine.sysfs)
+        running = in_cgroup(machine.sysfs, FABRIC_MANAGER)
+        needed = self._switches or self._fabric_manager_ran
+        if not running and needed:
+            running = self._has_process(machine.procfs, round_.at.monotonic)
+        self._fabric_manager_ran |= running
+        fabric_manager = self._stopped(round_) if needed and not running else running or None
+        return ServicesReading(fabric_manager=fabric_manager, imex=imex if self._imex_ran else None)
+
+    def _stopped(self, round_: HostRound) -> bool | None:
+        """False if the fabric manager does not run; None if it may run unseen, or may still be starting."""
+        machine = round_.machine
+        if not sees_processes(machine.procfs):
+            # It may run in a container, or still in a cgroup that is no longer visible.
+            return False if self._fabric_manager_ran and has_cgroups(machine.sysfs) else None
+        uptime_seconds = _uptime_seconds(machine.procfs)
+        starting = uptime_seconds is not None and uptime_seconds < _STARTING_SECONDS
+        return None if starting and not self._fabric_manager_ran else False
+
+    def _has_process(self, procfs: Path, now: float) -> bool:
+        if self._process is not None and text_of(procfs / self._process / "comm").strip() == _COMMAND:
+            return True
+        was_there, self._process = self._process is not None, None
+        due = self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS
+        if not (due or was_there):
+            return False
+        self._searched_at = now
+        pids = [name for name in names_in(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
+        self._process = next((pid for pid in pids if text_of(procfs / pid / "comm").strip() == _COMMAND), None)
+        return self._process is not None
+
+
+def in_cgroup(sysfs: Path, service: str) -> bool:
+    """Whether a systemd service has processes.
+
+    Source: ``/sys/fs/cgroup/system.slice/<service>.service/cgroup.procs``
+    """
+    root = sysfs / "fs" / "cgroup"
+    path = f"system.slice/{service}.service/cgroup.procs"
+    return any(text_of(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
+
+
+def has_cgroups(sysfs: Path) -> bool:
+    """Whether the cgroups of systemd services are visible."""
+    root = sysfs / "fs" / "cgroup"
+    return any(names_in(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
+
+
+def has_switches(sysfs: Path) -> bool:
+    """Whether NVSwitches are on the PCI bus, not counting those passed through to virtual machines.
+
+    NVLink 5 switches are not on the host's PCI bus.
+    """
+    devices = sysfs / "bus" / "pci" / "devices"
+    return any(_is_switch(devices / name) for name in names_in(devices))
+
+
+def sees_processes(procfs: Path) -> bool:
+    """Whether all processes of the host are visible, including those of other users."""
+    return names_are_host_pids(procfs) is not False and bool(text_of(procfs / "1" / "comm"))
+
+
+def _is_switch(device: Path) -> bool:
+    if text_of(device / "vendor").strip() != _NVIDIA or not text_of(device / "class").startswith(_SWITCH_CLASS):
+        return False
+    try:
+        driver = read_link(device / "driver")
+    except HostReadFailed:
+        return False
+    return PurePosixPath(driver or "").name not in _LENT
+
+
+def _uptime_seconds(procfs: Path) -> float | None:
+    first = text_of(procfs / "uptime").partition(" ")[0]
+    try:
+        return float(first)
+    except ValueError:
+        return None
+
+
+HOST_SERVICES = HostCollector(
+    name="host_services",
+    about="services of NVIDIA's fabric: fabric manager and IMEX",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: ServicesReader().read,
+    # To list processes, the kernel takes a lock that all cgroups share.
+    own_lane=True,
+)

@@ -1,0 +1,293 @@
+"""Remembers for weeks which incidents hit which board and slot, so that repeat offenders show.
+
+An incident is an Xid that warrants a page or a ticket, a lost GPU, an increase of its uncorrected memory errors, or a
+reset. Incidents of the same kind on the same board less than an hour apart count as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.documents import Between, Matching
+from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.read.xid.codes import XID_CODES, XidKind
+
+LOST: Final = "lost"
+UNCORRECTED: Final = "uncorrected"
+RESET: Final = "reset"
+
+MOST_INCIDENTS: Final = 2000
+"""Above this, the oldest incidents are dropped; resets, which matter least, go first."""
+
+SAME_SECONDS: Final = 3600.0
+"""Incidents of the same kind on the same board within this time count as one."""
+
+DAY_SECONDS: Final = 86_400.0
+WINDOW_DAYS: Final = (7, 30)
+"""Time windows over which incidents are counted."""
+
+_LASTING_SECONDS: Final = 600.0
+"""A continuing incident is updated only this often, so that the file isn't rewritten for every repetition."""
+
+_MOST_KINDS: Final = 16
+"""The most kinds published per GPU."""
+
+_COUNTED_KINDS: Final = frozenset({XidKind.PAGE, XidKind.TICKET})
+
+Name = Annotated[str, Matching(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
+Time = Annotated[float, Between(0, 1e11)]
+Kind = Annotated[
+    str, Matching(rf"[0-9]{{1,5}}|{LOST}|{UNCORRECTED}|{RESET}", f"an Xid, {LOST}, {UNCORRECTED} or {RESET}")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One incident on a board or in a slot.
+
+    Attributes:
+        kind: the Xid as text, or ``lost``, ``uncorrected`` or ``reset``.
+        uuid, serial: of the board; "" if unknown.
+        slot: PCI bus id in sysfs notation; "" if unknown.
+        first_at, last_at: first and last occurrence, in Unix seconds.
+        boot: the kernel's boot id; "" if unknown.
+        uptime_seconds: seconds since boot at `last_at`, from the monotonic clock, which is immune to changes of the
+            wall clock.
+    """
+
+    kind: Kind
+    uuid: Name
+    serial: Name
+    slot: Name
+    first_at: Time
+    last_at: Time
+    boot: Name
+    uptime_seconds: Time
+
+    def is_of(self, other: Incident) -> bool:
+        """Whether both are of the same kind and board; if a board is unknown, the slot is compared."""
+        if self.kind != other.kind:
+            return False
+        if self.uuid and other.uuid:
+            return self.uuid == other.uuid
+        return bool(self.slot) and self.slot == other.slot
+
+    def is_near(self, other: Incident) -> bool:
+        """Whether a later report may belong to this incident."""
+        if self.boot and self.boot == other.boot:
+            lasted = self.last_at - self.first_at
+            return -lasted - SAME_SECONDS <= other.uptime_seconds - self.uptime_seconds <= SAME_SECONDS
+        return self.first_at - SAME_SECONDS <= other.last_at <= self.last_at + SAME_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Last known state of a board, to detect changes while the exporter wasn't running.
+
+    Attributes:
+        uuid, serial, slot: as in Incident.
+        first_seen_at: Unix seconds.
+        boot: boot id when it was last seen.
+        uncorrected: volatile uncorrected memory errors; None if not reported.
+        recovery_action: recovery action requested by the driver; None if not reported.
+    """
+
+    uuid: Name
+    serial: Name = ""
+    slot: Name = ""
+    first_seen_at: Time = 0.0
+    boot: Name = ""
+    uncorrected: Annotated[float, Between(0, 1 << 48)] | None = None
+    recovery_action: Annotated[int, Between(0, 1 << 16)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The ledger's complete content, as saved in the state directory.
+
+    Attributes:
+        boot: id of the last boot seen; "" if unknown.
+        most_gpus: highest number of GPUs that the driver has shown in that boot.
+        boards: by UUID.
+        incidents: oldest first.
+    """
+
+    boot: str = ""
+    most_gpus: int = 0
+    boards: Mapping[str, Board] = field(default_factory=lambda: MappingProxyType({}))
+    incidents: tuple[Incident, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Number of incidents of one kind in a time window.
+
+    Attributes:
+        kind: as in Incident.
+        by: ``board`` or ``slot``.
+        days: 7 or 30.
+        count: at least 1.
+    """
+
+    kind: str
+    by: str
+    days: int
+    count: int
+
+
+def kind_of_xid(xid: str, fatal: str) -> str | None:
+    """The incident kind of an Xid, from its labels; None if an application caused it or it is harmless.
+
+    Nonfatal NVLink errors don't count: links log hundreds of them and keep working.
+    """
+    if not xid.isdecimal() or fatal == "false":
+        return None
+    known = XID_CODES.get(int(xid))
+    return xid if known is None or known.kind in _COUNTED_KINDS else None
+
+
+class IncidentLedger:
+    """Records and counts incidents. To be called only from the sampler's thread.
+
+    Attributes:
+        changed: whether there are unsaved changes.
+        edition: incremented whenever an incident is added or changed.
+    """
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        memory = memory or Memory()
+        self.changed = False
+        self.edition = 0
+        self._boot = memory.boot
+        self._most_gpus = memory.most_gpus
+        self._boards = dict(memory.boards)
+        self._incidents = list(memory.incidents)
+
+    @property
+    def most_gpus(self) -> int | None:
+        """Highest number of GPUs that the driver has shown since boot; None if it hasn't shown any yet."""
+        return self._most_gpus or None
+
+    @property
+    def memory(self) -> Memory:
+        """The content to save."""
+        return Memory(self._boot, self._most_gpus, MappingProxyType(dict(self._boards)), tuple(self._incidents))
+
+    def add(self, memory: Memory) -> None:
+        """Merge previously saved content; newer data wins."""
+        newer = self.memory
+        self.edition += 1
+        self._incidents = list(memory.incidents)
+        for incident in newer.incidents:
+            self.note(incident)
+        self._boards = {**memory.boards, **newer.boards}
+        if memory.boot == newer.boot or not newer.boot:
+            self._boot, self._most_gpus = memory.boot, max(memory.most_gpus, newer.most_gpus)
+
+    def note(self, incident: Incident) -> bool:
+        """Record an incident; return whether it is a new one."""
+        for place in range(len(self._incidents) - 1, -1, -1):
+            known = self._incidents[place]
+            if known.is_of(incident) and known.is_near(incident):
+                self._lasts(place, incident)
+                return False
+        self._incidents.append(incident)
+        self._edited()
+        if len(self._incidents) > MOST_INCIDENTS:
+            surplus = min(self._incidents, key=lambda each: (each.kind != RESET, each.last_at))
+            self._incidents.remove(surplus)
+        return True
+
+    def before_last_save(self) -> None:
+        """Do nothing: every change is saved as soon as possible anyway."""
+
+    def not_in(self, saved: Memory) -> list[str]:
+        """Kind and location of each incident missing from `saved`, oldest first."""
+        known = frozenset(saved.incidents)
+        lost = (each for each in self._incidents if each not in known)
+        return [f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost]
+
+    def see_boot(self, boot: str) -> None:
+        """Record the id of the current boot."""
+        if boot and boot != self._boot:
+            if self._boot:
+                # If the boot id was unknown so far, the count already belongs to this boot.
+                self._most_gpus = 0
+            self._boot, self.changed = boot, True
+
+    def see_count(self, gpus: int) -> None:
+        """Record how many GPUs the driver shows."""
+        if gpus > self._most_gpus:
+            self._most_gpus, self.changed = gpus, True
+
+    def board(self, uuid: str) -> Board | None:
+        """The last known state of a board."""
+        return self._boards.get(uuid)
+
+    def board_in(self, slot: str, boot: str) -> Board | None:
+        """The board last seen in a slot in this boot; None if unknown."""
+        seen = [board for board in self._boards.values() if slot and board.slot == slot and boot and board.boot == boot]
+        return seen[-1] if seen else None
+
+    def see_board(self, board: Board) -> None:
+        """Record the present state of a board."""
+        if self._boards.get(board.uuid) == board:
+            return
+        self._boards.pop(board.uuid, None)
+        self._boards[board.uuid] = board
+        for surplus in tuple(self._boards)[:-MAX_GPUS]:
+            del self._boards[surplus]
+        self.changed = True
+
+    def recent(self, uuid: str, slot: str, now: float) -> Iterator[Recent]:
+        """Incident counts for this board and slot over the last days; `now` in Unix seconds."""
+        counts: Counter[tuple[str, str, int]] = Counter()
+        for incident in self._within(WINDOW_DAYS[-1], now):
+            places = [("board", bool(uuid) and incident.uuid == uuid), ("slot", bool(slot) and incident.slot == slot)]
+            for by, mine in places:
+                for days in WINDOW_DAYS:
+                    if mine and _within(incident, days, now):
+                        counts[incident.kind, by, days] += 1
+        kinds = tuple(dict.fromkeys(kind for kind, _, _ in counts))[:_MOST_KINDS]
+        return (Recent(*place, count) for place, count in counts.items() if place[0] in kinds)
+
+    def boards_recent(self, slot: str, now: float) -> Mapping[str, int]:
+        """Number of different boards with incidents in this slot within 30 days, by kind."""
+        boards: dict[str, set[str]] = {}
+        for incident in self._within(WINDOW_DAYS[-1], now):
+            if slot and incident.slot == slot and incident.uuid:
+                boards.setdefault(incident.kind, set()).add(incident.uuid)
+        return {kind: len(uuids) for kind, uuids in tuple(boards.items())[:_MOST_KINDS]}
+
+    def _within(self, days: int, now: float) -> Iterable[Incident]:
+        """Incidents in the window, newest first."""
+        return (incident for incident in reversed(self._incidents) if _within(incident, days, now))
+
+    def _lasts(self, place: int, again: Incident) -> None:
+        known = self._incidents[place]
+        uuid, serial, slot = known.uuid or again.uuid, known.serial or again.serial, known.slot or again.slot
+        merged = replace(known, uuid=uuid, serial=serial, slot=slot)
+        if not (known.first_at - SAME_SECONDS <= again.last_at <= known.last_at + SAME_SECONDS):
+            # The wall clock was adjusted in between: trust the later report and shift the earlier times.
+            by = again.last_at - known.last_at
+            merged = replace(merged, first_at=known.first_at + by, last_at=again.last_at)
+        elif again.last_at - known.last_at >= (0 if known.kind == RESET else _LASTING_SECONDS):
+            merged = replace(
+                merged, last_at=again.last_at, boot=again.boot or known.boot, uptime_seconds=again.uptime_seconds
+            )
+        if merged != known:
+            self._incidents[place] = merged
+            self._edited()
+
+    def _edited(self) -> None:
+        self.changed = True
+        self.edition += 1
+
+
+def _within(incident: Incident, days: int, now: float) -> bool:
+    """Whether an incident is in the window; one from the future was recorded with a wrong clock and is excluded."""
+    return now - days * DAY_SECONDS < incident.last_at <= now + SAME_SECONDS

@@ -1,0 +1,77 @@
+"""Metrics for incidents of the last weeks, and for when each GPU was last reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.read.incidents.ledger import WINDOW_DAYS, Recent
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge
+
+NAME: Final = "incidents"
+ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
+TIER: Final = Tier.EVENT
+
+NO_GPU: Final = GpuLabels("", "")
+"""Labels for a slot whose GPU NVML hasn't shown; in Prometheus, an empty label equals a missing one."""
+
+GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_reset_timestamp_seconds",
+    "Unix time at which the GPU was last initialized, as far as the exporter can tell: a boot, a driver load, a "
+    "card that appeared on the bus, GPUs that were released and reopened, a reset that the driver required and no "
+    "longer requires, volatile ECC errors that decreased between two sessions. Errors from before this time are "
+    "history. Reopening NVML or restarting the exporter does not change it. Absent if unknown.",
+    source="/proc/stat, btime; /dev/kmsg; the sampler",
+)
+GPU_INCIDENTS_RECENT = gpu_gauge(
+    "gpu_incidents_recent",
+    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot "
+    "with any board (by=slot); absent if there were none. Without gpu and uuid: a slot that had Xids and whose "
+    "GPU the driver has not listed. Kinds are the Xids that need a page or a ticket, lost, uncorrected (memory "
+    "errors) and reset. Incidents of one kind on one board that are less than an hour apart count as one. Without "
+    "a state directory, counted since the exporter started.",
+    labels={"pci_bus_id": ANY, "by": ("board", "slot"), "kind": ANY, "days": map(str, WINDOW_DAYS)},
+    source="the sampler; the state directory",
+)
+GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
+    "gpu_incident_boards_recent",
+    "Different boards that had an incident of this kind in this GPU's slot within the last 30 days: more than one "
+    "points at the slot. Absent while there was none.",
+    labels={"pci_bus_id": ANY, "kind": ANY, "days": [str(WINDOW_DAYS[-1])]},
+    source="the sampler; the state directory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIncidents:
+    """The incident history of one GPU or slot.
+
+    Attributes:
+        labels: index and UUID of the GPU; NO_GPU if only the slot is known.
+        pci_bus_id: its slot; "" if unknown.
+        reset_at: Unix seconds of its last initialization; None if unknown.
+        recent: incident counts for the board and the slot.
+        boards: number of different boards with incidents in the slot, by kind.
+    """
+
+    labels: GpuLabels
+    pci_bus_id: str
+    reset_at: float | None
+    recent: tuple[Recent, ...]
+    boards: Mapping[str, int]
+
+
+def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
+    """Samples of all GPUs."""
+    for gpu in reading:
+        if gpu.reset_at is not None:
+            yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)
+    for gpu in reading:
+        for seen in gpu.recent:
+            place = (gpu.pci_bus_id, seen.by, seen.kind, str(seen.days))
+            yield GPU_INCIDENTS_RECENT.sample(seen.count, *gpu.labels, *place)
+    for gpu in reading:
+        for kind, boards in gpu.boards.items():
+            yield GPU_INCIDENT_BOARDS_RECENT.sample(boards, *gpu.labels, gpu.pci_bus_id, kind, str(WINDOW_DAYS[-1]))

@@ -1,0 +1,1 @@
+"""What metrics, samples and collectors are, and what all subjects share."""

@@ -1,0 +1,138 @@
+"""The collector contract: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
+
+A collector's metrics are those declared in its module; a module contains one collector, or is an OwnSubject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from gpu_triage.options.config import Config, collector_enabled
+from gpu_triage.read.metrics.metric import MetricSpec, Sample, Tier, declared_in
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound, HostRound
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from prometheus_client import Metric
+
+R = TypeVar("R")
+
+
+class GpuLabels(NamedTuple):
+    """The first labels of every per-GPU series: NVML index and UUID, as text."""
+
+    gpu: str
+    uuid: str
+
+
+HOST_LABELS: Final = GpuLabels("", "")
+"""GPU labels for what concerns no particular GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCollector(Generic[R]):
+    """A subject read from each GPU.
+
+    Attributes:
+        name: the subject; the `collector` label and the flag ``--collector.<name>``.
+        about: what it reads, for ``--help``.
+        tier: how often it runs.
+        reader: factory of the read function, called once per GPU ever seen; the reader may keep state (integrals, last
+            values) for that GPU as long as the process runs.
+        render: pure function that renders a reading; by default from its annotated fields.
+        default: whether it is enabled by default.
+        kept: whether its last samples stay published while the GPU is lost (identity only).
+        asks_peers: whether its NVML calls involve other GPUs too. A call to a hung GPU would block all others, so such
+            collectors share a lane of their own.
+        also_in: additional modules that declare and render some of its metrics.
+    """
+
+    name: str
+    about: str
+    tier: Tier
+    reader: Callable[[Config], Callable[[GpuRound], R]]
+    render: Callable[[R, GpuLabels], Iterator[Sample]] = samples
+    default: bool = True
+    kept: bool = False
+    asks_peers: bool = False
+    also_in: tuple[ModuleType, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        """All metrics it may produce: those declared in its reader's module and in `also_in`."""
+        return _declared(self.reader, self.also_in)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCollector(Generic[R]):
+    """A subject read from the host; attributes as for GpuCollector, plus these.
+
+    Attributes:
+        foreign: metric families from other sources, republished unchanged; they are not in the metric catalog.
+        needs: name of a Config field that must be set for the collector to run; None if there is none.
+        own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
+            or takes a kernel lock, and may hang.
+        kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
+        also_in: as GpuCollector's.
+    """
+
+    name: str
+    about: str
+    tier: Tier
+    reader: Callable[[Config], Callable[[HostRound], R]]
+    render: Callable[[R], Iterator[Sample]] = samples
+    default: bool = True
+    foreign: Callable[[R], tuple[Metric, ...]] | None = None
+    needs: str | None = None
+    own_lane: bool = False
+    kept_while_stalled: bool = False
+    also_in: tuple[ModuleType, ...] = ()
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        """As GpuCollector's."""
+        return _declared(self.reader, self.also_in)
+
+
+def _declared(reader: Callable[..., Any], also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
+    more = (spec for module in also_in for spec in declared_in(module.__name__))
+    return (*declared_in(reader.__module__), *more)
+
+
+AnyGpuCollector = GpuCollector[Any]
+AnyHostCollector = HostCollector[Any]
+AnyCollector = AnyGpuCollector | AnyHostCollector
+
+
+class OwnSubject(Protocol):
+    """A module with a subject that the sampler itself provides: it renders but has no reader."""
+
+    __name__: str
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a constant of the module
+        """Name of the subject."""
+
+    @property
+    def ABOUT(self) -> str:  # noqa: N802 - as above
+        """What it covers, worded as a heading."""
+
+    @property
+    def TIER(self) -> Tier:  # noqa: N802 - as above
+        """Default tier of its metrics."""
+
+
+def runs(collector: AnyCollector, config: Config) -> bool:
+    """Whether a collector is enabled by this configuration."""
+    if isinstance(collector, HostCollector) and collector.needs is not None and not getattr(config, collector.needs):
+        return False
+    return collector_enabled(config, collector.name, default=collector.default)
+
+
+def max_gap_seconds(config: Config) -> float:
+    """Longest gap on the fast tier that an integral may bridge: the time for which values stay published."""
+    return config.stale_after * config.sample_fast_seconds

@@ -1,0 +1,144 @@
+"""Turn readings into samples: a field annotated with a metric is published as that metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+
+from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
+
+_MOST_READINGS: Final = 4096
+"""Cached series by reading type and labels: more than a host with 16 GPUs has, not counting processes."""
+
+_MOST_KEYS: Final = 64
+"""How many stale keys of one mapping field may stay cached."""
+
+
+class _Field(NamedTuple):
+    """A published field of a reading type.
+
+    Attributes:
+        of: gets the value from the reading.
+        spec: the metric.
+        labels: constant labels after the subject's labels.
+        keyed: whether it is a mapping, with one series per key.
+        text: whether the value is text: a label of an info metric, or the name of a state.
+    """
+
+    of: Callable[[object], Any]
+    spec: MetricSpec
+    labels: tuple[str, ...]
+    keyed: bool
+    text: bool
+
+
+class _Series:
+    """One series with its last sample, which is reused while the value does not change."""
+
+    __slots__ = ("_labels", "_last", "_spec", "_text")
+
+    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
+        self._spec = field.spec
+        self._text = field.text
+        self._labels = labels
+        self._last: tuple[Any, Sample] | None = None
+
+    def sample(self, value: Any) -> Sample:
+        """Return the sample of a value."""
+        last = self._last
+        if last is not None and last[0] == value:
+            return last[1]
+        if self._text:
+            sample = _sample_of_text(self._spec, value, self._labels)
+        elif last is None:
+            sample = self._spec.sample(value, *self._labels)
+        else:
+            sample = self._spec.next_sample(value, self._labels)
+        # Assigned atomically: another thread may render a reading of the same subject.
+        self._last = value, sample
+        return sample
+
+
+class _Keyed:
+    """The series of a mapping field, by key."""
+
+    __slots__ = ("_field", "_labels", "_series")
+
+    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
+        self._field = field
+        self._labels = labels
+        self._series: dict[str, _Series] = {}
+
+    def samples(self, values: Mapping[str, Any]) -> Iterator[Sample]:
+        """Yield the samples of the entries, in order."""
+        if len(self._series) > len(values) + _MOST_KEYS:
+            self._series = {}
+        known = self._series
+        for key, value in values.items():
+            series = known.get(key)
+            if series is None:
+                series = known[key] = _Series(self._field, (*self._labels, key))
+            yield series.sample(value)
+
+
+def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
+    """Yield the samples of a reading, from the fields annotated with a metric, in order.
+
+    | Annotation | Samples |
+    |---|---|
+    | ``Annotated[float | None, SPEC]`` | one, or none if the value is None: absent is not zero |
+    | ``Annotated[float | None, SPEC, "core"]`` | the same, with one more label |
+    | ``Annotated[Mapping[str, float], SPEC]`` | one per entry, with its key as the last label |
+    | ``Annotated[str | None, SPEC]`` | info metric: 1, the text as the last label; otherwise the value of that state |
+
+    >>> from dataclasses import make_dataclass
+    >>> from gpu_triage.read.metrics.metric import gpu_gauge
+    >>> heat = gpu_gauge("gpu_temperature_celsius", "Temperature.", labels=("sensor",), source="nvml")
+    >>> reading = make_dataclass("Reading", [("core", Annotated[float | None, heat, "gpu"])])
+    >>> [(sample.labels, sample.value) for sample in samples(reading(84), ("0", "GPU-1"))]
+    [(('0', 'GPU-1', 'gpu'), 84.0)]
+    >>> list(samples(reading(None), ("0", "GPU-1")))
+    []
+
+    Args:
+        reading: an instance of a dataclass; None has no samples.
+        labels: first labels of all samples, such as the GPU's.
+    """
+    for of, series in _series_of(reading.__class__, labels):
+        value = of(reading)
+        if value is None:
+            continue
+        if isinstance(series, _Series):
+            yield series.sample(value)
+        else:
+            yield from series.samples(value)
+
+
+@lru_cache(_MOST_READINGS)
+def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed], ...]:
+    """The series of this reading type with these labels."""
+    return tuple(
+        (field.of, (_Keyed if field.keyed else _Series)(field, (*labels, *field.labels))) for field in _fields(kind)
+    )
+
+
+@cache
+def _fields(kind: type) -> tuple[_Field, ...]:
+    """Published fields of a reading type. Cached, because resolving annotations is slow."""
+    return tuple(_published(kind))
+
+
+def _published(kind: type) -> Iterator[_Field]:
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            value, spec, *labels = get_args(hint)
+            if isinstance(spec, MetricSpec):
+                mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
+                kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
+                yield _Field(attrgetter(name), spec, tuple(labels), mapping is not None, str in kinds)
+
+
+def _sample_of_text(spec: MetricSpec, text: str, labels: tuple[str, ...]) -> Sample:
+    return spec.sample(1, *labels, text) if spec.kind is Kind.INFO else spec.sample(spec.value_of(text), *labels)

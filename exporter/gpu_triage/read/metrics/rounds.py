@@ -1,0 +1,58 @@
+"""What a reader receives in each round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device, DriverVersions
+from gpu_triage.machine import Machine, Moment
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedLink:
+    """Recorded capability of a GPU's PCIe link; None if unknown.
+
+    Attributes:
+        generation: PCIe generation.
+        width: lanes.
+    """
+
+    generation: int | None
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRound:
+    """One round of one GPU.
+
+    Attributes:
+        inquiry: calls this GPU's driver and records failures.
+        versions: versions of the driver.
+        peers: the other GPUs that currently answer, for calls about pairs of GPUs.
+        machine: for kernel files about the GPU.
+        at: start of the round.
+        recorded_link: link capability from the baseline; None without a baseline.
+    """
+
+    inquiry: Inquiry
+    versions: DriverVersions
+    peers: tuple[Device, ...]
+    machine: Machine
+    at: Moment
+    recorded_link: ExpectedLink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostRound:
+    """One round of the host.
+
+    Attributes:
+        machine: locations of procfs and sysfs, and the clock.
+        at: start of the round.
+        failures: error names, one entry per failure; readers append, the sampler counts.
+    """
+
+    machine: Machine
+    at: Moment
+    failures: list[str] = field(default_factory=list)

@@ -1,0 +1,137 @@
+"""Which pods and Slurm jobs the scheduler allocated the GPU to, even if they run no process on it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import Device
+from gpu_triage.machine import Machine, dra_name, index_name, minor_name
+from gpu_triage.read.gpu.identity import read_minor_number
+from gpu_triage.read.gpu.mig_uuids import read_mig_uuids
+from gpu_triage.read.gpu.modes import mig_mode
+from gpu_triage.read.metrics.bounds import Bound
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
+from gpu_triage.read.metrics.rounds import GpuRound
+
+MOST_HOLDERS: Final = 64
+"""Per GPU. Time slicing typically shares a GPU among about ten pods."""
+
+GPU_ALLOCATED = gpu_gauge(
+    "gpu_allocated",
+    "1 for each container or Slurm job that the GPU, or a MIG device of it, is allocated to, whether or not it runs a "
+    "process there; a single 0 with empty labels while it is not allocated. Labels that do not apply are empty. "
+    "Absent without --kubernetes.pod-resources-socket and --slurm.jobs-directory, and while none of them answers.",
+    labels=(
+        "mig_uuid",
+        "workload_pod",
+        "workload_namespace",
+        "workload_container",
+        "slurm_job_id",
+        "user",
+        "account",
+    ),
+    source="the kubelet's pod resources; files of Slurm's prolog",
+)
+
+
+class Holder(NamedTuple):
+    """A container or job that holds a GPU or MIG device, in gpu_allocated's label order; "" if not applicable.
+
+    Attributes:
+        mig_uuid: ``MIG-…``; "" for the whole GPU.
+        workload_pod, workload_namespace, workload_container: names reported by the kubelet.
+        slurm_job_id: job number.
+        user, account: the job's user and account in Slurm.
+    """
+
+    mig_uuid: str = ""
+    workload_pod: str = ""
+    workload_namespace: str = ""
+    workload_container: str = ""
+    slurm_job_id: str = ""
+    user: str = ""
+    account: str = ""
+
+
+NOBODY: Final = Holder()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationReading:
+    """Allocations of one GPU.
+
+    Attributes:
+        holders: at most MOST_HOLDERS; empty if the GPU is free, None if unknown.
+    """
+
+    holders: tuple[Holder, ...] | None
+
+
+class AllocationReader:
+    """Asks the kubelet and Slurm for a GPU's allocations; caches the GPU's minor number, a name they may use."""
+
+    def __init__(self) -> None:
+        self._minor_number: tuple[Device, int | None] | None = None
+        self._bound = Bound(MOST_HOLDERS, "too_many_holders")
+
+    def read(self, gpu: GpuRound) -> AllocationReading:
+        """Allocations from the latest kubelet and Slurm data (nvmlDeviceGetMinorNumber, …MigDeviceHandleByIndex)."""
+        pods, slurm = gpu.machine.pods, gpu.machine.slurm
+        asked = [source.known(gpu.at) for source in (pods, slurm) if source is not None]
+        if not any(asked):
+            return AllocationReading(None)
+        found = sorted({holder for names, mig in self._devices(gpu.inquiry) for holder in _holders(gpu, names, mig)})
+        if not found and not all(asked):
+            return AllocationReading(None)  # the scheduler that did not answer may have allocated it
+        return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
+
+    def _devices(self, inquiry: Inquiry) -> Iterator[tuple[frozenset[str], str]]:
+        """Yield the names a scheduler may use for the GPU (with "") and for each MIG device (with its UUID)."""
+        device = inquiry.device
+        names = {device.uuid, index_name(device.index)}
+        minor = self._minor(inquiry)
+        if minor is not None:
+            names |= {dra_name(minor), minor_name(minor)}
+        yield frozenset(names), ""
+        instances: Mapping[tuple[int, int], str] = read_mig_uuids(inquiry) if mig_mode(inquiry) else {}
+        for uuid in instances.values():
+            yield frozenset({uuid}), uuid
+
+    def _minor(self, inquiry: Inquiry) -> int | None:
+        known = self._minor_number
+        if known is None or known[0] is not inquiry.device:
+            known = self._minor_number = (inquiry.device, read_minor_number(inquiry))
+        return known[1]
+
+
+def _holders(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Iterator[Holder]:
+    machine: Machine = gpu.machine
+    if machine.pods is not None:
+        for workload in machine.pods.holders(devices, gpu.at):
+            yield Holder(mig_uuid, workload.pod, workload.namespace, workload.container)
+    if machine.slurm is not None:
+        for job in machine.slurm.holders(devices, gpu.at):
+            yield Holder(mig_uuid, slurm_job_id=job.job_id, user=job.user, account=job.account)
+
+
+def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Yield one sample per holder, or a single 0 if the GPU is free."""
+    if reading.holders is None:
+        return
+    for holder in reading.holders:
+        yield GPU_ALLOCATED.sample(1, *gpu, *holder)
+    if not reading.holders:
+        yield GPU_ALLOCATED.sample(0, *gpu, *NOBODY)
+
+
+ALLOCATION = GpuCollector(
+    name="allocation",
+    about="whom Kubernetes and Slurm gave each GPU to",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: AllocationReader().read,
+    render=render,
+)

@@ -1,0 +1,298 @@
+"""Cgroup limits of the jobs on a GPU: how often they were hit, and pressure stall times.
+
+Data loader workers share their job's cgroup, so throttling them shows up even though they do not use the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+from gpu_triage.driver.kernel.cgroups import CgroupFolders, Place, levels
+from gpu_triage.driver.kernel.files import parse_count, read_text, text_of
+from gpu_triage.driver.kernel.pressure import KINDS, RESOURCES, parse_pressure
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Machine
+from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.processes.cgroup_names import job_level
+from gpu_triage.read.processes.pids import ProcessFacts
+
+T = TypeVar("T")
+
+_MOST_CGROUPS: Final = 32
+"""Per GPU, including parent cgroups."""
+_MOST_BYTES: Final = 4096
+_LIMITS_KEPT_SECONDS: Final = 30.0
+_MICROSECONDS: Final = 1e6
+_NANOSECONDS: Final = 1e9
+_NO_LIMIT: Final = "max"
+_NO_MEMORY_LIMIT_BYTES: Final = 1 << 62
+"""In cgroup v1, "no limit" reads as the largest page-aligned byte count."""
+
+MEMORY_EVENTS: Final = ("high", "max", "oom", "oom_kill")
+
+_WHERE: Final = "`cgroup` is its path, as cAdvisor's label `id`"
+GPU_CGROUP_CPU_LIMIT_CPUS = gpu_gauge(
+    "gpu_cgroup_cpu_limit_cpus",
+    "CPU limit of a cgroup with processes on the GPU, or of one above it, in CPUs: a Kubernetes limit, Docker's "
+    f"--cpus, systemd's CPUQuota. {_WHERE}. Absent without a limit.",
+    labels=("cgroup",),
+    source="/sys/fs/cgroup/**/cpu.max; version 1: cpu.cfs_{quota,period}_us",
+)
+GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
+    "gpu_cgroup_cpu_periods_total",
+    "Enforcement periods, mostly of 100 ms, in which a cgroup with a CPU limit had something to run.",
+    labels=("cgroup",),
+    source="/sys/fs/cgroup/**/cpu.stat nr_periods",
+)
+GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
+    "gpu_cgroup_cpu_throttled_periods_total",
+    "Periods in which the CPU limit throttled it.",
+    labels=("cgroup",),
+    source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
+)
+GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
+    "gpu_cgroup_cpu_throttled_seconds_total",
+    "For how long the CPU limit stopped it, summed over the CPUs it was stopped on: up to one second per second and "
+    "CPU.",
+    labels=("cgroup",),
+    source="/sys/fs/cgroup/**/cpu.stat throttled_usec; version 1: throttled_time",
+)
+GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
+    "gpu_cgroup_memory_events_total",
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): high and max are the two "
+    "limits, at which its tasks must free memory first; oom_kill counts killed processes. Version 1 has max and "
+    "oom_kill. Absent without a limit.",
+    labels={"cgroup": ANY, "event": MEMORY_EVENTS},
+    source="/sys/fs/cgroup/**/memory.events; version 1: memory.failcnt, memory.oom_control",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
+    "gpu_cgroup_pressure_seconds_total",
+    "Time that at least one task (some) or every task with work to do (full) of the job's own cgroup waited for the "
+    "resource. Absent with version 1 and on kernels without PSI.",
+    labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
+    source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
+    brief=no_sample,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupReading:
+    """One cgroup that contains processes of the GPU, or a parent of one; None where no limit is set.
+
+    Attributes:
+        path: relative to the root of its hierarchy.
+    """
+
+    path: str
+    cpu_limit: Annotated[float | None, GPU_CGROUP_CPU_LIMIT_CPUS] = None
+    periods: Annotated[int | None, GPU_CGROUP_CPU_PERIODS_TOTAL] = None
+    throttled_periods: Annotated[int | None, GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL] = None
+    throttled_seconds: Annotated[float | None, GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL] = None
+    memory_events: Annotated[Mapping[str, int] | None, GPU_CGROUP_MEMORY_EVENTS_TOTAL] = None
+    cpu_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "cpu"] = None
+    io_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "io"] = None
+    memory_pressure: Annotated[Mapping[str, float] | None, GPU_CGROUP_PRESSURE_SECONDS_TOTAL, "memory"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Cached limits of a cgroup: CPU limit in CPUs (None if unlimited), and whether memory is limited."""
+
+    cpus: float | None
+    memory: bool
+    read_at: float
+
+
+class CgroupsReader:
+    """Reads the cgroups of a GPU's processes; caches their locations, limits and counters."""
+
+    def __init__(self) -> None:
+        self._folders: CgroupFolders | None = None
+        self._limits: dict[str, _Limits] = {}
+        self._counters: dict[str, MonotoneCounters[str]] = {}
+
+    def read(
+        self, machine: Machine, facts: Mapping[int, ProcessFacts | None], now: float, failures: list[str]
+    ) -> tuple[CgroupReading, ...]:
+        """Read the cgroups that contain these processes, plus parent cgroups that have a limit.
+
+        Args:
+            machine: the host the processes run on.
+            facts: process facts by PID.
+            now: monotonic seconds.
+            failures: receives each distinct read failure once; a failed file only omits its own values.
+        """
+        if self._folders is None:
+            self._folders = CgroupFolders(machine.procfs, machine.sysfs)
+        places = self._places(self._folders, facts)
+        ask = _Asking()
+        read = (self._reading(path, of, ask, now) for path, of in places.items())
+        readings = tuple(each for each in read if each is not None)
+        self._limits = {path: self._limits[path] for path in places if path in self._limits}
+        self._counters = {path: self._counters[path] for path in places if path in self._counters}
+        failures.extend(sorted(ask.failures))
+        return readings
+
+    def _places(self, folders: CgroupFolders, facts: Mapping[int, ProcessFacts | None]) -> dict[str, dict[str, Path]]:
+        """Folders of each cgroup by path; inner keys: ``unified``, ``cpu``, ``memory``, ``job``."""
+        found: dict[str, dict[str, Path]] = {}
+        for pid, each in sorted(facts.items()):
+            if each is None:
+                continue
+            for name, place in zip(each.cgroups._fields, each.cgroups, strict=True):
+                for path, folder, of_job in _levels(folders, place, pid):
+                    if path in found or len(found) < _MOST_CGROUPS:
+                        known = found.setdefault(path, {})
+                        known[name] = folder
+                        if of_job:
+                            known["job"] = folder
+        return found
+
+    def _reading(self, path: str, places: Mapping[str, Path], ask: _Asking, now: float) -> CgroupReading | None:
+        limits = self._limits.get(path)
+        if limits is None or now - limits.read_at >= _LIMITS_KEPT_SECONDS:
+            limits = self._limits[path] = _Limits(_cpu_limit(places, ask), _has_memory_limit(places, ask), now)
+        job = places.get("job")
+        if limits.cpus is None and not limits.memory and job is None:
+            return None
+        counted = self._counters.setdefault(path, MonotoneCounters())
+        cpu = _cpu_counts(places, ask) if limits.cpus is not None else {}
+        events = _memory_events(places, ask) if limits.memory else None
+        pressure = {} if job is None else {of: ask(job / f"{of}.pressure", parse_pressure) for of in RESOURCES}
+        throttled = counted.known("throttled", cpu.get("throttled"))
+        return CgroupReading(
+            path=path,
+            cpu_limit=limits.cpus,
+            periods=counted.known("periods", cpu.get("nr_periods")),
+            throttled_periods=counted.known("nr_throttled", cpu.get("nr_throttled")),
+            throttled_seconds=None if throttled is None else throttled / _NANOSECONDS,
+            memory_events=events and {name: counted.published(name, count) for name, count in events.items()},
+            cpu_pressure=_kept(counted, "cpu", pressure.get("cpu")),
+            io_pressure=_kept(counted, "io", pressure.get("io")),
+            memory_pressure=_kept(counted, "memory", pressure.get("memory")),
+        )
+
+
+def _levels(folders: CgroupFolders, place: Place | None, pid: int) -> Iterator[tuple[str, Path, bool]]:
+    """Yield path and folder of a process's cgroup and its parents, and whether it is the job's own cgroup (v2 only)."""
+    root = None if place is None else folders.root(place.hierarchy)
+    path = None if place is None else folders.path(place, pid)
+    if place is None or root is None or path is None:
+        return
+    own = job_level(path)
+    for level in levels(path):
+        yield level, root / level.lstrip("/"), not place.hierarchy and level == own
+
+
+class _Asking:
+    """Reads cgroup files. A missing file is not an error: its controller is not enabled."""
+
+    def __init__(self) -> None:
+        self.failures: set[str] = set()
+
+    def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
+        """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
+        try:
+            text = read_text(path, _MOST_BYTES)
+            return None if text is None else parse(text)
+        except HostReadFailed as failed:
+            self.failures.add(failed.reason)
+        except ValueError:
+            self.failures.add("malformed")
+        return None
+
+
+def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
+    """CPU limit in CPUs; None if unlimited."""
+    if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
+        return limit
+    if "cpu" not in places:
+        return None
+    quota = ask(places["cpu"] / "cpu.cfs_quota_us", int)
+    period = ask(places["cpu"] / "cpu.cfs_period_us", int)
+    return quota / period if quota and period and quota > 0 and period > 0 else None
+
+
+def parse_cpu_max(text: str) -> float:
+    """Parse ``cpu.max`` (``400000 100000``: quota and period in µs) into CPUs; 0 for ``max`` (no limit).
+
+    Raises:
+        ValueError: the text has another format.
+    """
+    quota, period = text.split()
+    return 0.0 if quota == _NO_LIMIT else parse_count(quota) / max(1, parse_count(period))
+
+
+def _has_memory_limit(places: Mapping[str, Path], ask: _Asking) -> bool:
+    for name in ("memory.max", "memory.high") if "unified" in places else ():
+        limit = ask(places["unified"] / name, str.strip)
+        if limit is not None and limit != _NO_LIMIT:
+            return True
+    if "memory" not in places:
+        return False
+    limit_bytes = ask(places["memory"] / "memory.limit_in_bytes", lambda text: parse_count(text.strip()))
+    return limit_bytes is not None and limit_bytes < _NO_MEMORY_LIMIT_BYTES
+
+
+def _cpu_counts(places: Mapping[str, Path], ask: _Asking) -> dict[str, int]:
+    """Return ``nr_periods``, ``nr_throttled``, and ``throttled`` in nanoseconds."""
+    for name, to_nanoseconds in (("unified", 1000), ("cpu", 1)):
+        folder = places.get(name)
+        counts = None if folder is None else ask(folder / "cpu.stat", parse_flat)
+        if counts and "nr_periods" in counts:
+            lasted = counts.get("throttled_usec" if name == "unified" else "throttled_time")
+            return counts | ({} if lasted is None else {"throttled": lasted * to_nanoseconds})
+    return {}
+
+
+def _memory_events(places: Mapping[str, Path], ask: _Asking) -> Mapping[str, int] | None:
+    counts = ask(places["unified"] / "memory.events", parse_flat) if "unified" in places else None
+    if counts:
+        return {name: counts[name] for name in MEMORY_EVENTS if name in counts}
+    folder = places.get("memory")
+    if folder is None:
+        return None
+    reached = ask(folder / "memory.failcnt", lambda text: parse_count(text.strip()))
+    killed = (ask(folder / "memory.oom_control", parse_flat) or {}).get("oom_kill")
+    return {name: count for name, count in (("max", reached), ("oom_kill", killed)) if count is not None} or None
+
+
+def parse_flat(text: str) -> dict[str, int]:
+    r"""Parse a flat keyed file (lines like ``nr_throttled 12``).
+
+    >>> parse_flat("nr_periods 40\nnr_throttled 12\n")
+    {'nr_periods': 40, 'nr_throttled': 12}
+
+    Raises:
+        ValueError: a line has another format.
+    """
+    pairs = (line.split() for line in text.split("\n") if line)
+    return {name: parse_count(count) for name, count in pairs}
+
+
+def _kept(
+    counters: MonotoneCounters[str], resource: str, told: Mapping[str, float] | None
+) -> Mapping[str, float] | None:
+    return told and {
+        kind: counters.published(f"{resource} {kind}", round(seconds * _MICROSECONDS)) / _MICROSECONDS
+        for kind, seconds in told.items()
+    }
+
+
+def hides_cgroups(procfs: Path, sysfs: Path) -> str | None:
+    """Return why cgroups of other processes cannot be found, or None if they can.
+
+    ``missing``: no cgroup hierarchy is mounted. ``other_cgroup_namespace``: only this container's cgroups are visible.
+    """
+    folders = CgroupFolders(procfs, sysfs)
+    if folders.root("") is None and folders.root("cpu,cpuacct") is None:
+        return "missing"
+    outside = "/.." in text_of(procfs / "1" / "cgroup")
+    shown = text_of((folders.root("") or sysfs) / "cgroup.type")
+    # The root cgroup has no cgroup.type file; a container's namespace root does.
+    return "other_cgroup_namespace" if outside and shown else None

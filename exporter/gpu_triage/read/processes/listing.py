@@ -1,0 +1,172 @@
+"""The driver's process lists of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import Array
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import MOST_LISTED
+
+KINDS: Final = MappingProxyType(
+    {
+        "compute": ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"),
+        "graphics": ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
+        "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
+    }
+)
+"""NVML functions per process type, newest first."""
+
+BOTH: Final = "compute_graphics"
+"""Type of a process in both the compute and graphics list, such as a desktop compositor; nvidia-smi calls it C+G."""
+
+_MOST_BYTES: Final = 1 << 50
+_NOT_TOLD: Final = (1 << 64) - 1
+"""NVML_VALUE_NOT_AVAILABLE: only the Windows driver returns it."""
+
+_NO_INSTANCE: Final = 0xFFFFFFFF
+_NO_INSTANCES: Final[frozenset[tuple[int, int]]] = frozenset()
+_MOST_PID: Final = 1 << 22
+"""The kernel's PID_MAX_LIMIT."""
+
+
+class ListedProcess(NamedTuple):
+    """A process as listed by the driver.
+
+    A tuple because there may be thousands, and creating one takes a third of the time of a dataclass.
+
+    Attributes:
+        pid: on the host or in the exporter's PID namespace: see `driver_pids`.
+        is_compute: whether it has a compute context, directly or through MPS.
+        memory_bytes: device memory in use; None if the driver does not report it.
+        instances: (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
+    """
+
+    pid: int
+    is_compute: bool
+    memory_bytes: float | None
+    instances: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessList:
+    """The processes of one GPU.
+
+    Attributes:
+        counts: number by type (compute, graphics, compute_graphics, mps), each process counted once; types the driver
+            does not report are missing.
+        processes: each once, largest memory first.
+        ended_early: whether the driver truncated a list.
+    """
+
+    counts: Mapping[str, int]
+    processes: tuple[ListedProcess, ...]
+    ended_early: bool = False
+
+
+class ProcessLister:
+    """Lists the processes on one GPU. Reuses the previous result if the driver's lists have not changed."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Mapping[str, object], ProcessList] | None = None
+
+    def read(self, inquiry: Inquiry) -> ProcessList:
+        """Read processes with a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
+        lists = _lists(inquiry)
+        written = {kind: _as_written(entries) for kind, entries in lists.items()}
+        if self._before is not None and self._before[0] == written:
+            return self._before[1]
+        failures = len(inquiry.failures)
+        listed = _merged(inquiry, lists)
+        # Do not cache a list with invalid entries, so that they are reported every round.
+        self._before = (written, listed) if len(inquiry.failures) == failures else None
+        return listed
+
+
+def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
+    """The driver's lists by type; types it does not support are missing."""
+    answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
+    return {kind: entries for kind, entries in answers if entries is not None}
+
+
+def _as_written(entries: Sequence[Any]) -> object:
+    """A value that is equal for identical lists. Lists other than ctypes arrays never compare equal."""
+    return bytes(entries) if isinstance(entries, Array) or not entries else object()
+
+
+def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList:
+    merged: dict[int, ListedProcess] = {}
+    pids: dict[str, frozenset[int]] = {}
+    for kind, entries in lists.items():
+        by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
+        if entries and not by_pid:
+            continue  # only invalid entries: the count is unknown
+        pids[kind] = frozenset(by_pid)
+        for pid, process in by_pid.items():
+            merged[pid] = _twice(merged[pid], process) if pid in merged else process
+    largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
+    ended_early = any(len(entries) >= MOST_LISTED for entries in lists.values())
+    return ProcessList(_counted(pids), tuple(largest), ended_early)
+
+
+def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
+    """Count processes by type, given the PIDs in each list."""
+    counts = {kind: len(listed) for kind, listed in pids.items()}
+    if {"compute", "graphics"} <= pids.keys():
+        both = len(pids["compute"] & pids["graphics"])
+        counts["compute"] -= both
+        counts["graphics"] -= both
+        counts[BOTH] = both
+    return counts
+
+
+def _entries(inquiry: Inquiry, functions: Iterable[str]) -> Sequence[Any] | None:
+    for function in functions:
+        entries = inquiry.many(function)
+        if entries is not None:
+            return entries
+    return None
+
+
+def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> dict[int, ListedProcess]:
+    # Under MIG a process has an entry for each instance it uses.
+    found: dict[int, ListedProcess] = {}
+    for entry in entries:
+        pid, memory = entry.pid, entry.usedGpuMemory
+        if inquiry.within(pid, 0, _MOST_PID) is None:
+            continue
+        used = inquiry.within(memory, 0, _MOST_BYTES) if memory != _NOT_TOLD else None
+        # The first version of these lists has no instance IDs.
+        instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
+        instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
+        known = found.get(pid)
+        if known is not None:
+            # Outside the host's PID namespace, drivers may list a process once per client, each with the memory of all
+            # clients (gpuGetProcWithObject searches for the host PID among the namespace's PIDs).
+            again = instances <= known.instances
+            used = _most(known.memory_bytes, used) if again else _sum(known.memory_bytes, used)
+            instances |= known.instances
+        found[pid] = ListedProcess(pid, is_compute, used, instances)
+    return found
+
+
+def _twice(one: ListedProcess, other: ListedProcess) -> ListedProcess:
+    """Merge the entries of a process that is in two lists, both of which report its full memory."""
+    return ListedProcess(
+        pid=one.pid,
+        is_compute=one.is_compute or other.is_compute,
+        memory_bytes=_most(one.memory_bytes, other.memory_bytes),
+        instances=one.instances | other.instances,
+    )
+
+
+def _most(*memory_bytes: float | None) -> float | None:
+    return max((each for each in memory_bytes if each is not None), default=None)
+
+
+def _sum(*memory_bytes: float | None) -> float | None:
+    known = [each for each in memory_bytes if each is not None]
+    return sum(known) if known else None

@@ -1,0 +1,163 @@
+"""Share of a GPU process's memory that is on the GPU's NUMA node or one nearby."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
+from gpu_triage.driver.kernel.pci_bus import numa_node_of
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.processes.driver_pids import driver_pids
+from gpu_triage.read.processes.listing import ProcessLister
+from gpu_triage.read.processes.pids import process_name
+
+_MOST_BYTES: Final = 4 << 20
+"""Per numa_maps file: about 30,000 mappings."""
+
+_BYTES_PER_KIBIBYTE: Final = 1024
+_DEFAULT_PAGE_KIB: Final = "4"
+_PAGES: Final = re.compile(r"N([0-9]{1,5})=([0-9]{1,20})")
+_PAGE_SIZE: Final = "kernelpagesize_kB="
+
+GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
+    "gpu_process_numa_memory_local_ratio",
+    "Share of the process's resident memory that is on the GPU's NUMA node or on one about as near, 0-1; absent on "
+    "hosts whose nodes are all about as near, when unknown and where /proc/PID/numa_maps may not be read. Reading it "
+    "walks the process's page tables under its memory lock, so the collector is off by default.",
+    labels=("pid", "process"),
+    source="/proc/PID/numa_maps against the GPU's NUMA node",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """NUMA placement of one process's memory.
+
+    Attributes:
+        pid: as reported by the driver.
+        name: from `process_name`.
+        local_ratio: share of resident memory on the GPU's NUMA node or one at a similar distance, 0-1.
+    """
+
+    pid: int
+    name: str
+    local_ratio: Annotated[float, GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemoryLocalityReading:
+    """Processes of one GPU with a readable numa_maps; empty on single-node hosts."""
+
+    processes: tuple[ProcessMemory, ...]
+
+
+class ProcessMemoryLocalityReader:
+    """Reads numa_maps of a GPU's processes.
+
+    To produce it, the kernel walks the process's page tables (about 40 ms per GiB of 4 KiB pages) while holding the
+    process's mmap lock: page faults proceed, but the process's mmap and munmap calls block. It runs in the GPU's lane,
+    with a time limit per round.
+    """
+
+    def __init__(self, most: int, within_seconds: float) -> None:
+        """Read at most `most` processes, and start no new one after `within_seconds` in a round."""
+        self._most = most
+        self._lister = ProcessLister()
+        self._within_seconds = within_seconds
+
+    def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
+        """Read the memory placement of the GPU's processes (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
+
+        Each distinct failure reason, including ``out_of_time``, is recorded once per round.
+
+        Raises:
+            HostReadFailed: the NUMA nodes cannot be read.
+        """
+        machine, bus_id = gpu.machine, gpu.inquiry.device.pci_bus_id
+        node = numa_node_of(machine.sysfs, bus_id) if bus_id else None
+        # Nodes without CPUs (memory only) are not a side of the host.
+        nodes = read_numa_nodes(machine.sysfs)
+        if len(nodes) <= 1 or node is None or node < 0 or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
+            return ProcessMemoryLocalityReading(())
+        near = near_nodes(node, nodes, read_distances(machine.sysfs, node))
+        if not near or len(near) == len(nodes):
+            return ProcessMemoryLocalityReading(())
+        failures: set[str] = set()
+        pids = [process.pid for process in self._lister.read(gpu.inquiry).processes[: self._most]]
+        found = tuple(self._processes(gpu, pids, near, failures))
+        gpu.inquiry.failures.extend(sorted(failures))
+        return ProcessMemoryLocalityReading(found)
+
+    def _processes(
+        self, gpu: GpuRound, pids: list[int], near: frozenset[int], failures: set[str]
+    ) -> Iterator[ProcessMemory]:
+        machine = gpu.machine
+        for pid in pids:
+            if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
+                failures.add("out_of_time")
+                return
+            try:
+                ratio = _local_ratio(machine.procfs / str(pid) / "numa_maps", near)
+            except HostReadFailed as failed:
+                failures.add(failed.reason)
+                continue
+            if ratio is not None:
+                yield ProcessMemory(pid, process_name(machine.procfs, pid), ratio)
+
+
+def parse_numa_maps(text: str) -> Mapping[int, int]:
+    """Parse /proc/PID/numa_maps into resident bytes by NUMA node.
+
+    One mapping per line: ``7f0c2c000000 default anon=512 dirty=512 N0=500 N1=12 kernelpagesize_kB=4``. Page counts are
+    in units of that page size, 2048 or 1048576 KiB for hugetlbfs; transparent huge pages count as 4 KiB pages.
+
+    Raises:
+        ValueError: a page size is not a number.
+    """
+    nodes: Counter[int] = Counter()
+    for line in text.split("\n"):
+        pages = [match.groups() for word in line.split() if (match := _PAGES.fullmatch(word))]
+        if not pages:
+            continue
+        size = next((w.removeprefix(_PAGE_SIZE) for w in line.split() if w.startswith(_PAGE_SIZE)), _DEFAULT_PAGE_KIB)
+        for node, count in pages:
+            nodes[int(node)] += int(count) * parse_count(size) * _BYTES_PER_KIBIBYTE
+    return nodes
+
+
+def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
+    """Share of memory on these nodes; None if the process ended or has no resident memory."""
+    text = read_text(numa_maps, _MOST_BYTES)
+    try:
+        resident = parse_numa_maps(text or "")
+    except ValueError as error:
+        raise HostReadFailed("malformed", numa_maps, str(error)) from error
+    total = sum(resident.values())
+    return sum(resident.get(node, 0) for node in near) / total if total else None
+
+
+def render(reading: ProcessMemoryLocalityReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one GPU's processes."""
+    for process in reading.processes:
+        yield from samples(process, (*gpu, str(process.pid), process.name))
+
+
+PROCESS_MEMORY_LOCALITY = GpuCollector(
+    name="process_memory_locality",
+    about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
+    tier=Tier.SLOW,
+    # Half of the deadline: reading the last process may take past the time limit.
+    reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
+    render=render,
+    default=False,
+)

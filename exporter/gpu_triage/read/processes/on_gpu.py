@@ -1,0 +1,317 @@
+"""Processes on each GPU: type, GPU memory, utilization, owner and NUMA locality."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stats
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import MOST_LISTED
+from gpu_triage.machine import Workload
+from gpu_triage.read.gpu.modes import mig_mode
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.processes import cgroups as process_cgroups
+from gpu_triage.read.processes import threads as process_threads
+from gpu_triage.read.processes import vitals as process_vitals
+from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader
+from gpu_triage.read.processes.driver_pids import DriverPids, driver_pids
+from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
+from gpu_triage.read.processes.pids import ProcessFacts, sees_every_process
+from gpu_triage.read.processes.placement import Locality, LocalityJudge
+from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
+from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
+from gpu_triage.read.processes.workloads import WorkloadFinder
+
+if TYPE_CHECKING:
+    from gpu_triage.read.processes.facts import ProcessFactsReader
+
+_AHEAD_SECONDS: Final = 1.0
+"""Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
+_MOST_PERCENT: Final = 100
+
+
+GPU_PROCESSES = gpu_gauge(
+    "gpu_processes",
+    "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the "
+    "driver's lists, as a desktop's compositor is), mps. Absent if unknown, as in a PID namespace other than "
+    "the host's with an empty list: gpu_exporter_degraded_info names that.",
+    labels={"type": (*KINDS, BOTH)},
+    source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
+)
+GPU_PROCESSES_TRUNCATED = gpu_gauge(
+    "gpu_processes_truncated",
+    "Processes left out of the per-process series by --process.max, smallest first; and one more if the driver ended "
+    f"its list, which it does after {MOST_LISTED} processes of a kind: then there are at least as many.",
+    source="the exporter",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
+    "gpu_process_memory_bytes",
+    "Device memory a process holds; absent when the driver cannot tell. Outside the host's PID namespace, absent with "
+    "drivers from 535.113 to 565.57, which look it up under another process's PID. The label pid is the host's PID; "
+    "there, with driver 535.113 and later, the PID in the exporter's namespace.",
+    labels=("pid", "process"),
+    source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
+)
+GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
+    "gpu_process_sm_utilization_ratio",
+    "Share of time this process's kernels ran, 0-1, over the last round; absent in MIG mode. Outside the host's PID "
+    "namespace, absent with drivers from 535.113 to 570.86, which count it under another PID.",
+    labels=("pid", "process"),
+    source="nvmlDeviceGetProcessUtilization.smUtil",
+)
+GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
+    "gpu_process_numa_local",
+    "1 when every CPU the process may use is on the GPU's NUMA node or on one about as near (another node of the same "
+    "socket), 0 when all of them are clearly farther; absent when it spans near and far nodes, on hosts whose nodes "
+    "are all about as near, and when unknown.",
+    labels=("pid", "process"),
+    source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node and /sys/devices/system/node/node*/distance",
+)
+GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
+    "gpu_process_numa_distance",
+    "Distance from the GPU's NUMA node to the nearest CPU that the process may use, as the firmware gives it: 10 is "
+    "the node itself, about 12 another node of its socket, 20 to 40 another socket. Only for processes whose "
+    "gpu_process_numa_local is 0; absent where the kernel does not report distances.",
+    labels=("pid", "process"),
+    source="/sys/devices/system/node/node*/distance",
+)
+GPU_PROCESS_INFO = gpu_info(
+    "gpu_process_info",
+    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label. The "
+    "workload's names are those of the process's container with --kubernetes.container-logs. With "
+    "--kubernetes.pod-resources-socket alone they are those of the one container that holds the GPU, or of the one "
+    "pod whose containers do, and empty where several pods share it; gpu_allocated names them all.",
+    labels=(
+        "pid",
+        "process",
+        "user",
+        "container_id",
+        "pod_uid",
+        "workload_pod",
+        "workload_namespace",
+        "workload_container",
+        "slurm_job_id",
+    ),
+    source="/proc/PID/{comm,status,cgroup}; names in /var/log/containers; the kubelet's pod resources",
+)
+GPU_PROCESS_OWNER_INFO = gpu_info(
+    "gpu_process_owner_info",
+    "Whose processes are on the GPU: one series for each owner, however many processes they have. Labels are those of "
+    "gpu_process_info; all are empty for processes about which nothing can be read.",
+    labels=("user", "pod_uid", "workload_pod", "workload_namespace", "slurm_job_id"),
+    source="the same as gpu_process_info",
+)
+GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
+    "gpu_numa_mismatched_processes",
+    "Compute processes whose every allowed CPU is clearly farther from the GPU than the nearest CPUs; absent when "
+    "unknown, and on hosts whose NUMA nodes are all about as near.",
+    source="/proc/PID/status against /sys/devices/system/node/node*/distance",
+)
+GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
+    "gpu_numa_unpinned_processes",
+    "Compute processes that may run on every CPU of a host with near and far NUMA nodes; absent when unknown, and on "
+    "hosts whose nodes are all about as near.",
+    source="/proc/PID/status",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """One process on one GPU.
+
+    Attributes:
+        pid: as reported by the driver: see `driver_pids`.
+        is_compute: whether it has a compute context, directly or through MPS.
+        facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
+        locality: of its CPU affinity.
+        workload: its pod and container; empty names if not known for certain.
+        vitals: CPU time, memory and threads on the host; None if `facts` is, or if unreadable.
+        numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
+    """
+
+    pid: int
+    is_compute: bool
+    memory_bytes: Annotated[float | None, GPU_PROCESS_MEMORY_BYTES]
+    sm_utilization_ratio: Annotated[float | None, GPU_PROCESS_SM_UTILIZATION_RATIO]
+    facts: ProcessFacts | None
+    locality: Locality
+    workload: Workload
+    vitals: ProcessVitals | None = None
+    numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessesReading:
+    """The processes of one GPU.
+
+    Attributes:
+        counts: number by type; types that are not reported are missing. Empty if the driver's list is empty but may
+            have left out processes.
+        processes: the largest by memory, up to the configured maximum.
+        truncated: minimum number of processes left out.
+        locality_known: whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
+        cgroups: cgroups that contain the processes, with their limits.
+        threads: thread activity of the processes and their children; None if unknown.
+    """
+
+    counts: Annotated[Mapping[str, int], GPU_PROCESSES]
+    processes: tuple[ProcessReading, ...]
+    truncated: int
+    locality_known: bool
+    cgroups: tuple[CgroupReading, ...] = ()
+    threads: ThreadsReading | None = None
+
+
+class ProcessesReader:
+    """Reads processes; remembers the timestamp of the newest utilization sample it has seen."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._newest_us = 0
+        self._lister = ProcessLister()
+        self._facts: ProcessFactsReader | None = None
+        self._vitals = ProcessVitalsReader()
+        self._cgroups = CgroupsReader()
+        self._threads = ThreadsReader()
+        self._sees_all: bool | None = None
+        self._pids: tuple[str | None, DriverPids] | None = None
+
+    def read(self, gpu: GpuRound) -> ProcessesReading:
+        """Read the GPU's processes (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
+        listed = self._lister.read(gpu.inquiry)
+        if not listed.processes and not self._sees_every_process(gpu):
+            # The list may be empty only because the processes are hidden from us, so do not report the GPU as free.
+            return ProcessesReading({}, (), 0, locality_known=False)
+        # In MIG mode the driver keeps no samples, and a missing sample would be read as an idle process.
+        pids = self._driver_pids(gpu)
+        sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
+        utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
+        judge = LocalityJudge(gpu)
+        workloads = WorkloadFinder(gpu)
+        shown = listed.processes[: self._most]
+        # Otherwise these PIDs belong to other processes in this procfs.
+        looked_up = [process.pid for process in shown] if pids.procfs else []
+        stats = read_process_stats(gpu.machine.procfs, looked_up)
+        facts = self._facts_of(gpu, stats)
+        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
+        processes = tuple(
+            ProcessReading(
+                pid=process.pid,
+                is_compute=process.is_compute,
+                memory_bytes=process.memory_bytes if pids.memory else None,
+                sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
+                facts=facts.get(process.pid),
+                locality=judge.locality(facts.get(process.pid)),
+                workload=workloads.workload(process, facts.get(process.pid)),
+                vitals=vitals.get(process.pid),
+                numa_distance=judge.distance(facts.get(process.pid)),
+            )
+            for process in shown
+        )
+        return ProcessesReading(
+            counts=listed.counts,
+            processes=processes,
+            truncated=len(listed.processes) - len(processes) + listed.ended_early,
+            # If there are processes but none could be read, none of them can be called well placed.
+            locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
+            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
+            threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
+        )
+
+    def _sees_every_process(self, gpu: GpuRound) -> bool:
+        if self._sees_all is None:
+            # A process never changes its PID namespace, so cache this.
+            self._sees_all = sees_every_process(gpu.machine.procfs)
+        return self._sees_all
+
+    def _driver_pids(self, gpu: GpuRound) -> DriverPids:
+        version = gpu.versions.driver
+        if self._pids is None or self._pids[0] != version:
+            self._pids = version, driver_pids(gpu.machine.procfs, version)
+        return self._pids[1]
+
+    def _facts_of(self, gpu: GpuRound, stats: Mapping[int, ProcessStat | None]) -> Mapping[int, ProcessFacts | None]:
+        if not stats:
+            return {}
+        if self._facts is None:
+            # Imported on first use: psutil takes 10 ms and half a megabyte.
+            from gpu_triage.read.processes.facts import ProcessFactsReader  # noqa: PLC0415
+
+            self._facts = ProcessFactsReader()
+        return self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
+
+    def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
+        """Latest utilization (0-1) by PID, None if invalid; idle processes have no new sample and are missing."""
+        latest_us = (wall + _AHEAD_SECONDS) * 1e6
+        if self._newest_us > latest_us:
+            self._newest_us = 0
+        samples = inquiry.many("nvmlDeviceGetProcessUtilization", self._newest_us)
+        if samples is None:
+            return None
+        latest: dict[int, float | None] = {}
+        for sample in sorted(samples, key=lambda sample: sample.timeStamp):
+            if self._newest_us < sample.timeStamp <= latest_us:
+                percent = inquiry.within(sample.smUtil, 0, _MOST_PERCENT)
+                latest[sample.pid] = None if percent is None else percent / 100
+        seen = (sample.timeStamp for sample in samples if sample.timeStamp <= latest_us)
+        self._newest_us = max((self._newest_us, *seen))
+        return latest
+
+
+_LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
+
+
+def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one GPU's processes."""
+    yield from samples(reading, gpu)
+    if reading.counts:
+        yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
+    for process in reading.processes:
+        yield from _render_process(process, gpu)
+    for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
+        yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
+    if reading.threads is not None:
+        yield from process_threads.render(reading.threads, gpu)
+    for cgroup in reading.cgroups:
+        yield from samples(cgroup, (*gpu, cgroup.path))
+    if reading.locality_known and "compute" in reading.counts:
+        compute = [process.locality for process in reading.processes if process.is_compute]
+        yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
+        yield GPU_NUMA_UNPINNED_PROCESSES.sample(compute.count(Locality.UNPINNED), *gpu)
+
+
+def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
+    facts, pid = process.facts, str(process.pid)
+    name = facts.name if facts else ""
+    yield from samples(process, (*gpu, pid, name))
+    if process.locality in _LOCAL:
+        yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
+    if process.vitals is not None:
+        yield from process_vitals.render(process.vitals, (*gpu, pid, name))
+    user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
+    yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
+
+
+def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
+    """Labels of the owner: user, pod UID, pod name, pod namespace, Slurm job."""
+    pod, namespace, _ = process.workload
+    if process.facts is None:
+        return "", "", pod, namespace, ""
+    owner = process.facts.owner
+    return process.facts.user, owner.pod_uid, pod, namespace, owner.slurm_job_id
+
+
+PROCESSES = GpuCollector(
+    name="processes",
+    about="processes on each GPU and their NUMA locality",
+    tier=Tier.MEDIUM,
+    reader=lambda config: ProcessesReader(config.process_max).read,
+    render=render,
+    also_in=(process_vitals, process_cgroups, process_threads),
+)

@@ -1,0 +1,213 @@
+"""Which Kubernetes container holds which GPU, according to the kubelet's pod-resources service.
+
+Only one response is needed (``v1.PodResourcesLister/List``), so a minimal decoder of the protobuf wire format is
+included: generated code would tie this package to a range of protobuf releases, and escape linting and type checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import ConfigError, HostReadFailed
+from gpu_triage.machine import Moment, Workload, dra_name
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.holdings import Holdings
+
+SERVICE: Final = "/v1.PodResourcesLister/List"
+"""https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
+
+DEADLINE_SECONDS: Final = 2.0
+"""Shorter than the medium interval: a hung kubelet only delays the host's next round."""
+
+_MOST_BYTES: Final = 16 << 20
+"""The kubelet's own message size limit."""
+
+# Field numbers of the response messages; other fields are skipped.
+_POD_RESOURCES: Final = 1
+_POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
+_CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC_RESOURCES = 1, 2, 5
+_DEVICE_IDS: Final = 2
+_CLAIM_RESOURCES: Final = 4
+_CLAIM_CDI_DEVICES, _CLAIM_DRIVER, _CLAIM_DEVICE = 1, 2, 4
+_CDI_NAME: Final = 1
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
+_LONGEST_VARINT: Final = 10
+_NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(?:::[0-9]{1,6})?")
+_DRA_DRIVER: Final = "gpu.nvidia.com"
+_DRA_DEVICE: Final = re.compile(r"gpu-(?P<minor>[0-9]{1,3})(?:-mig-[0-9A-Za-z.+-]{1,60})?")
+"""NVIDIA's DRA driver names a GPU by minor number, a MIG device by its GPU's minor number, profile and placement."""
+_CDI_DEVICE: Final = re.compile(
+    r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(?P<device>gpu-[0-9A-Za-z.+-]{1,70})"
+)
+"""Reported by older kubelets instead of driver and device."""
+
+
+class PodDirectory(Holdings[Workload]):
+    """GPU allocations according to the kubelet."""
+
+    def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
+        """Create an empty directory; call `refresh` to fill it.
+
+        Args:
+            ask: returns a serialized ListPodResourcesResponse; raises HostReadFailed.
+            fresh_for_seconds: how long an answer stays valid.
+        """
+        super().__init__(fresh_for_seconds)
+        self._ask = ask
+
+    def refresh(self, at: Moment) -> None:
+        """See `PodNames`."""
+        try:
+            self.keep(parse_holders(self._ask()), at)
+        except ValueError as error:
+            raise HostReadFailed("malformed", SERVICE, str(error)) from error
+
+
+def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
+    """Return a function that queries the kubelet behind a socket with a deadline.
+
+    The function raises HostReadFailed with the gRPC status as reason (``unavailable``, ``deadline_exceeded``, …).
+
+    Raises:
+        ConfigError: the optional gRPC dependency is not installed.
+    """
+    try:
+        import grpc  # noqa: PLC0415 - an optional extra: imported only if used, to save memory otherwise
+    except ImportError as error:
+        raise ConfigError(
+            f"--kubernetes.pod-resources-socket needs gRPC ({error}); "
+            "run pip install gpu-triage-exporter[kubernetes], or leave the option out"
+        ) from error
+    options = (
+        ("grpc.max_receive_message_length", _MOST_BYTES),
+        # The default authority is the socket's path, which the kubelet's server rejects.
+        ("grpc.default_authority", "localhost"),
+        ("grpc.enable_http_proxy", 0),
+        # Do not share connection backoff between rounds: a kubelet that is back is found in the next round.
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+
+    def ask() -> bytes:
+        try:
+            with grpc.insecure_channel(f"unix:{socket}", options) as channel:
+                answer: bytes = channel.unary_unary(SERVICE)(b"", timeout=deadline_seconds)
+                return answer
+        except grpc.RpcError as error:
+            raise HostReadFailed(error.code().name.lower(), socket, str(error.details())) from error
+
+    return ask
+
+
+def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
+    """Parse a serialized ListPodResourcesResponse into containers by NVIDIA device.
+
+    A device is a UUID, or a `dra_name` if DRA allocated it. A replica of a time-sliced GPU (``GPU-…::3``) counts as
+    the GPU.
+
+    Raises:
+        ValueError: not a valid message.
+    """
+    holders: dict[str, set[Workload]] = {}
+    for pod in _messages(response, _POD_RESOURCES):
+        name, namespace = _text(pod, _POD_NAME), _text(pod, _POD_NAMESPACE)
+        for container in _messages(pod, _POD_CONTAINERS):
+            workload = Workload(name, namespace, _text(container, _CONTAINER_NAME))
+            for device in (*_plugin_devices(container), *_claimed_devices(container)):
+                holders.setdefault(device, set()).add(workload)
+    return {device: frozenset(workloads) for device, workloads in holders.items()}
+
+
+def _plugin_devices(container: bytes) -> Iterator[str]:
+    """UUIDs of the devices that the device plugin allocated to a container."""
+    for devices in _messages(container, _CONTAINER_DEVICES):
+        for device in _messages(devices, _DEVICE_IDS):
+            match = _NVIDIA_DEVICE.fullmatch(device.decode())
+            if match is not None:
+                yield match["uuid"]
+
+
+def _claimed_devices(container: bytes) -> Iterator[str]:
+    """Devices a container holds through resource claims (DRA), as `dra_name` formats them."""
+    for resource in _messages(container, _CONTAINER_DYNAMIC_RESOURCES):
+        for claim in _messages(resource, _CLAIM_RESOURCES):
+            driver = _text(claim, _CLAIM_DRIVER)
+            names = [_text(claim, _CLAIM_DEVICE)] if driver == _DRA_DRIVER else []
+            if not driver:
+                cdi = (_CDI_DEVICE.fullmatch(_text(each, _CDI_NAME)) for each in _messages(claim, _CLAIM_CDI_DEVICES))
+                names = [match["device"] for match in cdi if match is not None]
+            for name in names:
+                device = _DRA_DEVICE.fullmatch(name)
+                if device is not None:
+                    yield dra_name(int(device["minor"]))
+
+
+def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the number of each field of a protobuf message, and its content if length-delimited (None otherwise).
+
+    Source: https://protobuf.dev/programming-guides/encoding/
+
+    Raises:
+        ValueError: the message is truncated or invalid.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind, content = tag & 7, None
+        if kind == _VARINT:
+            _, position = _varint(message, position)
+        elif kind == _LENGTH_DELIMITED:
+            length, start = _varint(message, position)
+            position = start + length
+            content = message[start:position]
+        elif kind in _FIXED_BYTES:
+            position += _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"wire type {kind} at byte {position}")
+        if position > len(message):
+            raise ValueError(f"a field ends at byte {position} of {len(message)}")
+        yield tag >> 3, content
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for count, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, position + count + 1
+    raise ValueError(f"no end of the number at byte {position}")
+
+
+def _messages(message: bytes, number: int) -> list[bytes]:
+    return [content for field, content in wire_fields(message) if field == number and content is not None]
+
+
+def _text(message: bytes, number: int) -> str:
+    # If a field occurs twice, the last one wins. UnicodeDecodeError is a ValueError.
+    texts = _messages(message, number)
+    return texts[-1].decode() if texts else ""
+
+
+def read_pod_names(round_: HostRound) -> None:
+    """Refresh the machine's PodNames; produces no samples.
+
+    Raises:
+        HostReadFailed: the kubelet does not answer, or sends an invalid response.
+    """
+    if round_.machine.pods is not None:
+        round_.machine.pods.refresh(round_.at)
+
+
+POD_NAMES = HostCollector(
+    name="pod_names",
+    about="names of the pods and containers that hold GPUs",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_pod_names,
+    needs="kubernetes_pod_resources_socket",
+)

@@ -1,0 +1,195 @@
+"""Which Slurm job has which GPU, from files that Slurm's prolog writes and its epilog removes.
+
+An unprivileged process on a node cannot find out which GPUs a job without processes was allocated: with cgroup v2 the
+device list is an eBPF program, and slurmd's spool folder and process environments are only readable by root. The
+prolog has this information and runs as root on every node of the job.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpu_triage.driver.kernel.boot import read_boot
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names
+from gpu_triage.driver.kernel.job_folder import Folder
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
+from gpu_triage.options.config import INDEX
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.processes.holdings import Holdings
+from gpu_triage.read.processes.pids import printable
+
+SUFFIX: Final = ".job"
+MAX_FILES: Final = 1024
+MAX_BYTES: Final = 16 << 10
+"""Limits on the prolog's output: files in the folder, and bytes per file."""
+
+_LONGEST_NAME: Final = 64
+_JOB_ID: Final = re.compile(r"[0-9]{1,10}")
+_UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z/-]{1,100}")
+
+
+class JobFile(NamedTuple):
+    """Content of one file: a job, and its devices named as in `SlurmJobs`."""
+
+    job: SlurmJob
+    devices: frozenset[str]
+
+
+class JobDirectory(Holdings[SlurmJob]):
+    """GPU allocations according to the files of Slurm's prolog."""
+
+    def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
+        """Create an empty directory; call `refresh` to fill it.
+
+        Args:
+            directory: where the prolog writes.
+            numbers: INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number.
+            fresh_for_seconds: how long a reading stays valid.
+        """
+        super().__init__(fresh_for_seconds)
+        self._directory = directory
+        self._named = index_name if numbers == INDEX else minor_name
+
+    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
+        """See `SlurmJobs`."""
+        names = read_names(self._directory)
+        if names is None:
+            raise HostReadFailed("missing", self._directory, "no such folder; the prolog should make it")
+        failures: list[str] = []
+        found: dict[str, set[SlurmJob]] = {}
+        mine = [name for name in names if name.endswith(SUFFIX) or name.isdecimal()]
+        if len(mine) > MAX_FILES:
+            failures.append("too_many_jobs")
+        for entry in self._files(mine[:MAX_FILES], booted_at, failures):
+            for device in entry.devices:
+                found.setdefault(device, set()).add(entry.job)
+        self.keep({device: frozenset(jobs) for device, jobs in found.items()}, at)
+        return tuple(failures)
+
+    def _files(self, names: list[str], booted_at: float | None, failures: list[str]) -> Iterator[JobFile]:
+        try:
+            folder = Folder(self._directory)
+        except OSError as error:
+            raise HostReadFailed("io_error", self._directory, error.strerror or str(error)) from error
+        try:
+            for name in names:
+                try:
+                    text = _read(folder, name, booted_at)
+                    if text is None:
+                        continue
+                    yield from parse_list(name, text) if name.isdecimal() else [parse_file(text, self._named)]
+                except HostReadFailed as failed:
+                    failures.append(failed.reason)
+                except ValueError:
+                    failures.append("malformed")
+        finally:
+            folder.close()
+
+
+def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
+    """Read a file; None if it no longer exists or is older than the boot.
+
+    Raises:
+        HostReadFailed: it is not a regular file, is too large, or cannot be read.
+    """
+    try:
+        descriptor = folder.open(name)
+    except FileNotFoundError:
+        return None  # removed by the epilog since we listed the folder
+    except PermissionError as error:
+        raise HostReadFailed("no_permission", name, error.strerror or "") from error
+    except OSError as error:
+        raise HostReadFailed("io_error", name, error.strerror or "") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise HostReadFailed("malformed", name, "no regular file")
+        if status.st_size > MAX_BYTES:
+            raise HostReadFailed("too_large", name, f"more than {MAX_BYTES} bytes")
+        if booted_at is not None and status.st_mtime < booted_at:
+            return None
+        return os.read(descriptor, MAX_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise HostReadFailed("io_error", name, error.strerror or "") from error
+    finally:
+        os.close(descriptor)
+
+
+def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
+    """Parse a ``*.job`` file: lines ``NAME=value``, as in the prolog's environment.
+
+    ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
+    ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
+
+    Args:
+        text: content of the file.
+        named: converts Slurm's device number to a device name.
+
+    Raises:
+        ValueError: the job or the GPUs are missing.
+    """
+    pairs = (line.strip().partition("=") for line in text.split("\n"))
+    said = {name: value.strip("\"' ") for name, equals, value in pairs if equals}
+    numbers, visible = said.get("SLURM_JOB_GPUS", ""), said.get("CUDA_VISIBLE_DEVICES", "")
+    if any(_UUID.fullmatch(each) for each in visible.split(",")):
+        numbers = visible
+    job = _job(said.get("SLURM_JOB_ID", ""), said.get("SLURM_JOB_USER", ""), said.get("SLURM_JOB_ACCOUNT", ""))
+    devices = frozenset(_devices(numbers, named))
+    if not devices:
+        raise ValueError("no GPU")
+    return JobFile(job, devices)
+
+
+def parse_list(name: str, text: str) -> Iterator[JobFile]:
+    """Parse a file in dcgm-exporter's format: the file name is a GPU index, each line a job number.
+
+    Raises:
+        ValueError: the name or a line is not a valid number.
+    """
+    device = frozenset({index_name(parse_count(name))})
+    for line in text.split("\n"):
+        if line.strip():
+            yield JobFile(_job(line.strip(), "", ""), device)
+
+
+def _job(number: str, user: str, account: str) -> SlurmJob:
+    if not _JOB_ID.fullmatch(number):
+        raise ValueError(f"{number[:40]!r} is not a job number")
+    return SlurmJob(number, *(printable(each)[:_LONGEST_NAME] for each in (user, account)))
+
+
+def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:
+    for part in text.split(","):
+        if _UUID.fullmatch(part):
+            yield part
+        else:
+            yield from map(named, sorted(parse_cpu_list(part)))
+
+
+def read_slurm_jobs(round_: HostRound) -> None:
+    """Refresh the machine's SlurmJobs; produces no samples.
+
+    Raises:
+        HostReadFailed: the folder is missing or cannot be read.
+    """
+    machine = round_.machine
+    if machine.slurm is not None:
+        round_.failures.extend(machine.slurm.refresh(round_.at, read_boot(machine.procfs).began_at))
+
+
+SLURM_JOBS = HostCollector(
+    name="slurm_jobs",
+    about="which job of Slurm has which GPU",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_slurm_jobs,
+    needs="slurm_jobs_directory",
+    own_lane=True,
+)

@@ -1,0 +1,231 @@
+"""Thread activity of the jobs on a GPU: the busiest thread, and where threads block in the kernel.
+
+Data loader workers are separate processes that the driver does not list: children of those it does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from gpu_triage.driver.kernel.files import names_in, text_of
+from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
+from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.processes.pids import printable
+
+_MOST_LOOKS: Final = 128
+"""Threads sampled per round, at about 15 µs each. If there are more, they take turns over several rounds."""
+_MOST_PROCESSES: Final = 256
+_MOST_THREADS: Final = 4096
+_MOST_CHANNELS: Final = 16
+_GENERATIONS: Final = 3
+"""Depth of descendants: workers may be children of a fork server, which is a child of the process on the GPU."""
+_LIST_SECONDS: Final = 30.0
+_LONGEST_ROUND_SECONDS: Final = 15.0
+"""A sample is weighted with the time since the previous one, capped at this."""
+_FRESH_SECONDS: Final = 60.0
+_BUSY_RATIO: Final = 0.5
+_SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
+_POLLS: Final = re.compile(r"(?:NCCL|RCCL) .*|uc[xsp]_.*|.*progress.*", re.IGNORECASE)
+"""Threads that busy-poll the network, such as "NCCL Progress 3" and those of UCX and MPI. A CPU they fill is not a
+bottleneck."""
+OTHER: Final = "other"
+
+GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
+    "gpu_busiest_thread_ratio",
+    "CPU time of the busiest thread of the processes on the GPU and their children, as a share of one CPU, 0-1: 1 when "
+    "a single thread is what the job waits for. `thread` is its name. Threads that poll the network all the time, such "
+    "as NCCL's, do not count.",
+    labels=("pid", "thread"),
+    source="/proc/PID/task/TID/stat utime, stime",
+    brief=no_sample,
+)
+GPU_RUNNING_THREAD_SECONDS_TOTAL = gpu_counter(
+    "gpu_running_thread_seconds_total",
+    "Time that threads of these processes ran or were ready to run, as seen in a sample of them in each round.",
+    source="/proc/PID/task/TID/stat state R",
+    brief=no_sample,
+)
+GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
+    "gpu_blocked_thread_seconds_total",
+    "Time that threads of these processes waited in the kernel without being interruptible (state D), likewise, by the "
+    "kernel function they waited in. `wait_channel` is empty where the kernel does not tell it, as without "
+    "CAP_SYS_PTRACE. Absent until one does.",
+    labels=("wait_channel",),
+    source="/proc/PID/task/TID/{stat,wchan}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestThread:
+    """The thread with the highest CPU usage.
+
+    Attributes:
+        pid: its process.
+        name: thread name.
+        ratio: share of one CPU, 0-1.
+    """
+
+    pid: int
+    name: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadsReading:
+    """Thread activity; `busiest` is None until a thread has been sampled twice."""
+
+    running_seconds: Annotated[float, GPU_RUNNING_THREAD_SECONDS_TOTAL]
+    blocked_seconds: Annotated[Mapping[str, float], GPU_BLOCKED_THREAD_SECONDS_TOTAL]
+    busiest: BusiestThread | None
+
+
+@dataclass(slots=True)
+class _Thread:
+    """State of a sampled thread: its CPU ticks, when they were read, and the CPU share since the sample before."""
+
+    ticks: int
+    at: float
+    name: str
+    ratio: float | None = None
+    blocked: bool = False
+
+
+class ThreadsReader:
+    """Samples threads; remembers their previous state."""
+
+    def __init__(self) -> None:
+        self._threads: dict[tuple[int, int], _Thread] = {}
+        self._known: list[tuple[int, int]] = []  # (PID, TID)
+        self._listed: tuple[float, frozenset[int]] | None = None
+        self._next = 0
+        self._at: float | None = None
+        self._running_seconds = 0.0
+        self._blocked_seconds: dict[str, float] = {}
+
+    def read(self, procfs: Path, pids: Collection[int], now: float) -> ThreadsReading | None:
+        """Sample the threads of these processes and their children; None if there are no processes.
+
+        Source: ``/proc/PID/task/TID/{stat,wchan,children}``
+
+        Args:
+            procfs: root of procfs, with the same PID numbering as `pids`.
+            pids: processes on the GPU.
+            now: monotonic seconds.
+        """
+        if not pids:
+            self._at = None
+            return None
+        self._list(procfs, frozenset(pids), now)
+        running, blocked, looked = 0.0, defaultdict[str, float](float), False
+        for (pid, thread), stands_for in self._chosen():
+            folder = f"{procfs}/{pid}/task/{thread}"
+            stat = read_thread_stat(folder)
+            if stat is None:
+                self._threads.pop((pid, thread), None)
+                continue
+            looked = True
+            self._note((pid, thread), stat, now)
+            running += stands_for * (stat.state == RUNNING)
+            if stat.state == UNINTERRUPTIBLE:
+                blocked[_wait_channel(folder)] += stands_for
+        self._count(running, blocked, now)
+        if not looked:
+            return None
+        return ThreadsReading(self._running_seconds, dict(self._blocked_seconds), self._busiest(now))
+
+    def _list(self, procfs: Path, pids: frozenset[int], now: float) -> None:
+        if self._listed is not None and self._listed[1] == pids and now - self._listed[0] < _LIST_SECONDS:
+            return
+        self._listed = now, pids
+        processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
+        firsts = [(pid, pid) for pid in processes]
+        others = [(pid, thread) for pid in processes for thread in _threads(procfs, pid) if thread != pid]
+        self._known = [*firsts, *others][:_MOST_THREADS]
+        self._threads = {key: self._threads[key] for key in self._known if key in self._threads}
+
+    def _chosen(self) -> Iterator[tuple[tuple[int, int], float]]:
+        """Select the threads to sample in this round, each with the number of threads it represents.
+
+        Threads that were busy or blocked are sampled every round; if there are too many, the others take turns.
+        """
+        if len(self._known) <= _MOST_LOOKS:
+            yield from ((key, 1.0) for key in self._known)
+            return
+        eager = [key for key, each in self._threads.items() if each.blocked or (each.ratio or 0.0) >= _BUSY_RATIO]
+        eager = eager[: _MOST_LOOKS // 2]
+        yield from ((key, 1.0) for key in eager)
+        others = len(self._known) - len(eager)
+        room = min(_MOST_LOOKS - len(eager), others)
+        known = frozenset(eager)
+        for _ in range(room):
+            while self._known[self._next % len(self._known)] in known:
+                self._next += 1
+            yield self._known[self._next % len(self._known)], others / room
+            self._next = (self._next + 1) % len(self._known)
+
+    def _note(self, key: tuple[int, int], stat: ThreadStat, now: float) -> None:
+        known = self._threads.get(key)
+        blocked = stat.state == UNINTERRUPTIBLE
+        if known is None or stat.ticks < known.ticks or now <= known.at:
+            self._threads[key] = _Thread(stat.ticks, now, stat.name, blocked=blocked)
+            return
+        known.ratio = min(1.0, (stat.ticks - known.ticks) / os.sysconf("SC_CLK_TCK") / (now - known.at))
+        known.ticks, known.at, known.name, known.blocked = stat.ticks, now, stat.name, blocked
+
+    def _count(self, running: float, blocked: Mapping[str, float], now: float) -> None:
+        seconds = 0.0 if self._at is None else min(now - self._at, _LONGEST_ROUND_SECONDS)
+        self._at = now
+        self._running_seconds += running * seconds
+        for channel, count in blocked.items():
+            room = channel in self._blocked_seconds or len(self._blocked_seconds) < _MOST_CHANNELS
+            name = channel if room else OTHER
+            self._blocked_seconds[name] = self._blocked_seconds.get(name, 0.0) + count * seconds
+
+    def _busiest(self, now: float) -> BusiestThread | None:
+        found = (
+            BusiestThread(pid, printable(each.name), each.ratio)
+            for (pid, _), each in self._threads.items()
+            if each.ratio is not None and now - each.at <= _FRESH_SECONDS and not _POLLS.fullmatch(each.name)
+        )
+        return max(found, key=lambda each: (each.ratio, -each.pid), default=None)
+
+
+def _family(procfs: Path, pids: list[int]) -> Iterator[int]:
+    """Yield the processes and their descendants, each once."""
+    known, generation = set(pids), pids
+    yield from pids
+    for _ in range(_GENERATIONS):
+        children = [
+            int(name)
+            for pid in generation
+            for name in text_of(f"{procfs}/{pid}/task/{pid}/children").split()
+            if name.isdecimal() and name.isascii()
+        ]
+        generation = [pid for pid in dict.fromkeys(children) if pid not in known][:_MOST_PROCESSES]
+        known.update(generation)
+        yield from generation
+
+
+def _threads(procfs: Path, pid: int) -> list[int]:
+    names = names_in(f"{procfs}/{pid}/task")[:_MOST_THREADS]
+    return [int(name) for name in names if name.isdecimal() and name.isascii()]
+
+
+def _wait_channel(folder: str) -> str:
+    channel = printable(text_of(f"{folder}/wchan"))
+    return channel if _SYMBOL.fullmatch(channel) else ""
+
+
+def render(reading: ThreadsReading, gpu: tuple[str, str]) -> Iterator[Sample]:
+    """Render the samples of one GPU's jobs."""
+    yield from samples(reading, gpu)
+    if reading.busiest is not None:
+        busiest = reading.busiest
+        yield GPU_BUSIEST_THREAD_RATIO.sample(busiest.ratio, *gpu, str(busiest.pid), busiest.name)

@@ -1,0 +1,206 @@
+"""CPU time, memory and threads of a process on a GPU, and whether it hangs in the kernel.
+
+``/proc/PID/stat`` is read once for all of these. psutil would read it once per value, and does not report a thread's
+context switches, which distinguish a thread that hangs from one that repeatedly waits for a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from gpu_triage.driver.kernel.boot import read_boot
+from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
+from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
+from gpu_triage.machine import Moment, WallTimes
+from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.processes.pids import parse_status, printable
+
+_LOOK_SECONDS: Final = 60.0
+"""Interval for checking all threads of a process; its main thread and hung threads are checked every round."""
+_MOST_THREADS: Final = 512
+_MOST_HANGING: Final = 16
+_BLOCKED_SECONDS: Final = 30.0
+"""How long a thread must not have run to count as hung: slow disks and file servers block threads for seconds."""
+_SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
+
+GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
+    "gpu_process_cpu_seconds_total",
+    "CPU time of the process, user and system, all its threads. Starts over for another process under the same PID.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat utime, stime",
+    brief=no_sample,
+)
+GPU_PROCESS_RESIDENT_MEMORY_BYTES = gpu_gauge(
+    "gpu_process_resident_memory_bytes",
+    "Host memory of the process that is in RAM, what it shares with others included.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat rss",
+    brief=no_sample,
+)
+GPU_PROCESS_THREADS = gpu_gauge(
+    "gpu_process_threads",
+    "Threads of the process.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat num_threads",
+    brief=no_sample,
+)
+GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_process_start_timestamp_seconds",
+    "Unix time at which the process started; gpu_exporter_time_seconds less this is its age.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat starttime, /proc/stat btime",
+    brief=no_sample,
+)
+GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_process_blocked_since_timestamp_seconds",
+    "Unix time since which a thread of the process has waited in the kernel (state D) and has not run once, as far as "
+    "was seen; of several threads the one that waits longest. Absent while none has for "
+    f"{_BLOCKED_SECONDS:.0f} s. `wait_channel` is the function of the kernel that it waits in; empty where the kernel "
+    "does not say, as without CAP_SYS_PTRACE.",
+    labels=("pid", "process", "wait_channel"),
+    source="/proc/PID/task/TID/{stat,status,wchan}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A thread that hangs in the kernel.
+
+    Attributes:
+        since: Unix seconds at which it was first seen blocked.
+        wait_channel: the kernel function it waits in; "" if unknown.
+    """
+
+    since: float
+    wait_channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessVitals:
+    """Vital signs of one process.
+
+    Attributes:
+        started_at: Unix seconds; None if the boot time is unknown.
+        blocked: the thread that has been hanging longest; None if there is none.
+    """
+
+    cpu_seconds: Annotated[float, GPU_PROCESS_CPU_SECONDS_TOTAL]
+    resident_bytes: Annotated[int, GPU_PROCESS_RESIDENT_MEMORY_BYTES]
+    threads: Annotated[int, GPU_PROCESS_THREADS]
+    started_at: Annotated[float | None, GPU_PROCESS_START_TIMESTAMP_SECONDS]
+    blocked: Blocked | None
+
+
+class _Wait(NamedTuple):
+    """A waiting thread: its context switches, and since when they have not changed (monotonic seconds)."""
+
+    switches: int
+    since: float
+
+
+@dataclass(slots=True)
+class _Known:
+    """A process seen before; the start time distinguishes it from a later one with the same PID."""
+
+    started: int
+    looked_at: float
+    waits: dict[int, _Wait]
+    cpu_ticks: int = 0
+
+
+class ProcessVitalsReader:
+    """Reads the vital signs of processes; remembers which threads are blocked, and since when."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        self._boot_at: float | None = None
+        self._walls = WallTimes()
+
+    def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], at: Moment) -> Mapping[int, ProcessVitals]:
+        """Read the vital signs of the processes in `stats`; those that ended or have an invalid stat are missing.
+
+        State of PIDs not in `stats` is dropped. Source: ``/proc/PID/{stat,task,wchan}``.
+        """
+        known, self._known = self._known, {}
+        found: dict[int, ProcessVitals] = {}
+        for pid, stat in stats.items():
+            if stat is None:
+                continue
+            folder = f"{procfs}/{pid}"
+            before = known.get(pid)
+            if before is None or before.started != stat.started_ticks:
+                before = _Known(stat.started_ticks, at.monotonic, {})
+            self._known[pid] = before
+            self._note_waits(folder, pid, stat, before, at)
+            found[pid] = self._vitals(procfs, pid, stat, before, at)
+        return found
+
+    def _vitals(self, procfs: Path, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> ProcessVitals:
+        if self._boot_at is None:
+            # Read once: the kernel recomputes it whenever the wall clock is adjusted.
+            self._boot_at = read_boot(procfs).began_at
+        hertz = os.sysconf("SC_CLK_TCK")
+        known.cpu_ticks = max(known.cpu_ticks, stat.user_ticks + stat.system_ticks)
+        return ProcessVitals(
+            cpu_seconds=known.cpu_ticks / hertz,
+            resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
+            threads=stat.threads,
+            started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
+            blocked=self._blocked(f"{procfs}/{pid}", known.waits, at),
+        )
+
+    def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
+        waiting = {pid} if stat.state == UNINTERRUPTIBLE else set()
+        others = set(known.waits) - {pid}
+        if at.monotonic - known.looked_at >= _LOOK_SECONDS:
+            known.looked_at = at.monotonic
+            others |= set(_threads(folder)) - {pid}
+        waiting |= {thread for thread in others if _is_uninterruptible(folder, thread)}
+        waits: dict[int, _Wait] = {}
+        for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
+            switches = _switches(folder, thread)
+            if switches is not None:
+                before = known.waits.get(thread)
+                waits[thread] = before if before and before.switches == switches else _Wait(switches, at.monotonic)
+        known.waits = waits
+
+    def _blocked(self, folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
+        longest = min(waits.items(), key=lambda each: each[1].since, default=None)
+        if longest is None or at.monotonic - longest[1].since < _BLOCKED_SECONDS:
+            return None
+        thread, wait = longest
+        channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
+        return Blocked(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
+
+
+def _is_uninterruptible(folder: str, thread: int) -> bool:
+    stat = read_process_stat(f"{folder}/task/{thread}")
+    return stat is not None and stat.state == UNINTERRUPTIBLE
+
+
+def _threads(folder: str) -> Iterator[int]:
+    names = names_in(f"{folder}/task")[:_MOST_THREADS]
+    yield from (int(name) for name in names if name.isdecimal() and name.isascii())
+
+
+def _switches(folder: str, thread: int) -> int | None:
+    """Context switches of a thread, voluntary or not; None if unknown."""
+    status = parse_status(text_of(f"{folder}/task/{thread}/status"))
+    try:
+        return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
+    except (KeyError, ValueError):
+        return None
+
+
+def render(vitals: ProcessVitals, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """Render the samples of one process; `labels` are those of its GPU, its PID and its name."""
+    yield from samples(vitals, labels)
+    if vitals.blocked is not None:
+        since, channel = vitals.blocked.since, vitals.blocked.wait_channel
+        yield GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS.sample(since, *labels, channel)

@@ -1,0 +1,170 @@
+"""Registry of all subjects, in playbook order, and thus of all metrics. Collectors not listed here don't run."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.exporter import flight_recorder, judgement
+from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.gpu import presence
+from gpu_triage.read.gpu.activity import ACTIVITY
+from gpu_triage.read.gpu.c2c import C2C
+from gpu_triage.read.gpu.clock_targets import CLOCK_TARGETS
+from gpu_triage.read.gpu.clocks import CLOCKS
+from gpu_triage.read.gpu.ecc import ECC
+from gpu_triage.read.gpu.fabric import FABRIC
+from gpu_triage.read.gpu.gpm import GPM
+from gpu_triage.read.gpu.identity import IDENTITY
+from gpu_triage.read.gpu.limits import LIMITS
+from gpu_triage.read.gpu.media import MEDIA
+from gpu_triage.read.gpu.memory import MEMORY
+from gpu_triage.read.gpu.memory_repair import MEMORY_REPAIR
+from gpu_triage.read.gpu.mig import MIG
+from gpu_triage.read.gpu.modes import MODES
+from gpu_triage.read.gpu.nic_topology import NIC_TOPOLOGY
+from gpu_triage.read.gpu.nvlink import NVLINK
+from gpu_triage.read.gpu.nvlink_quality import NVLINK_QUALITY
+from gpu_triage.read.gpu.pcie import PCIE
+from gpu_triage.read.gpu.pcie_aer import PCIE_AER
+from gpu_triage.read.gpu.pcie_errors import PCIE_ERRORS
+from gpu_triage.read.gpu.pcie_limits import PCIE_LIMITS
+from gpu_triage.read.gpu.pcie_throughput import PCIE_THROUGHPUT
+from gpu_triage.read.gpu.power import POWER
+from gpu_triage.read.gpu.power_profiles import POWER_PROFILES
+from gpu_triage.read.gpu.recovery import RECOVERY
+from gpu_triage.read.gpu.thermal import THERMAL
+from gpu_triage.read.gpu.throttle import THROTTLE
+from gpu_triage.read.gpu.topology import TOPOLOGY
+from gpu_triage.read.gpu.vgpu_license import VGPU_LICENSE
+from gpu_triage.read.host.access import ACCESS
+from gpu_triage.read.host.cpu import HOST_CPU
+from gpu_triage.read.host.cpu_settings import HOST_CPU_SETTINGS
+from gpu_triage.read.host.disk import HOST_DISK
+from gpu_triage.read.host.edac import HOST_EDAC
+from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS
+from gpu_triage.read.host.infiniband import HOST_INFINIBAND
+from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
+from gpu_triage.read.host.memory import HOST_MEMORY
+from gpu_triage.read.host.modules import MODULES
+from gpu_triage.read.host.network import HOST_NETWORK
+from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.nfs import HOST_NFS
+from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
+from gpu_triage.read.host.platform import PLATFORM
+from gpu_triage.read.host.pressure import HOST_PRESSURE
+from gpu_triage.read.host.services import HOST_SERVICES
+from gpu_triage.read.host.textfile import TEXTFILE
+from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
+from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
+from gpu_triage.read.processes.allocation import ALLOCATION
+from gpu_triage.read.processes.container_names import CONTAINER_NAMES
+from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
+from gpu_triage.read.processes.on_gpu import PROCESSES
+from gpu_triage.read.processes.pods import POD_NAMES
+from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
+from gpu_triage.read.xid import metrics as xid
+
+GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
+    ACTIVITY,
+    GPM,
+    CLOCKS,
+    CLOCK_TARGETS,
+    POWER,
+    THROTTLE,
+    MEMORY,
+    MEDIA,
+    THERMAL,
+    PCIE,
+    PCIE_THROUGHPUT,
+    PCIE_ERRORS,
+    PCIE_AER,
+    NVLINK,
+    NVLINK_QUALITY,
+    C2C,
+    ECC,
+    RECOVERY,
+    PROCESSES,
+    ALLOCATION,
+    PROCESS_MEMORY_LOCALITY,
+    MIG,
+    IDENTITY,
+    MODES,
+    POWER_PROFILES,
+    VGPU_LICENSE,
+    LIMITS,
+    PCIE_LIMITS,
+    TOPOLOGY,
+    NIC_TOPOLOGY,
+    MEMORY_REPAIR,
+    FABRIC,
+)
+
+HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
+    MODULES,
+    PLATFORM,
+    HOST_CPU,
+    HOST_CPU_SETTINGS,
+    HOST_PRESSURE,
+    HOST_MEMORY,
+    HOST_DISK,
+    HOST_NFS,
+    HOST_FILE_SYSTEMS,
+    HOST_NETWORK,
+    HOST_NETWORK_LINK,
+    HOST_INFINIBAND,
+    PCIE_UPLINKS,
+    HOST_SERVICES,
+    HOST_KERNEL_LOG,
+    HOST_EDAC,
+    TEXTFILE,
+    POD_NAMES,
+    CONTAINER_NAMES,
+    SLURM_JOBS,
+    ACCESS,
+)
+
+ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)
+
+COLLECTOR_SWITCHES: Final = (
+    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
+    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
+)
+"""Collectors with a switch ``--collector.<name>``; one that needs another option is enabled by that option."""
+
+
+class Subject(NamedTuple):
+    """A group of metrics: those of a collector, or of the sampler itself.
+
+    Attributes:
+        name: value of the `collector` label.
+        about: what it reads, as a phrase.
+        tier: sampling interval of its metrics, unless they have their own.
+        metrics: in order of declaration.
+    """
+
+    name: str
+    about: str
+    tier: Tier
+    metrics: tuple[MetricSpec, ...]
+
+
+_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (
+    presence,
+    judgement,
+    xid,
+    incidents,
+    baseline,
+    flight_recorder,
+    exporter,
+)
+
+SUBJECTS: Final = (
+    *(Subject(own.NAME, own.ABOUT, own.TIER, declared_in(own.__name__)) for own in _OWN_SUBJECTS),
+    *(Subject(c.name, c.about, c.tier, c.metrics) for c in ALL_COLLECTORS),
+)
+
+METRICS: Final = tuple(spec for subject in SUBJECTS for spec in subject.metrics)
+"""All metrics."""

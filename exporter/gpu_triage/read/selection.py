@@ -1,0 +1,107 @@
+"""Which metrics are exposed: a profile, plus the user's inclusions, minus the user's exclusions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import FULL, RULES, Config
+from gpu_triage.read.exporter.judgement import FINDING_SERIES
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
+
+_ALERTING: Final = Path(__file__).parents[1] / "alerting"
+_RULE_SOURCES: Final = _ALERTING / "source"
+_PREVIOUS_RULES: Final = _ALERTING / "previous"
+_METRIC_NAME: Final = re.compile(r"(?<![a-z0-9_:])gpu_[a-z0-9_]+(?![a-z0-9_:])")
+
+Shown = bool | Callable[[Sample], bool]
+
+
+@cache
+def metrics_of_rules() -> frozenset[str]:
+    """Names of the metrics used by the shipped rules, including the texts of alerts."""
+    return _metrics_in(_RULE_SOURCES)
+
+
+@cache
+def metrics_of_profile_rules() -> frozenset[str]:
+    """Names of the metrics in the profile `rules`.
+
+    In addition to the metrics of the shipped rules: all finding series, which some servers only get by remote write,
+    and the metrics of the previous release's rules, which evaluate raw series while a fleet is being upgraded.
+    """
+    return metrics_of_rules() | _metrics_in(_PREVIOUS_RULES) | {spec.name for spec in FINDING_SERIES}
+
+
+def _metrics_in(folder: Path) -> frozenset[str]:
+    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml")))
+    return frozenset(name for text in texts for name in _METRIC_NAME.findall(text))
+
+
+def needed_but_excluded(config: Config) -> tuple[str, ...]:
+    """Metrics needed by a shipped alert but excluded with ``--metrics.exclude``, sorted."""
+    excluded = config.metrics_exclude
+    return tuple(sorted(name for name in metrics_of_rules() if _matches(name, excluded))) if excluded else ()
+
+
+def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> None:
+    """Check the configured patterns against all known metrics.
+
+    Raises:
+        ConfigError: a pattern matches no metric.
+    """
+    for option, patterns in (("include", config.metrics_include), ("exclude", config.metrics_exclude)):
+        for pattern in patterns:
+            if not any(fnmatchcase(spec.name, pattern) for spec in known):
+                raise ConfigError(
+                    f"metrics.{option}: {pattern!r} matches no metric; "
+                    "write a name of docs/METRICS.md, or a pattern such as gpu_nvlink_*"
+                )
+
+
+class Selection:
+    """Which samples are exposed with a given configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._everything = config.metrics_profile == FULL and not config.metrics_exclude
+        self._shown: dict[MetricSpec, Shown] = {}
+
+    def shown(self, spec: MetricSpec) -> Shown:
+        """Whether a metric's samples are exposed: all, none, or those for which the returned function is true."""
+        if self._everything:
+            return True
+        shown = self._shown.get(spec)
+        if shown is None:
+            shown = self._shown[spec] = self._decide(spec)
+        return shown
+
+    def of(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Filter samples."""
+        for sample in samples:
+            shown = self.shown(sample.spec)
+            if shown is True or (shown and shown(sample)):
+                yield sample
+
+    def _decide(self, spec: MetricSpec) -> Shown:
+        config, name = self._config, spec.name
+        if _matches(name, config.metrics_exclude):
+            return False
+        if config.metrics_profile == FULL or _matches(name, config.metrics_include):
+            return True
+        if config.metrics_profile == RULES and name not in metrics_of_profile_rules():
+            return False
+        return spec.brief or True
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+EVERYTHING: Final = Selection(Config(metrics_profile=FULL))
+"""Exposes everything."""

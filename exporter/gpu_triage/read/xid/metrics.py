@@ -1,0 +1,138 @@
+"""Metrics of Xids and SXids, and of the sources that report them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, host_counter, host_gauge
+from gpu_triage.read.xid.codes import XID_CODES
+from gpu_triage.read.xid.events import NEVER_FROM_NVML, XidSource
+from gpu_triage.read.xid.ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
+
+NAME: Final = "xid"
+ABOUT: Final = "Xid errors, from NVML's events and the kernel log"
+TIER: Final = Tier.EVENT
+
+_FROM_ZERO: Final = tuple(XidName(str(xid.code)) for xid in XID_CODES.values() if xid.common)
+_FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_text]
+
+GPU_XID_ERRORS_TOTAL = gpu_counter(
+    "gpu_xid_errors_total",
+    "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it. Includes "
+    "errors that the kernel log still holds at startup. The codes that programs often cause "
+    f"({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; the others are "
+    f"absent until they occur. Codes beyond the first {CODES_PER_GPU} of a GPU are counted as other; an Xid that NVML "
+    "does not know (999) is unknown, unless the kernel log has its code. `fatal` is "
+    f"true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) whose kernel message says "
+    "Fatal or Nonfatal, and empty otherwise.",
+    labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
+    source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+)
+GPU_XID_LAST_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_xid_last_timestamp_seconds",
+    "Unix time of the last Xid error of this code, from the kernel's timestamp, otherwise from when NVML reported "
+    "it. Alert on its age: the counter restarts with the exporter.",
+    labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
+    source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+)
+GPU_XID_SUSPECT_UNIT_PROCESSES = gpu_gauge(
+    "gpu_xid_suspect_unit_processes",
+    "Processes that failed with Xid 13 or 31 in one place of the chip, as the kernel log names it, where different "
+    "programs or failures on different days point to that place and to no other: the board rather than the programs. "
+    "Absent on every other GPU, and where the kernel log cannot be read. Counts since the boot.",
+    labels=("unit",),
+    source="/dev/kmsg, NVRM: Xid",
+)
+GPU_XID_UNASSIGNED_ERRORS_TOTAL = host_counter(
+    "gpu_xid_unassigned_errors_total",
+    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, for example "
+    "because it fell off the bus earlier; the counts move to gpu_xid_errors_total once the GPU is seen. Also "
+    "counts errors at this address from before the kernel found the current GPU there, which may belong to a card "
+    "that was replaced.",
+    labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
+    source="/dev/kmsg, NVRM: Xid",
+)
+GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_xid_unassigned_last_timestamp_seconds",
+    "Like gpu_xid_last_timestamp_seconds, for a GPU that the driver has not listed since the exporter started, or "
+    "that was replaced before.",
+    labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
+    source="/dev/kmsg, NVRM: Xid",
+)
+GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
+    "gpu_nvswitch_sxid_errors_total",
+    "SXid errors of the NVSwitch by code, from the kernel log only. Includes errors that the log still holds at "
+    "startup. `fatal` is true for an error after which the switch must be reset. Absent until there is one, if the "
+    "kernel log cannot be read, and for switches of NVLink 5, whose errors are Xids 144 to 150 of the GPUs. Codes "
+    f"beyond the first {CODES_PER_GPU} of a switch are counted as other.",
+    labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
+    source="/dev/kmsg, SXid",
+)
+GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_nvswitch_sxid_last_timestamp_seconds",
+    "Unix time of the last SXid error of this code, from the kernel's timestamp. Alert on its age: the counter "
+    "restarts with the exporter.",
+    labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
+    source="/dev/kmsg, SXid",
+)
+GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
+    "gpu_exporter_xid_source_up",
+    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. If all sources are 0, "
+    "Xids are not monitored. The kernel log needs permission, and is 0 for 2 minutes after it overran; NVML reports "
+    "only events that occur while the exporter listens, and never Xids "
+    f"{', '.join(map(str, NEVER_FROM_NVML))}.",
+    labels={"source": [source.value for source in XidSource]},
+    source="the sampler",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class XidReading:
+    """All Xids known now; GPUs and codes without any are missing.
+
+    Attributes:
+        counted: GPUs for which missing codes are known to be 0: their Xids are received, including earlier ones. Empty
+            while this is not certain.
+        gpus: counts by every GPU ever seen by this process, then by Xid.
+        unassigned: counts by PCI bus ID of a GPU never seen, such as one that fell off the bus earlier; then by Xid.
+        sources: whether each source of Xids works.
+        switches: SXids by PCI bus ID of the NVSwitch, then by code.
+        suspects: by GPU, the location on the chip where programs keep failing, and the number of processes.
+    """
+
+    counted: tuple[GpuLabels, ...]
+    gpus: Mapping[GpuLabels, XidCounts]
+    unassigned: Mapping[str, XidCounts]
+    sources: Mapping[str, bool]
+    switches: Mapping[str, XidCounts] = field(default_factory=dict)
+    suspects: Mapping[GpuLabels, tuple[str, int]] = field(default_factory=dict)
+
+
+def render(reading: XidReading) -> Iterator[Sample]:
+    """Render the samples of all Xids.
+
+    For Xids that programs cause, alerts count occurrences within minutes. An increase is only seen if the counter was
+    scraped before the first Xid, so these counters start at 0 on every GPU.
+    """
+    for gpu in reading.counted:
+        seen = reading.gpus.get(gpu, {})
+        yield from (GPU_XID_ERRORS_TOTAL.sample(0, *gpu, *name) for name in _FROM_ZERO if name not in seen)
+    for gpu, xids in reading.gpus.items():
+        for name, count in xids.items():
+            yield GPU_XID_ERRORS_TOTAL.sample(count.count, *gpu, *name)
+            yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(count.last_at, *gpu, *name)
+    for gpu, (unit, processes) in reading.suspects.items():
+        yield GPU_XID_SUSPECT_UNIT_PROCESSES.sample(processes, *gpu, unit)
+    for bus_id, xids in reading.unassigned.items():
+        for name, count in xids.items():
+            yield GPU_XID_UNASSIGNED_ERRORS_TOTAL.sample(count.count, bus_id, *name)
+            yield GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS.sample(count.last_at, bus_id, *name)
+    for bus_id, sxids in reading.switches.items():
+        for name, count in sxids.items():
+            yield GPU_NVSWITCH_SXID_ERRORS_TOTAL.sample(count.count, bus_id, *name)
+            yield GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS.sample(count.last_at, bus_id, *name)
+    for source, heard in reading.sources.items():
+        yield GPU_EXPORTER_XID_SOURCE_UP.sample(heard, source)

@@ -1,0 +1,142 @@
+"""The directory for flight recordings: limits their number and size by deleting the oldest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import time
+from calendar import timegm
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.documents import reason_of
+from gpu_triage.documents.process_lock import ProcessLock
+from gpu_triage.errors import FlightRecorderError, LockTaken
+
+MOST_FILES: Final = 20
+MOST_BYTES: Final = 64 << 20
+"""Limit for all recordings together; one takes about a megabyte."""
+
+LEAST_FREE_BYTES: Final = 64 << 20
+"""Free disk space below which nothing is written, so that other programs don't run out."""
+
+SUFFIX: Final = ".tar.gz"
+_PARTIAL: Final = ".partial-"
+_LOCK: Final = ".lock"
+_NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
+_TIME: Final = "%Y%m%dT%H%M%SZ"
+_UNSAFE: Final = re.compile(r"[^a-z0-9.]+")
+_LONGEST: Final = 80
+_STEPS: Final = {
+    "no_permission": "let the exporter's user write there",
+    "missing": "create the directory or mount the volume",
+    "no_space": "free some space",
+    "read_only": "mount it writable, or name another directory with --flight-recorder.directory",
+    "not_a_file": "delete the link or directory that is in its place",
+}
+
+
+def file_name(wall: float, subject: str, code: str) -> str:
+    """Build the file name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``.
+
+    Args:
+        wall: Unix seconds.
+        subject: subject of the finding, ``GPU 3`` or ``host``.
+        code: code of the finding.
+    """
+    cause = _UNSAFE.sub("-", f"{subject}-{code}".lower()).strip("-")[:_LONGEST]
+    return f"{time.strftime(_TIME, time.gmtime(wall))}-{cause}{SUFFIX}"
+
+
+def refuse_unusable(directory: Path) -> None:
+    """Check that a recording could be written; creates the directory.
+
+    Raises:
+        FlightRecorderError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
+    """
+    try:
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        probe = partial_folder(directory)
+        with suppress(FileNotFoundError):  # another process may be cleaning up
+            probe.rmdir()
+        free = os.statvfs(directory)
+    except OSError as error:
+        raise failure(directory, error) from error
+    if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
+        detail = f"{directory}: fewer than {LEAST_FREE_BYTES >> 20} MiB are free; free some space"
+        raise FlightRecorderError("no_space", detail)
+
+
+def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
+    """The name of a recording of the same finding from the last `seconds`; None if there is none."""
+    mine = _NAME.fullmatch(name)
+    assert mine is not None  # noqa: S101 - created by `file_name`
+    least = _unix(mine[1]) - seconds
+    for each in sorted(directory.glob(f"*{SUFFIX}"), reverse=True):
+        found = _NAME.fullmatch(each.name)
+        if found and found[2] == mine[2] and least < _unix(found[1]) <= _unix(mine[1]):
+            return each.name
+    return None
+
+
+def partial_folder(directory: Path) -> Path:
+    """A new folder for an unfinished recording. No other user can write to it, even if the directory is world-writable.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    return Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=directory))
+
+
+def lock_of(directory: Path) -> ProcessLock:
+    """The lock that a process takes before writing to the directory."""
+    return ProcessLock(directory / _LOCK)
+
+
+def clean_up(directory: Path) -> None:
+    """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
+    for partial in directory.glob(f"{_PARTIAL}*"):
+        # It may belong to another user and be undeletable: harmless, since nothing is written to it.
+        with suppress(OSError):
+            if partial.is_dir() and not partial.is_symlink():
+                shutil.rmtree(partial)
+            else:
+                partial.unlink()
+
+
+def clean_up_unless_written(directory: Path) -> None:
+    """Like `clean_up`, but a no-op while a process of a previous exporter is still writing."""
+    lock = lock_of(directory)
+    with suppress(OSError, LockTaken):
+        lock.acquire()
+        clean_up(directory)
+    lock.release()
+
+
+def prune(directory: Path) -> None:
+    """Delete the oldest recordings until the limits are met; the newest is always kept.
+
+    Other files are ignored and don't count.
+    """
+    kept = [path for path in sorted(directory.glob(f"*{SUFFIX}")) if _NAME.fullmatch(path.name)]
+    sizes = [path.lstat().st_size for path in kept]
+    while len(kept) > 1 and (len(kept) > MOST_FILES or sum(sizes) > MOST_BYTES):
+        kept.pop(0).unlink(missing_ok=True)
+        sizes.pop(0)
+
+
+def failure(path: Path, error: OSError) -> FlightRecorderError:
+    """Convert an OSError to a FlightRecorderError."""
+    reason = reason_of(error)
+    step = _STEPS.get(reason, "check the disk")
+    return FlightRecorderError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}")
+
+
+def _unix(text: str) -> float:
+    try:
+        return float(timegm(time.strptime(text, _TIME)))
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,254 @@
+"""Flight recorder: writes the last ten minutes of the host to disk when a critical finding appears.
+
+It wraps the daemon's machine and stores driver responses and kernel file contents in a `Ring`. A separate thread reads
+the files and waits for the disk, so the sampler never blocks. A child process turns the ring into a recording
+(`gpu_triage.record.flight.write`), so that the memory this takes is freed afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpu_triage.errors import FlightRecorderError
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.judge import Judgement
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.read.exporter.flight_recorder import NAME, THE_HOST, FlightReading, WrittenRecording
+from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.record.file_trace import FileTrace
+from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
+from gpu_triage.record.flight.nvml import FlightNvml
+from gpu_triage.record.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
+from gpu_triage.record.flight.ring import BLOCK_SECONDS, Ring
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS: Final = 5.0
+"""How often files are reread, same as the medium tier's interval."""
+
+_LONGEST_ROUND_SECONDS: Final = WRITING_SECONDS + 10.0
+"""A round that takes longer is assumed to hang on disk I/O."""
+
+MOST_AN_HOUR: Final = 6
+_CHECK_SECONDS: Final = 300.0
+_PUBLISHED_SECONDS: Final = 86_400.0
+_PATIENCE_SECONDS: Final = 2.0
+
+
+class Cause(NamedTuple):
+    """A critical finding that triggers a recording."""
+
+    subject: str  # ``GPU 3`` or ``host``
+    code: str
+    labels: GpuLabels  # THE_HOST if the finding isn't about a GPU with labels
+
+
+class FlightRecorder:
+    """Run the exporter on `machine`, and pass each judgment to `observe`.
+
+    Args:
+        machine: the host.
+        directory: where recordings are written.
+        write: the writer.
+
+    Attributes:
+        machine: the same host, with recording enabled.
+    """
+
+    def __init__(self, machine: Machine, directory: Path, write: RecordingWriter) -> None:
+        self._clock = machine.clock
+        self._kmsg = machine.kmsg
+        self._directory = directory
+        self._write = write
+        self._ring = Ring()
+        roots = {"sys": machine.sysfs, "proc": machine.procfs}
+        self._files = FileTrace(roots, str, _PATIENCE_SECONDS, lambda state: self._ring.file(self._monotonic(), state))
+        self._nvml = FlightNvml(machine.nvml, lambda key, answer: self._ring.answer(self._monotonic(), key, answer))
+        self.machine = replace(machine, nvml=self._nvml)
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._stopping = False
+        self._writes = False
+        self._present: frozenset[Cause] = frozenset()
+        self._recorded_at: dict[Cause, float] = {}
+        self._starts: deque[float] = deque()
+        self._wanted: dict[Cause, None] = {}
+        self._judgement: Judgement | None = None
+        self._written: dict[GpuLabels, WrittenRecording] = {}
+        self._failures: list[str] = []
+        self._error: FlightRecorderError | None = None
+        self._check_at: float | None = None
+        self._forget_at = 0.0
+        self._began_at: float | None = None
+        self._last_round_at: Moment | None = None
+        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+
+    def observe(self, judgement: Judgement | None) -> None:
+        """Process the latest judgment. Call it only on the sampler's thread; it never blocks."""
+        if judgement is None or judgement is self._judgement:
+            return
+        self._judgement = judgement
+        found = dict.fromkeys(_causes(judgement))
+        new = [cause for cause in found if cause not in self._present and self._is_due(cause, judgement.at.monotonic)]
+        self._present = frozenset(found)
+        if new:
+            with self._lock:
+                self._wanted.update(dict.fromkeys(new))
+            self._woken.set()
+
+    def reading(self, now: float) -> FlightReading:
+        """See FlightWatch."""
+        with self._lock:
+            for labels in [key for key, each in self._written.items() if now - each.at > _PUBLISHED_SECONDS]:
+                del self._written[labels]
+            return dict(self._written)
+
+    def health(self) -> CollectorHealth:
+        """See FlightWatch."""
+        began_at = self._began_at
+        hangs = began_at is not None and self._monotonic() - began_at > _LONGEST_ROUND_SECONDS
+        success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
+        return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
+
+    def failures(self) -> tuple[str, ...]:
+        """See FlightWatch."""
+        with self._lock:
+            failures, self._failures = tuple(self._failures), []
+            return failures
+
+    def start(self) -> None:
+        """Start the thread that reads files and writes recordings."""
+        try:
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self._fail(FlightRecorderError("no_thread", f"the flight recorder has no thread: {error}"))
+
+    def stop(self, within_seconds: float = 0.0) -> None:
+        """Finish pending recordings; log a warning if that takes longer than `within_seconds`."""
+        self._stopping = True
+        self._files.close()
+        self._woken.set()
+        if not self._thread.is_alive():
+            return
+        self._thread.join(within_seconds)
+        if self._thread.is_alive() and (self._writes or self._wanted):
+            what = "a recording is still being written; it is lost if its process is killed as well"
+            log.warning(what, extra={"fields": {"directory": str(self._directory)}})
+
+    def round(self) -> None:
+        """Reread the files that the exporter read since the last round, and write a recording if one is pending."""
+        now = self._clock.now()
+        self._began_at = now.monotonic
+        self._ring.drain()
+        self._files.snapshot(0.0)
+        if now.monotonic >= self._forget_at:
+            self._forget_at = now.monotonic + BLOCK_SECONDS
+            self._ring.forget(self._files.forget_processes())
+        if self._check_at is None or now.monotonic >= self._check_at:
+            self._check_at = now.monotonic + _CHECK_SECONDS
+            self._attempt(lambda: refuse_unusable(self._directory))
+        self._record_wanted()
+        self._last_round_at, self._began_at = self._clock.now(), None
+
+    def _run(self) -> None:
+        clean_up_unless_written(self._directory)
+        while not self._stopping:
+            self._guard(self.round)
+            self._woken.wait(INTERVAL_SECONDS)
+            self._woken.clear()
+        # The last judgment may have requested a recording during the last round.
+        self._guard(self._record_wanted)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception:
+            # An error must neither stop the recorder nor affect the exporter.
+            log.exception("the flight recorder failed")
+            self._fail(FlightRecorderError("exception", traceback.format_exc()))
+
+    def _is_due(self, cause: Cause, now: float) -> bool:
+        recorded_at = self._recorded_at.get(cause)
+        return recorded_at is None or now - recorded_at >= AGAIN_SECONDS
+
+    def _record_wanted(self) -> None:
+        with self._lock:
+            wanted, self._wanted = tuple(self._wanted), {}
+        if wanted:
+            self._record(wanted, self._clock.now())
+
+    def _record(self, wanted: tuple[Cause, ...], now: Moment) -> None:
+        while self._starts and now.monotonic - self._starts[0] >= AGAIN_SECONDS:
+            self._starts.popleft()
+        if len(self._starts) >= MOST_AN_HOUR:
+            self._fail(FlightRecorderError("too_many", f"{MOST_AN_HOUR} recordings within an hour"), lasting=False)
+            return
+        self._starts.append(now.monotonic)
+        kept = {each: at for each, at in self._recorded_at.items() if now.monotonic - at < AGAIN_SECONDS}
+        self._recorded_at = kept | dict.fromkeys(wanted, now.monotonic)
+        self._attempt(lambda: self._write_for(wanted, now))
+
+    def _write_for(self, causes: tuple[Cause, ...], now: Moment) -> None:
+        judgement, ring = self._judgement, self._ring.content()
+        assert judgement is not None  # noqa: S101 - a judgment triggered this call
+        # Imported lazily: it isn't needed in memory until there is a fault.
+        from gpu_triage.judge.report.machine_readable import render_json  # noqa: PLC0415
+
+        lasted = now.monotonic - (ring.blocks[0].began if ring.blocks else now.monotonic)
+        recording = FlightRecording(
+            name=file_name(now.wall, causes[0].subject, causes[0].code),
+            began=Moment(now.monotonic - lasted, now.wall - lasted),
+            seconds=lasted,
+            content=ring,
+            private=dict(self._nvml.private),
+            missing=tuple(sorted(self._nvml.missing)),
+            kmsg=self._kmsg,
+            verdict=render_json(judgement.report),
+        )
+        self._writes = True
+        try:
+            name = self._write(self._directory, recording)
+        finally:
+            self._writes = False
+        with self._lock:
+            self._written.update(dict.fromkeys((each.labels for each in causes), WrittenRecording(name, now.wall)))
+        log.warning("recorded the last minutes", extra={"fields": {"file": name, "finding": causes[0].code}})
+
+    def _attempt(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except FlightRecorderError as failed:
+            self._fail(failed)
+            return
+        if self._error is not None:
+            log.info("the flight recorder works again")
+        self._error = None
+
+    def _fail(self, error: FlightRecorderError, *, lasting: bool = True) -> None:
+        """Count a failure; a lasting one stays the current error until an attempt succeeds."""
+        with self._lock:
+            self._failures.append(error.reason)
+        before = self._error
+        if lasting:
+            self._error = error
+        if not lasting or before is None or before.reason != error.reason:
+            fields = {"error": error.reason, "cause": error.detail}
+            log.warning("the flight recorder cannot record", extra={"fields": fields})
+
+    def _monotonic(self) -> float:
+        return self._clock.now().monotonic
+
+
+def _causes(judgement: Judgement) -> Iterator[Cause]:
+    for finding in judgement.report.findings:
+        if finding.severity is Severity.CRITICAL:
+            labels = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+            yield Cause(finding.subject, finding.check.code, labels)

@@ -1,1 +1,0 @@
-"""Recordings of a host: NVML responses and kernel files, to be replayed elsewhere."""

@@ -1,0 +1,228 @@
+"""The web application: metrics, health, status page, verdict and runbooks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.serve.messages import RETRY, Answer, QueryError, Request, accepts_gzip, metric_names, prefers_text, text
+from gpu_triage.serve.paths import ACQUIRE_PATH, HEALTHY_PATH, READY_PATH, RELEASE_PATH, RUNBOOKS_PATH, VERDICT_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from gpu_triage.serve.exposition.page import Page
+
+    _Route = Callable[[Request], Awaitable[Answer]]
+
+_READ = ("GET", "HEAD")
+_CHANGE = ("POST",)
+_STATUS_FRESH_SECONDS = 1.0
+"""The status is judged at most this often, however many clients request it; the fast tier isn't more frequent."""
+
+logger = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Provides the data for responses."""
+
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
+        """The latest samples, encoded.
+
+        Args:
+            accept: the client's Accept header, "" if missing.
+            names: the metric families to include; empty for all, which must be available without delay.
+            gzipped: whether the client accepts gzip.
+        """
+
+    def scraped(self) -> None:
+        """Count a completed scrape."""
+
+    def alive(self) -> str | None:
+        """Why this process should be restarted; None if it is healthy."""
+
+    def ready(self) -> str | None:
+        """What the first samples are still waiting for; None once they are complete."""
+
+    def status_page(self) -> Answer:
+        """The status page as HTML; may take tens of milliseconds, and never runs at the same time as `verdict`."""
+
+    def verdict(self) -> Answer:
+        """The verdict as JSON; see `status_page`."""
+
+    def verdict_lines(self) -> Answer:
+        """The verdict as lines for shell scripts; see `status_page`."""
+
+    def release(self) -> None:
+        """Release every GPU, so that one can be reset or its driver unbound."""
+
+    def acquire(self) -> None:
+        """Reopen the GPUs."""
+
+
+class WebApp:
+    """The web application.
+
+    Args:
+        source: queried on each request.
+        lifecycle: whether GPUs can be released and acquired over HTTP.
+        telemetry_path: URL path of the metrics.
+        max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
+            don't count here: the server limits those (`Limits.unread`).
+
+    Raises:
+        ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        lifecycle: bool = False,
+        telemetry_path: str = "/metrics",
+        max_requests: int = 40,
+    ) -> None:
+        self._source = source
+        self._telemetry_path = telemetry_path
+        self._max_requests = max_requests
+        self._scrapes = 0
+        self._failing: set[str] = set()
+        # Encoding a selection of metric families takes milliseconds, and each client may select others; the event
+        # loop must still answer probes meanwhile. The full page is encoded in advance: handing it to a thread would
+        # cost more than sending it.
+        self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
+        # One thread, so that page and verdict requests can't take more than one core from the host's jobs.
+        self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        self._verdict_json = _Shared(source.verdict, self._judge)
+        self._verdict_lines = _Shared(source.verdict_lines, self._judge)
+        self._routes: dict[str, tuple[tuple[str, ...], _Route]] = {
+            "/": (_READ, _Shared(source.status_page, self._judge).answer),
+            RUNBOOKS_PATH: (_READ, self._runbook),
+            RUNBOOKS_PATH.rstrip("/"): (_READ, _to_runbooks),
+            VERDICT_PATH: (_READ, self._verdict),
+            HEALTHY_PATH: (_READ, _probe(source.alive, "healthy")),
+            READY_PATH: (_READ, _probe(source.ready, "ready")),
+        }
+        if lifecycle:
+            self._routes[RELEASE_PATH] = (_CHANGE, _order(source.release, "releasing"))
+            self._routes[ACQUIRE_PATH] = (_CHANGE, _order(source.acquire, "acquiring"))
+        taken = telemetry_path in self._routes or telemetry_path.startswith(RUNBOOKS_PATH)
+        if taken or not telemetry_path.startswith("/"):
+            raise ConfigError(
+                f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
+                f"{', '.join(self._routes)}"
+            )
+        self._routes[telemetry_path] = (_READ, self._metrics)
+
+    async def respond(self, request: Request) -> Answer:
+        """Respond to one request."""
+        scrape = request.path == self._telemetry_path
+        if scrape and self._scrapes >= self._max_requests:
+            return text(503, "too many scrapes at one time", RETRY)
+        self._scrapes += scrape
+        try:
+            return await self._answer(request)
+        finally:
+            self._scrapes -= scrape
+
+    def close(self) -> None:
+        """Cancel pending work; returns at once."""
+        for executor in (self._encoders, self._judge):
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    async def _answer(self, request: Request) -> Answer:
+        path = RUNBOOKS_PATH if request.path.startswith(RUNBOOKS_PATH) else request.path
+        if path not in self._routes:
+            return text(404, "not found")
+        methods, route = self._routes[path]
+        if request.method not in methods:
+            return text(405, "method not allowed", (b"allow", ", ".join(methods).encode()))
+        try:
+            answer = await route(request)
+        except Exception:
+            # Log once until it works again, since every scrape may hit the same error.
+            if path not in self._failing:
+                self._failing.add(path)
+                logger.exception("cannot answer %s", path)
+            return text(500, "internal error")
+        self._failing.discard(path)
+        return answer
+
+    async def _metrics(self, request: Request) -> Answer:
+        try:
+            names = metric_names(request.query)
+        except QueryError as error:
+            return text(400, str(error))
+        accept = request.header(b"accept")
+        gzip = accepts_gzip(request.header(b"accept-encoding"))
+        if names:
+            loop = asyncio.get_running_loop()
+            page = await loop.run_in_executor(self._encoders, self._source.page, accept, names, gzip)
+        else:
+            page = self._source.page(accept, names, gzip)
+        self._source.scraped()
+        vary = (b"vary", b"accept, accept-encoding")
+        encoding = ((b"content-encoding", b"gzip"),) if page.gzipped else ()
+        return Answer(200, page.body, page.content_type, (vary, *encoding))
+
+    async def _verdict(self, request: Request) -> Answer:
+        lines = prefers_text(request.header(b"accept"))
+        answer = await (self._verdict_lines if lines else self._verdict_json).answer(request)
+        return replace(answer, headers=(*answer.headers, (b"vary", b"accept")))
+
+    async def _runbook(self, request: Request) -> Answer:
+        name, plain = request.path.removeprefix(RUNBOOKS_PATH), prefers_text(request.header(b"accept"))
+        return await asyncio.get_running_loop().run_in_executor(self._judge, _runbook, name, plain)
+
+
+class _Shared:
+    """A slow response that many clients want: computed in a thread, and shared by all requests within a second."""
+
+    def __init__(self, make: Callable[[], Answer], executor: Executor) -> None:
+        self._make = make
+        self._executor = executor
+        self._begun_at = 0.0
+        self._made: asyncio.Future[Answer] | None = None
+
+    async def answer(self, _request: Request) -> Answer:
+        loop = asyncio.get_running_loop()
+        if self._made is None or (self._made.done() and loop.time() - self._begun_at >= _STATUS_FRESH_SECONDS):
+            self._begun_at = loop.time()
+            self._made = loop.run_in_executor(self._executor, self._make)
+        # A client that disconnects must not cancel the response for the others.
+        return await asyncio.shield(self._made)
+
+
+def _runbook(name: str, plain: bool) -> Answer:  # noqa: FBT001 - executors don't pass keyword arguments
+    # Imported lazily: the renderer uses memory only once a runbook is requested.
+    from gpu_triage.serve.page.runbook import runbook_answer  # noqa: PLC0415
+
+    return runbook_answer(name, plain=plain)
+
+
+async def _to_runbooks(_request: Request) -> Answer:
+    # Relative, so that it works behind a proxy that adds a path prefix.
+    return text(308, "moved", (b"location", b"runbooks/"))
+
+
+def _probe(complain: Callable[[], str | None], praise: str) -> _Route:
+    async def answer(_request: Request) -> Answer:
+        complaint = complain()
+        return text(200, praise) if complaint is None else text(503, complaint)
+
+    return answer
+
+
+def _order(carry_out: Callable[[], None], confirmation: str) -> _Route:
+    async def answer(request: Request) -> Answer:
+        if request.header(b"origin"):
+            # Only browsers send it: a web page open in someone's browser must not control the exporter.
+            return text(403, "not from a browser")
+        carry_out()
+        return text(202, confirmation)
+
+    return answer

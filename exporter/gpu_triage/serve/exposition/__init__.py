@@ -1,0 +1,1 @@
+"""The metrics as text: encoded, compressed, and kept until they change."""

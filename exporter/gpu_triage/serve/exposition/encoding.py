@@ -1,0 +1,143 @@
+"""Encodes outcomes in an exposition format.
+
+From round to round only values change, and most don't. So lines are cached, and only those of changed samples are
+rewritten. The output is byte for byte that of prometheus_client for the same families; that library isn't used, because
+it imports an HTTP server, an HTTP client and TLS.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from enum import Enum
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
+from gpu_triage.read.selection import EVERYTHING, Selection
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from gpu_triage.sampler.outcomes import Outcome
+
+END: Final = b"# EOF\n"
+"""Last line in OpenMetrics."""
+
+_DIGITS_WITHOUT_EXPONENT: Final = 6
+
+
+class Format(Enum):
+    """An exposition format and its content type."""
+
+    TEXT = "text/plain; version=0.0.4; charset=utf-8"
+    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+class Encoder:
+    """Encodes one collector's outcomes in one format. Not thread-safe."""
+
+    def __init__(self, form: Format, selection: Selection = EVERYTHING) -> None:
+        self._form = form
+        self._selection = selection
+        self._samples: tuple[Sample, ...] = ()
+        self._places: list[int | None] = []
+        self._parts: list[str] = []
+        self._text = b""
+        self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
+
+    def encode(self, outcomes: Collection[Outcome]) -> bytes:
+        """The encoded outcomes."""
+        samples = tuple(chain.from_iterable([outcome.samples for outcome in outcomes]))
+        changed = self._changed(samples)
+        if changed is None or not self._rewrite(samples, changed):
+            self._write(samples)
+        if changed is None or changed:
+            self._samples, self._text = samples, "".join(self._parts).encode()
+        return self._text + self._foreign_text(tuple([family for outcome in outcomes for family in outcome.foreign]))
+
+    def _changed(self, samples: tuple[Sample, ...]) -> list[int] | None:
+        """Indexes of the changed samples; None if their number changed."""
+        before = self._samples
+        if len(samples) != len(before):
+            return None
+        return [number for number, sample in enumerate(samples) if sample is not before[number]]
+
+    def _rewrite(self, samples: tuple[Sample, ...], changed: list[int]) -> bool:
+        """Replace values in cached lines; False if the set of lines changed."""
+        for number in changed:
+            sample, before, place = samples[number], self._samples[number], self._places[number]
+            if sample.spec is not before.spec or sample.labels != before.labels:
+                return False
+            shown = self._selection.shown(sample.spec)
+            if not isinstance(shown, bool) and shown(sample) != (place is not None):
+                return False
+            if place is not None and sample.value != before.value:
+                line = self._parts[place]
+                self._parts[place] = f"{line[: line.rindex(' ')]} {go_float(sample.value)}\n"
+        return True
+
+    def _write(self, samples: tuple[Sample, ...]) -> None:
+        """Write the whole page: if two subjects claim the same series, the first one wins."""
+        metrics: dict[MetricSpec, dict[tuple[str, ...], int]] = {}
+        for number, sample in enumerate(samples):
+            shown = self._selection.shown(sample.spec)
+            if shown:
+                series = metrics.setdefault(sample.spec, {})
+                if shown is True or shown(sample):
+                    series.setdefault(sample.labels, number)
+        self._places, self._parts = [None] * len(samples), []
+        for spec, series in metrics.items():
+            if series:
+                self._parts.append(_header(spec, self._form))
+            for labels, number in series.items():
+                self._places[number] = len(self._parts)
+                self._parts.append(f"{_series_text(spec, labels)} {go_float(samples[number].value)}\n")
+
+    def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
+        """Families from elsewhere: possibly thousands of series, the same objects as long as nothing changes."""
+        before, encoded = self._foreign
+        if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
+            from gpu_triage.serve.exposition.foreign import encode  # noqa: PLC0415 - lazy, see the module
+
+            encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
+            self._foreign = families, encoded
+        return encoded
+
+
+def go_float(value: float) -> str:
+    """Format a number like Go, and thus every Prometheus exporter: with an exponent from a million up.
+
+    >>> go_float(0.25), go_float(1234567.0), go_float(1e-07), go_float(math.inf)
+    ('0.25', '1.234567e+06', '1e-07', '+Inf')
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    text = repr(value)
+    dot = text.find(".")
+    if value > 0 and dot > _DIGITS_WITHOUT_EXPONENT:
+        mantissa = f"{text[0]}.{text[1:dot]}{text[dot + 1 :]}".rstrip("0.")
+        return f"{mantissa}e+{dot - 1:02d}"
+    return text
+
+
+def _header(spec: MetricSpec, form: Format) -> str:
+    text = spec.help.replace("\\", r"\\").replace("\n", r"\n")
+    counter, name = spec.kind is Kind.COUNTER, spec.name
+    if form is Format.OPENMETRICS:
+        text = text.replace('"', r"\"")
+        name = name.removesuffix("_total") if counter else name
+    return f"# HELP {name} {text}\n# TYPE {name} {'counter' if counter else 'gauge'}\n"
+
+
+def _series_text(spec: MetricSpec, labels: tuple[str, ...]) -> str:
+    """Metric name and labels, sorted alphabetically."""
+    if not labels:
+        return spec.name
+    pairs = sorted(zip(spec.labels, labels, strict=True))
+    inside = ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs])
+    return f"{spec.name}{{{inside}}}"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,283 @@
+"""Serves outcomes as bytes. Each collector's page is encoded once per change; a scrape only joins pages.
+
+Metric families never span collectors, so pages can be joined in any order.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from operator import is_
+from typing import Final, NamedTuple
+
+from gpu_triage.machine import Clock, RealClock
+from gpu_triage.read.exporter.health import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.selection import EVERYTHING, Selection
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
+from gpu_triage.serve.exposition.compression import deflated, gzip_of
+from gpu_triage.serve.exposition.encoding import END, Encoder, Format
+from gpu_triage.serve.exposition.process import OwnProcess
+
+log = logging.getLogger(__name__)
+
+_WANTED_FOR_SECONDS: Final = 300.0
+"""A format is dropped from the cache if it hasn't been requested for this long."""
+
+_AHEAD_SECONDS: Final = 3.0
+"""A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
+15 s."""
+
+_LONGEST_ACCEPT: Final = 2048
+
+_LAST_WORD_SECONDS: Final = 1.0
+"""How long a response that omits stale outcomes is reused."""
+
+_LONGEST_SECONDS: Final = 3.0
+"""How long any response is reused; limited, because it contains the time of the scrape."""
+
+
+class Page(NamedTuple):
+    """A response to a scrape.
+
+    Attributes:
+        body: encoded metrics, compressed if `gzipped`.
+        content_type: Content-Type of the format.
+        gzipped: whether the body is compressed.
+    """
+
+    body: bytes
+    content_type: str
+    gzipped: bool
+
+
+@dataclass(slots=True)
+class _CollectorPage:
+    """A collector's page in one format.
+
+    Attributes:
+        encoder: encodes the page.
+        version: version of the outcomes shown.
+        good_until: monotonic seconds after which one of the outcomes is stale.
+        all_shown: whether no outcome had to be omitted as stale.
+        body: the encoded page.
+    """
+
+    encoder: Encoder
+    version: int = -1
+    good_until: float = -math.inf
+    all_shown: bool = True
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Adjacent pages that change about equally often, compressed together.
+
+    Attributes:
+        pages: the uncompressed pages.
+        packed: the pages as a part of a gzip stream.
+    """
+
+    pages: tuple[bytes, ...] = ()
+    packed: bytes = b""
+
+    def part(self, pages: tuple[bytes, ...]) -> bytes:
+        """Compress these pages, or reuse the last result if they are unchanged."""
+        if len(pages) != len(self.pages) or not all(map(is_, pages, self.pages)):
+            self.pages, self.packed = pages, deflated(b"".join(pages))
+        return self.packed
+
+
+class _Answer(NamedTuple):
+    """The body of a response, and the monotonic second after which something in it is stale."""
+
+    body: bytes
+    good_until: float
+
+
+class Exposition:
+    """Keeps the pages of all collectors encoded, in the formats that clients request.
+
+    Args:
+        store: the outcomes.
+        clock: for the age of outcomes.
+        expires_at: the monotonic second after which an outcome is stale; by default never.
+        selection: which samples are shown.
+        often: collectors that change with each publication.
+    """
+
+    def __init__(
+        self,
+        store: OutcomeStore,
+        clock: Clock | None = None,
+        expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
+        selection: Selection = EVERYTHING,
+        often: Collection[str] = (),
+    ) -> None:
+        self._store = store
+        self._clock = clock or RealClock()
+        self._expires_at = expires_at
+        self._shown = selection
+        self._process = OwnProcess()
+        self._process_encoders = {form: Encoder(form) for form in Format}
+        self._encoding = threading.Lock()
+        self._pages: dict[tuple[Format, str], _CollectorPage] = {}
+        lengths = [len(tuple(run)) for _, run in groupby(store.collectors, lambda name: name in often)]
+        self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
+        self._answers: dict[tuple[Format, bool], _Answer] = {}
+        self._wanted_at: dict[tuple[Format, bool], float] = {}
+
+    def refresh(self) -> None:
+        """Encode what changed, in the formats that are scraped every few seconds.
+
+        Called after each publication, on the sampler's thread: frequent scrapes get the previous response until the new
+        one is complete, and never wait for encoding.
+        """
+        now = time.monotonic()
+        with self._encoding:
+            for form, gzipped in sorted(self._wanted_at, key=lambda wanted: wanted[1]):
+                unasked_seconds = now - self._wanted_at[form, gzipped]
+                if unasked_seconds > _WANTED_FOR_SECONDS:
+                    self._forget(form, gzipped=gzipped)
+                elif unasked_seconds > _AHEAD_SECONDS:
+                    self._answers.pop((form, gzipped), None)
+                else:
+                    self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
+        """The metrics in the client's preferred format.
+
+        Args:
+            accept: the Accept header; "" if missing.
+            names: only these series, by exposed name; empty for all.
+            gzipped: whether to compress.
+        """
+        form = negotiate(accept)
+        if names:
+            body = self._selection(form, frozenset(names))
+            return Page(gzip_of((body,), (deflated(body),)) if gzipped else body, form.value, gzipped)
+        answer = self._answer_at_hand(form, gzipped=gzipped)
+        if answer is None:
+            with self._encoding:
+                # Another thread may have encoded it while this one waited for the lock.
+                answer = self._answer_at_hand(form, gzipped=gzipped)
+                if answer is None:
+                    answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+        self._wanted_at[form, gzipped] = time.monotonic()
+        return Page(answer.body, form.value, gzipped)
+
+    def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
+        """The last encoded response; None if there is none, or some of it is stale by now."""
+        # Checked at each scrape, because after a hang or the sampler's end there is no publication to trigger it.
+        answer = self._answers.get((form, gzipped))
+        return None if answer is None or self._now() > answer.good_until else answer
+
+    def _encode_answer(self, form: Format, *, gzipped: bool) -> _Answer:
+        now = self._now()
+        pages = [self._collector_page(form, name, now) for name in self._store.collectors]
+        own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
+        good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
+        if not all(page.all_shown for page in pages):
+            good_until = now + _LAST_WORD_SECONDS
+        bodies = [page.body for page in pages]
+        return _Answer(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
+
+    def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
+        """Compress the pages; runs of unchanged pages reuse the previous result."""
+        rest = iter(bodies)
+        packed = [run.part(tuple(islice(rest, length))) for length, run in self._runs[form]]
+        return gzip_of((*bodies, own), (*packed, deflated(own)))
+
+    def _now(self) -> float:
+        return self._clock.now().monotonic
+
+    def _fresh(self, collector: str, now: float) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self._store.of(collector) if now <= self._expires_at(outcome))
+
+    def _collector_page(self, form: Format, collector: str, now: float) -> _CollectorPage:
+        page = self._pages.get((form, collector))
+        if page is None:
+            page = self._pages[form, collector] = _CollectorPage(Encoder(form, self._shown))
+        version = self._store.version(collector)
+        if page.version == version and now <= page.good_until:
+            return page
+        outcomes = self._store.of(collector)
+        expiries = [self._expires_at(outcome) for outcome in outcomes]
+        page.version = version
+        page.good_until = min((at for at in expiries if now <= at), default=math.inf)
+        page.all_shown = all(now <= at for at in expiries)
+        try:
+            fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
+            body = page.encoder.encode(tuple(fresh))
+        except Exception:
+            # One collector's encoding error must not affect the others' pages.
+            log.exception("encoding failed", extra={"fields": {"collector": collector}})
+            body = b""
+        if body != page.body:
+            page.body = body
+        return page
+
+    def _selection(self, form: Format, names: frozenset[str]) -> bytes:
+        now = self._now()
+        chosen = ([_only(outcome, names) for outcome in self._fresh(name, now)] for name in self._store.collectors)
+        pages = [Encoder(form, self._shown).encode(outcomes) for outcomes in chosen]
+        own = Encoder(form).encode((_only(self._own_outcome(), names),))
+        return b"".join((*pages, own, _end(form)))
+
+    def _own_outcome(self) -> Outcome:
+        """Metrics about this process, which have no collector: read when a page is encoded."""
+        at = self._clock.now()
+        time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
+        samples = (*self._shown.of((time_now,)), *self._process.samples())
+        return Outcome("process", HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=at)
+
+    def _forget(self, form: Format, *, gzipped: bool) -> None:
+        del self._wanted_at[form, gzipped]
+        self._answers.pop((form, gzipped), None)
+        if not any(other is form for other, _ in self._wanted_at):
+            self._pages = {key: page for key, page in self._pages.items() if key[0] is not form}
+        if gzipped:
+            self._runs[form] = [(length, _Run()) for length, _ in self._runs[form]]
+
+
+def negotiate(accept: str) -> Format:
+    """OpenMetrics for clients that weight it at least as high as the text format, text for all others."""
+    weights = {Format.TEXT: 0.0, Format.OPENMETRICS: 0.0}
+    for entry in accept[:_LONGEST_ACCEPT].split(","):
+        media_type, *parameters = (part.strip() for part in entry.split(";"))
+        options = dict(p.split("=", 1) for p in parameters if "=" in p)
+        if media_type == "application/openmetrics-text" and options.get("version", "1.0.0") == "1.0.0":
+            form = Format.OPENMETRICS
+        elif media_type in {"text/plain", "text/*", "*/*"}:
+            form = Format.TEXT
+        else:
+            continue
+        weights[form] = max(weights[form], _weight(options.get("q", "1")))
+    best = weights[Format.OPENMETRICS]
+    return Format.OPENMETRICS if best > 0 and best >= weights[Format.TEXT] else Format.TEXT
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 0.0
+    return weight if 0 <= weight <= 1 else 0.0
+
+
+def _end(form: Format) -> bytes:
+    return END if form is Format.OPENMETRICS else b""
+
+
+def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
+    """The outcome reduced to the series with these names; a family from elsewhere is kept if it contains one."""
+    return replace(
+        outcome,
+        samples=tuple(sample for sample in outcome.samples if sample.spec.name in names),
+        foreign=tuple(family for family in outcome.foreign if any(s.name in names for s in family.samples)),
+    )

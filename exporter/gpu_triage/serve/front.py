@@ -1,0 +1,121 @@
+"""Data source of the web application in a running exporter: metrics, health, and the verdict on its host."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from gpu_triage import __version__
+from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.options.config import Config
+from gpu_triage.read.selection import Selection
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.exposition.page import Exposition
+from gpu_triage.serve.messages import RETRY, Answer, html, text
+
+_JSON: Final = "application/json"
+
+log = logging.getLogger(__name__)
+
+
+class Front:
+    """The web application's source: latest samples and judgment; never accesses hardware.
+
+    The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
+
+    Args:
+        sampler: provides the samples.
+        judge: judges them.
+        config: of the exporter.
+        alive: returns why the sampler no longer publishes; None if it does.
+
+    Attributes:
+        published: to be called on the sampler's thread after each publication.
+    """
+
+    def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
+        freshness = sampler.freshness
+        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config), sampler.often)
+        self.published = exposition.refresh
+        self.page = exposition.page
+        self.ready = sampler.waiting_for
+        self.alive = alive
+        self._sampler = sampler
+        self._judge = judge
+        self._config = config
+
+    def application(self) -> WebApp:
+        """The web application for this source."""
+        return WebApp(
+            self,
+            lifecycle=self._config.web_enable_lifecycle,
+            telemetry_path=self._config.web_telemetry_path,
+            max_requests=self._config.web_max_requests,
+        )
+
+    def scraped(self) -> None:
+        """See Source."""
+        self._sampler.status.scrapes += 1
+
+    def release(self) -> None:
+        """See Source."""
+        log.info("releasing the GPUs")
+        self._sampler.release()
+
+    def acquire(self) -> None:
+        """See Source."""
+        log.info("reacquiring the GPUs")
+        self._sampler.acquire()
+
+    def status_page(self) -> Answer:
+        """See Source."""
+        from gpu_triage.serve.page.document import PageFacts, document  # noqa: PLC0415 - lazy, see the class
+        from gpu_triage.serve.page.style import POLICY  # noqa: PLC0415 - as above
+
+        facts = PageFacts(
+            version=__version__,
+            host=self._judge.subject.name,
+            scenario=self._config.simulate,
+            telemetry_path=self._config.web_telemetry_path,
+            silence=self.alive(),
+            waiting_for=self.ready(),
+            judge_failed=self._judge_failed(),
+        )
+        return html(document(self._judge.latest, facts), POLICY)
+
+    def verdict_lines(self) -> Answer:
+        """See Source; in the format of `gpu-triage check --format lines`, or a 503 with the reason."""
+        from gpu_triage.judge.report.lines import render_lines  # noqa: PLC0415 - lazy, see the class
+
+        latest, why_not = self._judge.latest, self._why_no_verdict()
+        if latest is None or why_not is not None:
+            return text(503, why_not or "nothing was judged yet", RETRY)
+        return text(200, render_lines(latest.report).rstrip("\n"))
+
+    def verdict(self) -> Answer:
+        """See Source; in the format of `gpu-triage check --format json`, or a 503 with the reason."""
+        from gpu_triage.judge.report.machine_readable import FORMAT, VERSION, render_json  # noqa: PLC0415 - see the class
+
+        latest, why_not = self._judge.latest, self._why_no_verdict()
+        if latest is None or why_not is not None:
+            error = {"format": FORMAT, "version": VERSION, "error": why_not or "nothing was judged yet"}
+            return Answer(503, json.dumps(error, indent=2).encode() + b"\n", _JSON, (RETRY,))
+        return Answer(200, render_json(latest.report).encode(), _JSON)
+
+    def _why_no_verdict(self) -> str | None:
+        silence, waiting_for = self.alive(), self.ready()
+        if silence is not None:
+            return silence
+        if self._judge_failed():
+            return "the judge failed; the exporter's log has the cause"
+        presence = self._sampler.presence
+        driver_failed = presence is not None and presence.driver_error is not None
+        # A driver that hangs from the start is a verdict in itself, not something to wait for.
+        return None if waiting_for is None or driver_failed else f"waiting for {waiting_for}"
+
+    def _judge_failed(self) -> bool:
+        health = self._sampler.judge_health
+        return health is not None and health.success is False

@@ -1,0 +1,170 @@
+"""Handbook pages, found by alert, finding, Xid or page name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.findings.table import BY_CODE, RENAMED_ALERTS, Check, xid_check
+from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidCode, XidKind
+
+INDEX: Final = "index"
+PLAYBOOK: Final = "playbook"
+XIDS: Final = "xids"
+METRICS: Final = "metrics"
+CONFIGURATION: Final = "configuration"
+_OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
+
+FATAL_IN_TEXT: Final = (
+    "The kernel log says Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU goes on working."
+)
+_URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
+    {
+        XidKind.PAGE: "pages a person: the GPU must not go on",
+        XidKind.TICKET: "a ticket for the working day",
+        XidKind.APPLICATION: "a matter of the job: a program caused it",
+        XidKind.INFORMATION: "context only: no alert",
+    }
+)
+
+HANDBOOK: Final = Path(__file__).resolve().parent
+_RUNBOOKS: Final = HANDBOOK / "runbooks"
+_COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
+_XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
+_UNLISTED_ALERT: Final = "GpuXidUnlisted"
+_LONGEST_WORD: Final = 64
+"""No handbook page has a longer name, so a longer word is not compared with them."""
+
+
+class Page(NamedTuple):
+    """One page: its title and its Markdown, with links to other pages by file name."""
+
+    title: str
+    text: str
+
+
+class UnknownPage(LookupError):
+    """No page has this name; `nearest` holds similar names, most similar first."""
+
+    def __init__(self, word: str, nearest: tuple[str, ...]) -> None:
+        super().__init__(f"no alert, finding or Xid {word!r}")
+        self.nearest = nearest
+
+
+def alert_names() -> tuple[str, ...]:
+    """Names of all alerts with a runbook, sorted."""
+    return tuple(sorted(path.stem for path in _RUNBOOKS.glob("Gpu*.md")))
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence under a page's title."""
+    return " ".join(text.split("\n\n")[1].split()).split(". ")[0].removesuffix(".") + "."
+
+
+def summary_of(alert: str) -> str:
+    """The first sentence of an alert's runbook."""
+    return first_sentence(_file(_RUNBOOKS / f"{alert}.md"))
+
+
+def meaning_of(xid: XidCode) -> str:
+    """The meaning of an Xid as a sentence without a period, with the GPUs that report it."""
+    since = f", on {xid.since}" if xid.since else ""
+    return f"{xid.meaning[:1].upper()}{xid.meaning[1:]}{since}"
+
+
+def find(word: str) -> Page:
+    """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``) or page name.
+
+    Case-insensitive. The page of a finding or Xid ends with its runbook. An alert that was merged into another one
+    leads to that one's page.
+
+    Raises:
+        UnknownPage: there is no such page.
+    """
+    plain = " ".join(word.split()).removesuffix(".md").casefold()
+    own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
+    own |= {name.casefold(): now for name, now in RENAMED_ALERTS.items()}
+    if plain in own:
+        text = _own_page(own[plain])
+    elif number := _XID.fullmatch(plain):
+        text = _xid_page(int(number[1]))
+    elif check := BY_CODE.get(plain):
+        text = _finding_page(check)
+    else:
+        raise UnknownPage(word, _nearest(plain))
+    return Page(text.partition("\n")[0].removeprefix("# "), text)
+
+
+def _nearest(plain: str) -> tuple[str, ...]:
+    if len(plain) > _LONGEST_WORD:
+        return ()
+    names = {name.casefold(): name for name in (*BY_CODE, *alert_names(), *_OWN_PAGES)}
+    # Match alert names without the "Gpu" prefix, too.
+    names |= {name.casefold().removeprefix("gpu"): name for name in alert_names()}
+    found = get_close_matches(plain, names, n=5, cutoff=0.55)
+    found += sorted(name for name in names if plain and plain in name)
+    return tuple(dict.fromkeys(names[each] for each in found))[:5]
+
+
+def _own_page(name: str) -> str:
+    if name in {METRICS, CONFIGURATION}:
+        # Imported lazily: only these two pages need the options and their values.
+        from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown  # noqa: PLC0415
+
+        return metrics_markdown() if name == METRICS else configuration_markdown()
+    if name in {PLAYBOOK, XIDS}:
+        return _file(HANDBOOK / f"{name}.md")
+    return _file(_RUNBOOKS / ("README.md" if name == INDEX else f"{name}.md"))
+
+
+def _file(path: Path) -> str:
+    return _COMMENT.sub("", path.read_text(encoding="utf-8"))
+
+
+def _finding_page(check: Check) -> str:
+    head = (
+        f"# Finding {check.code}\n\n"
+        f"{check.advice.meaning}\n\n"
+        f"- **Do now:** {check.advice.decision}\n"
+        f"- **Severity:** {check.severity.value}\n"
+        f"{_times(check)}"
+    )
+    return _before_runbook(head, check.runbook)
+
+
+def _xid_page(number: int) -> str:
+    xid = XID_CODES.get(number)
+    if xid is None:
+        head = (
+            f"# Xid {number}\n\n"
+            f"The driver reported Xid {number}: {UNLISTED_MEANING}.\n\n"
+            f"- **Do now:** {UNLISTED_ACTION}\n"
+            f"- **Urgency:** {_URGENCIES[XidKind.TICKET]}\n"
+            f"{_times(xid_check(str(number)))}"
+        )
+        return _before_runbook(head, _UNLISTED_ALERT)
+    fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
+    head = (
+        f"# Xid {number}\n\n"
+        f"{meaning_of(xid)}.\n\n"
+        f"- **Do now:** {xid.action}\n"
+        f"- **Urgency:** {_URGENCIES[xid.kind]}\n"
+        f"{_times(xid_check(str(number)))}"
+        f"{fatal}"
+        "- **All codes:** [Xid codes](../xids.md)\n"
+    )
+    return _before_runbook(head, xid_check(str(number)).runbook)
+
+
+def _times(check: Check) -> str:
+    """How long a finding must last, and how it ends; exporter options can change both."""
+    stands_still = "; while the GPU is not under load, both clocks stand still" if check.under_load else ""
+    return f"- **By default:** {check.life}{stands_still}\n"
+
+
+def _before_runbook(head: str, runbook: str) -> str:
+    return f"{head}\n---\n\n{_file(_RUNBOOKS / f'{runbook}.md')}" if runbook else head

@@ -1,0 +1,129 @@
+"""Renders handbook Markdown on a terminal: headings, wrapped paragraphs, aligned tables, and commands to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
+
+import click
+
+from gpu_triage.serve.handbook.markdown import Node, read
+
+_INDENT: Final = "    "
+_GAP: Final = "  "
+_NARROWEST: Final = 8
+"""Table columns are never wrapped to less than this."""
+
+
+def render_terminal(text: str, width: int, *, styled: bool = True) -> str:
+    """Render a page as text.
+
+    Args:
+        text: Markdown.
+        width: in columns; only commands and long words exceed it.
+        styled: whether to style headings, emphasis and code with bold and color.
+    """
+    page = "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
+    return page if styled else click.unstyle(page)
+
+
+def _blocks(nodes: Sequence[Node], width: int) -> Iterator[str]:
+    """The lines of a page, with an empty line between blocks."""
+    for node in nodes:
+        yield from _lines(node, width)
+        if not node.hidden:  # hidden: a paragraph in a tight list
+            yield ""
+
+
+def _lines(node: Node, width: int) -> Iterator[str]:
+    if node.type == "heading":
+        yield from _heading(click.unstyle(_styled(node)), int(node.tag[1]), width)
+    elif node.type == "paragraph":
+        yield from _wrapped(_styled(node).split(), width)
+    elif node.type == "fence":
+        yield from (f"{_INDENT}{line}".rstrip() for line in node.content.splitlines())
+    elif node.type in {"bullet_list", "ordered_list"}:
+        yield from _list(node, width)
+    elif node.type == "table":
+        yield from _table(node, width)
+    elif node.type == "hr":
+        yield "-" * width
+
+
+def _heading(text: str, level: int, width: int) -> Iterator[str]:
+    lines = list(_wrapped(text.split(), width))
+    yield from (click.style(line, bold=True) for line in lines)
+    if level <= 2:  # noqa: PLR2004 - page and section titles
+        yield ("=" if level == 1 else "-") * max(map(len, lines), default=0)
+
+
+def _list(node: Node, width: int) -> Iterator[str]:
+    for number, item in enumerate(node.children, 1):
+        mark = f"{number}. " if node.type == "ordered_list" else "- "
+        lines = list(_blocks(item.children, width - len(mark)))
+        while lines and not lines[-1]:
+            lines.pop()
+        for nth, line in enumerate(lines):
+            yield f"{mark if nth == 0 else ' ' * len(mark)}{line}".rstrip()
+
+
+def _table(node: Node, width: int) -> Iterator[str]:
+    rows = [[_styled(cell).split() for cell in row.children] for part in node.children for row in part.children]
+    widths = _column_widths(rows, width)
+    yield from _row(rows[0], widths)
+    yield _GAP.join("-" * columns for columns in widths)
+    for row in rows[1:]:
+        yield from _row(row, widths)
+
+
+def _row(cells: list[list[str]], widths: list[int]) -> Iterator[str]:
+    wraps = (_wrapped(words, columns) for words, columns in zip(cells, widths, strict=True))
+    for parts in zip_longest(*wraps, fillvalue=""):
+        padded = (part + " " * (columns - _length(part)) for part, columns in zip(parts, widths, strict=True))
+        yield _GAP.join(padded).rstrip()
+
+
+def _column_widths(rows: list[list[list[str]]], width: int) -> list[int]:
+    """Column widths: each as wide as its text if there is room; otherwise the widest shrink first."""
+    columns = range(len(rows[0]))
+    widths = [max(_length(" ".join(row[column])) for row in rows) for column in columns]
+    longest = [max((_length(word) for row in rows for word in row[column]), default=0) for column in columns]
+    room = width - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room:
+        shrinkable = [column for column in columns if widths[column] > max(_NARROWEST, longest[column])]
+        if not shrinkable:
+            break
+        widths[max(shrinkable, key=lambda column: widths[column])] -= 1
+    return widths
+
+
+def _wrapped(words: Sequence[str], width: int) -> Iterator[str]:
+    """Wrap words to this width; a longer word gets its own line."""
+    line: list[str] = []
+    used = 0
+    for word in words:
+        if line and used + 1 + _length(word) > width:
+            yield " ".join(line)
+            line, used = [], 0
+        used += _length(word) + bool(line)
+        line.append(word)
+    if line:
+        yield " ".join(line)
+
+
+def _length(text: str) -> int:
+    return len(click.unstyle(text))
+
+
+def _styled(node: Node, *, bold: bool = False) -> str:
+    """The text of a block with each word styled separately, so that lines can be wrapped between words."""
+    if node.type in {"softbreak", "hardbreak"}:
+        return " "
+    if node.type in {"text", "code_inline"}:
+        colour = "cyan" if node.type == "code_inline" else None
+        if not (colour or bold):
+            return node.content
+        words = node.content.split(" ")
+        return " ".join(click.style(word, fg=colour, bold=bold or None) if word else "" for word in words)
+    return "".join(_styled(child, bold=bold or node.type == "strong") for child in node.children)

@@ -1,0 +1,213 @@
+"""The complete status page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import COLOURS, WORST_FIRST, Verdict
+from gpu_triage.judge.judge import Judgement
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.standing import state_name
+from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.serve.page.collectors import collectors_section
+from gpu_triage.serve.page.findings import (
+    areas_section,
+    findings_section,
+    first_steps,
+    recordings_of,
+    repeat_offenders_section,
+    settings_section,
+)
+from gpu_triage.serve.page.gpus import gpus_section
+from gpu_triage.serve.page.markup import chip, foreign, safe, section, whole_page
+from gpu_triage.serve.page.overview import overview_section
+from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
+from gpu_triage.serve.page.times import date_time, moment, window
+from gpu_triage.serve.page.topology import topology_section
+from gpu_triage.serve.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
+
+_RELOAD_SECONDS: Final = 10
+"""Reload interval for browsers without scripts; the script refreshes more often."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """Facts about the exporter shown on the page.
+
+    Attributes:
+        host: name of the host or of the scenario.
+        scenario: the simulated scenario's name or path; None on a real host.
+        telemetry_path: URL path of the metrics.
+        silence: why the page is out of date; None while the sampler publishes.
+        waiting_for: what the first round is still waiting for; None if nothing.
+        judge_failed: whether the judge failed in its last round.
+    """
+
+    version: str
+    host: str
+    scenario: str | None
+    telemetry_path: str
+    silence: str | None
+    waiting_for: str | None
+    judge_failed: bool
+
+
+class _Headline(NamedTuple):
+    """Header of the page: state, as an attribute and as a word; color; explanation and next steps, both escaped."""
+
+    state: str
+    word: str
+    tone: str
+    lines: tuple[str, ...] = ()
+    steps: str = ""
+
+
+def document(latest: Judgement | None, facts: PageFacts) -> bytes:
+    """Render the page as UTF-8 HTML, with every value escaped.
+
+    Args:
+        latest: the last judgment; None before the first. Its content comes from the driver and from processes, and is
+            untrusted.
+        facts: facts about the exporter.
+    """
+    headline = _headline(latest, facts)
+    banner, origin = _origin(latest, facts)
+    body = f"""<p id="silent" class="banner sick" role="alert" hidden></p>
+<main>
+{banner}{_top(latest, facts, headline)}
+{_sections(latest)}{_links(facts)}
+</main>
+<script>{SCRIPT}</script>"""
+    reload = f'<noscript><meta http-equiv="refresh" content="{_RELOAD_SECONDS}"></noscript>\n'
+    return whole_page(f"{headline.word}: {facts.host}{origin}", ICONS[headline.tone], STYLE, body, reload)
+
+
+def _sections(latest: Judgement | None) -> str:
+    if latest is None:
+        return ""
+    report, now = latest.report, latest.at.wall
+    sections = (
+        overview_section(report.gpus, now),
+        findings_section(report, now, recordings_of(latest.host)),
+        gpus_section(latest),
+        repeat_offenders_section(latest.host),
+        topology_section(latest.host),
+        areas_section(report),
+        settings_section(report),
+        collectors_section(latest.host),
+    )
+    return "".join(f"{each}\n" for each in sections if each)
+
+
+def _origin(latest: Judgement | None, facts: PageFacts) -> tuple[str, str]:
+    """Banner and title suffix if the page shows a recording or simulated data instead of the live host."""
+    recording = None if latest is None else latest.report.recording
+    if recording is not None:
+        told = (
+            f"<strong>Recording.</strong> This page replays {foreign(recording)}, not the current state of this host."
+        )
+        return f'<p class="banner recording" role="note">{told}</p>\n', " (recording)"
+    if facts.scenario is None and not (latest is not None and latest.report.simulated):
+        return "", ""
+    told = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
+    if facts.scenario is not None:
+        told += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
+    return f'<p class="banner simulated" role="note">{told}</p>\n', " (simulated)"
+
+
+def _top(latest: Judgement | None, facts: PageFacts, headline: _Headline) -> str:
+    verdict = Verdict.NOT_READ if latest is None else latest.report.verdict
+    lines = "".join(f"<p>{line}</p>\n" for line in headline.lines)
+    return f"""<header id="verdict" class="{headline.tone}" data-state="{headline.state}" \
+data-verdict="{safe(verdict.value)}">
+<h1>{chip(headline.word, headline.tone)} {foreign(facts.host)}</h1>
+{lines}{headline.steps}<p class="soft">{" · ".join(_circumstances(latest, facts))}</p>
+</header>"""
+
+
+def _circumstances(latest: Judgement | None, facts: PageFacts) -> Iterator[str]:
+    if latest is not None:
+        yield moment(latest.at.wall)
+        yield f"judged over {window(latest.report.measured_seconds)}"
+        if latest.report.driver:
+            yield f"driver {safe(latest.report.driver)}"
+        elif latest.host.driver_error is not None and not latest.host.released:
+            yield "no driver"
+    yield f"gpu-triage {safe(facts.version)}"
+
+
+def _headline(latest: Judgement | None, facts: PageFacts) -> _Headline:
+    broken = _broken(latest, facts)
+    if broken is not None:
+        return broken
+    grey = COLOURS[Verdict.NOT_READ].tone
+    if latest is None:
+        return _Headline("starting", "Starting", grey, (_waiting(facts.waiting_for or "the first judgement"),))
+    report, waiting = latest.report, facts.waiting_for
+    tone = COLOURS[report.verdict].tone
+    if latest.host.released:
+        return _Headline("released", "Released", tone, (safe(report.blocked or ""),))
+    if report.blocked is not None and not (waiting and latest.host.driver_error is None):
+        return _Headline("blocked", "Could not look", tone, (safe(report.blocked),))
+    lines = () if waiting is None else (_waiting(waiting),)
+    if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
+        return _Headline("starting", "Starting", grey, lines)
+    word = report.verdict.words.capitalize()
+    return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
+
+
+def _waiting(what: str) -> str:
+    return f"Waiting for {safe(what)}."
+
+
+def _broken(latest: Judgement | None, facts: PageFacts) -> _Headline | None:
+    """The headline of an exporter that no longer judges; None if it does."""
+    since = "" if latest is None else f" The rest of this page is from {date_time(latest.at.wall)}."
+    if facts.silence is not None:
+        told = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
+        return _Headline("stale", "Stale", COLOURS[Verdict.DRAIN].tone, (told,))
+    if facts.judge_failed:
+        told = f"The exporter could not judge its last samples; its log has the cause.{since} The metrics are current."
+        return _Headline("judge_failed", "Judge failed", COLOURS[Verdict.DRAIN].tone, (told,))
+    return None
+
+
+def _summary(report: Report) -> str:
+    """Which GPUs to keep, watch or drain, and the number of findings."""
+    by_verdict: dict[Verdict, list[str]] = defaultdict(list)
+    for gpu in report.gpus:
+        by_verdict[gpu.verdict].append(gpu.gpu)
+    chips = [
+        chip(f"{verdict.words} GPU {ranges(by_verdict[verdict])}", COLOURS[verdict].tone)
+        for verdict in WORST_FIRST
+        if by_verdict[verdict]
+    ]
+    return " ".join((*chips, safe(_counted(report))))
+
+
+def _counted(report: Report) -> str:
+    pending = state_name(State.PENDING)
+    counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending], 0)
+    for finding in report.findings:
+        counts[finding.severity.value if finding.state is State.CONFIRMED else pending] += 1
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no findings"
+
+
+def _links(facts: PageFacts) -> str:
+    links = (
+        (f".{facts.telemetry_path}", "Metrics", "for Prometheus"),
+        (f".{VERDICT_PATH}", "Verdict", "this judgement as JSON"),
+        (f".{HEALTHY_PATH}", "Health", "liveness probe"),
+        (f".{READY_PATH}", "Readiness", "readiness probe"),
+        ("runbooks/", "Runbooks", "what to do about each alert and each finding"),
+        ("runbooks/playbook", "Playbook", "what to ask in which order, how to drain and reset"),
+        ("runbooks/xids", "Xid codes", "what each one means"),
+        ("runbooks/metrics", "Metrics reference", "every metric and its source"),
+    )
+    items = "\n".join(f'<li><a href="{safe(to)}">{name}</a>: {what}</li>' for to, name, what in links)
+    return section("links", "More", f"<ul>\n{items}\n</ul>")

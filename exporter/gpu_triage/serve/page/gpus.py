@@ -1,0 +1,138 @@
+"""Page section with the readings behind each GPU's bottleneck and verdict, one row per GPU."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_triage.judge.evidence.faults import narrow_link, slow_link
+from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.holders import in_words
+from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.judge import Judgement
+from gpu_triage.judge.report.report import GpuVerdict
+from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES
+from gpu_triage.serve.page.markup import (
+    UNKNOWN,
+    bar,
+    chip,
+    class_chip,
+    foreign,
+    row,
+    safe,
+    section,
+    soft,
+    table,
+    verdict_chip,
+)
+from gpu_triage.serve.page.overview import urgency
+
+_HEADS: Final = ("GPU", "Bottleneck", "Findings", "Busy", "Memory", "Power", "Temperature", "PCIe link", "Processes")
+_GIB: Final = 1024.0**3
+_SHOWN_PROCESSES: Final = 2
+
+
+def gpus_section(latest: Judgement) -> str:
+    """The table of GPUs, worst first; "" if there are none."""
+    verdicts = latest.report.gpus
+    if not verdicts:
+        return ""
+    models = {verdict.name for verdict in verdicts if verdict.name}
+    pairs = sorted(zip(latest.host.gpus, verdicts, strict=True), key=lambda pair: urgency(pair[1]))
+    rows = (_row(view, verdict, named=len(models) > 1) for view, verdict in pairs)
+    return section("gpus", "Readings", table("Readings of each GPU", _HEADS, rows, "gpus"))
+
+
+def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
+    name = verdict.bottleneck.name
+    told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id) + soft(in_words(verdict.holders))
+    cells = (
+        class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
+        "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes) or UNKNOWN,
+        _busy(gpu),
+        _memory(gpu),
+        _power(gpu),
+        _temperature(gpu),
+        _link(gpu),
+        _processes(gpu),
+    )
+    return row(
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{told}",
+        cells,
+        id=f"gpu-{gpu.gpu}",
+        data_gpu=gpu.gpu,
+        data_bottleneck=name,
+        data_verdict=verdict.verdict.value,
+        data_findings=" ".join(verdict.codes),
+    )
+
+
+def _busy(gpu: GpuEvidence) -> str:
+    share = gpu.busy_share if gpu.up else None
+    return UNKNOWN if share is None else f"{share:.0%}{bar(share)}"
+
+
+def _memory(gpu: GpuEvidence) -> str:
+    used, total = gpu.last(GPU_MEMORY_USED_BYTES), gpu.last(GPU_MEMORY_TOTAL_BYTES)
+    if used is None:
+        return UNKNOWN
+    if not total:
+        return f"{used / _GIB:.1f} GiB"
+    return f"{used / _GIB:.1f} of {total / _GIB:.0f} GiB{bar(used / total)}"
+
+
+def _power(gpu: GpuEvidence) -> str:
+    power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
+    if power is None:
+        return UNKNOWN
+    lowered = soft("limit below default") if gpu.capped else ""
+    return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
+
+
+def _temperature(gpu: GpuEvidence) -> str:
+    core = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+    memory = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="memory")
+    if core is None:
+        return UNKNOWN
+    return f"{core:.0f} °C" + soft("" if memory is None else f"memory {memory:.0f} °C")
+
+
+def _link(gpu: GpuEvidence) -> str:
+    link = _lanes(gpu.last(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_WIDTH))
+    expected = _lanes(gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH))
+    if not link or not expected:
+        return link or UNKNOWN
+    if narrow_link(gpu) is not None or (gpu.recent.loaded and slow_link(gpu) is not None):
+        return chip(link, "path") + soft(f"expected {expected}")
+    return link if link == expected else link + soft(f"of {expected}, at idle")
+
+
+def _lanes(generation: float | None, width: float | None) -> str:
+    return "" if generation is None or width is None else f"gen {generation:.0f} x{width:.0f}"
+
+
+def _processes(gpu: GpuEvidence) -> str:
+    if not gpu.processes_known:
+        return UNKNOWN
+    held = {track.labels["pid"]: track.last for track in gpu.series(GPU_PROCESS_MEMORY_BYTES)}
+    tracks = sorted(gpu.series(GPU_PROCESS_INFO), key=lambda track: -held.get(track.labels["pid"], 0.0))
+    lines = [
+        f"<small>{foreign(track.labels['process'] or 'process')} {safe(track.labels['pid'])}{_owner(track)}</small>"
+        for track in tracks[:_SHOWN_PROCESSES]
+    ]
+    if len(tracks) > _SHOWN_PROCESSES:
+        lines.append(f'<small class="soft">and {len(tracks) - _SHOWN_PROCESSES} more</small>')
+    count = sum(int(track.last) for track in gpu.series(GPU_PROCESSES))
+    return "<br>".join(lines) or str(count)
+
+
+def _owner(track: Series) -> str:
+    """The pod or Slurm job of a process, if known."""
+    labels = track.labels
+    if labels["workload_pod"]:
+        return f" {foreign(labels['workload_namespace'] + '/' + labels['workload_pod'])}"
+    return f" Slurm {foreign(labels['slurm_job_id'])}" if labels["slurm_job_id"] else ""

@@ -1,0 +1,84 @@
+"""Handbook pages under ``/runbooks/``, served from the package, so that they work offline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from gpu_triage.serve.handbook.markdown import render_html
+from gpu_triage.serve.handbook.pages import INDEX, UnknownPage, find
+from gpu_triage.serve.handbook.terminal import render_terminal
+from gpu_triage.serve.messages import Answer, html, text
+from gpu_triage.serve.page.markup import safe, whole_page
+from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
+
+_TEXT_WIDTH: Final = 100
+_VARY: Final = (b"vary", b"accept")
+
+_SHEET: Final = (
+    STYLE
+    + """
+body { max-width: 56rem; }
+nav { font-size: .9375rem; margin: 0 0 1rem; padding: 0 0 .5rem; border-bottom: 1px solid var(--line); }
+main :is(h1, h2, h3) { scroll-margin-top: .5rem; overflow-wrap: anywhere; }
+main hr { border: 0; border-top: 1px solid var(--line); margin: 1.5rem 0; }
+main li { margin: .25rem 0; }
+pre { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; padding: .6rem .8rem; }
+td { white-space: normal; }
+.wide { margin: 1rem 0; }
+"""
+)
+_LINKS: Final = (
+    ("../", "This host"),
+    ("./", "Runbooks"),
+    ("playbook", "Playbook"),
+    ("xids", "Xid codes"),
+    ("metrics", "Metrics"),
+    ("configuration", "Options"),
+)
+"""Relative to ``/runbooks/``, so that they work behind any URL prefix."""
+
+_POLICY: Final = (
+    f"default-src 'none'; style-src '{source_hash(_SHEET)}'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+).encode()
+"""Content-Security-Policy of the pages: only their own style sheet, by hash, and their icon."""
+
+
+def runbook_answer(name: str, *, plain: bool) -> Answer:
+    """The page with this name, the index for "", or a 404 with similar names and the index.
+
+    Args:
+        name: decoded.
+        plain: whether to respond with plain text.
+    """
+    try:
+        return _found(name, plain)
+    except UnknownPage as unknown:
+        if plain:
+            near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else "."
+            return text(404, f"no such page{near} All pages: /runbooks/", _VARY)
+        return html(_missing_page(unknown.nearest), _POLICY, _VARY, status=404)
+
+
+# About 10 kB each, for about 60 runbooks and as many findings. A 404 is raised, so it isn't cached: the number of
+# invalid names is unlimited.
+@lru_cache(maxsize=128)
+def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - part of the cache key
+    page = find(name or INDEX)
+    if plain:
+        return Answer(200, render_terminal(page.text, _TEXT_WIDTH, styled=False).encode(), headers=(_VARY,))
+    return html(_page(page.title, render_html(page.text)), _POLICY, _VARY)
+
+
+def _missing_page(nearest: Iterable[str]) -> bytes:
+    names = "".join(f'<li><a href="{safe(name)}">{safe(name)}</a></li>\n' for name in nearest)
+    near = f"<p>Did you mean:</p>\n<ul>\n{names}</ul>\n" if names else ""
+    told = "<h1>No such page</h1>\n<p>Nothing in the handbook has this name: no alert, no finding, no Xid.</p>\n"
+    return _page("No such page", f"{told}{near}<hr>\n{render_html(find(INDEX).text)}")
+
+
+def _page(title: str, body: str) -> bytes:
+    links = " · ".join(f'<a href="{to}">{name}</a>' for to, name in _LINKS)
+    return whole_page(title, ICONS["idle"], _SHEET, f"<nav>{links}</nav>\n<main>\n{body}</main>")

@@ -1,0 +1,188 @@
+"""The server's TLS and password settings: loaded at startup and reloaded on change, but never weakened by a reload."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.log import fields
+from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.serve.config_file import WebConfig, read_web_config
+from gpu_triage.serve.messages import RETRY, Answer, Request, text
+
+if TYPE_CHECKING:
+    import ssl
+
+    from gpu_triage.serve.app import WebApp
+    from gpu_triage.serve.hosts import AllowedHosts
+    from gpu_triage.serve.passwords import PasswordChecks
+
+RELOAD_SECONDS = 5.0
+"""How often the files are checked for changes."""
+
+_CHALLENGE = (b"www-authenticate", b'Basic realm="gpu-triage", charset="UTF-8"')
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """A consistent set of security settings: the configuration, and the SSL context for HTTPS."""
+
+    config: WebConfig = field(default_factory=WebConfig)
+    context: ssl.SSLContext | None = None
+
+
+class SecuritySource:
+    """Provides the current security settings, and reloads them when the file or one it refers to changes.
+
+    Changes are detected by content: that works however a secret is replaced, in place or by swapping a symlink, and
+    touching a file without a change costs no connection.
+
+    Args:
+        path: web configuration file; None for no TLS and no passwords.
+        report: called with the result of each load if there is a file.
+        wall: returns Unix seconds.
+
+    Attributes:
+        current: the current settings; replaced atomically, safe to read from any thread.
+
+    Raises:
+        ConfigError: the file is unreadable or invalid.
+    """
+
+    def __init__(
+        self,
+        path: str | None = None,
+        report: Callable[[WebConfigHealth], None] = lambda _health: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.current = Security()
+        self._path = path
+        self._report = report
+        self._wall = wall
+        self._complaint: str | None = None
+        self._loaded_at = wall()
+        self._stopped = False
+        self._woken = threading.Event()
+        if path is not None:
+            self.current = _guarded_by(path, read_web_config(path))
+            self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
+
+    def reload(self) -> bool:
+        """Reload the files; return whether the settings changed.
+
+        Invalid files change nothing; the error is logged once, and reported.
+        """
+        if self._path is None:
+            return False
+        try:
+            config = read_web_config(self._path)
+            changed = config != self.current.config
+            if changed:
+                _refuse_weakening(self._path, self.current.config, config)
+                self.current = _guarded_by(self._path, config)
+        except ConfigError as error:
+            self._fail(str(error))
+            return False
+        if changed or self._complaint is not None:
+            self._loaded_at = self._wall()
+            self._complaint = None
+            log.info("web configuration loaded", extra=fields(file=self._path))
+            self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
+        return changed
+
+    def watch(self, changed: Callable[[], object], interval_seconds: float) -> None:
+        """Reload periodically on a separate thread, so that a hanging filesystem blocks nothing else.
+
+        Args:
+            changed: called on that thread after each change.
+            interval_seconds: time between checks.
+        """
+
+        def reload_until_stopped() -> None:
+            while True:
+                self._woken.wait(interval_seconds)
+                if self._stopped:
+                    return
+                self._woken.clear()
+                if self.reload():
+                    with suppress(RuntimeError):  # the server's loop has just closed
+                        changed()
+
+        if self._path is not None:
+            threading.Thread(target=reload_until_stopped, name="web-config", daemon=True).start()
+
+    def look_now(self) -> None:
+        """Trigger a check now; returns at once."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Stop checking; returns at once."""
+        self._stopped = True
+        self._woken.set()
+
+    def _fail(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.error("web configuration cannot be used, what was loaded last stays", extra=fields(cause=complaint))
+            self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
+
+
+def _guarded_by(path: str, config: WebConfig) -> Security:
+    if config.tls is None:
+        return Security(config, None)
+    # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
+    from gpu_triage.serve.tls import server_context  # noqa: PLC0415
+
+    return Security(config, server_context(config.tls, f"{path}: tls_server_config"))
+
+
+def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
+    # A file read while it is being written may be empty or truncated, and must never open the server to everyone.
+    # Turning TLS on changes the URL that clients use, so that takes a restart, too.
+    if (before.tls is None) != (after.tls is None):
+        raise ConfigError(f"{path}: turns TLS {'off' if after.tls is None else 'on'}; restart the exporter for that")
+    if before.users and not after.users:
+        raise ConfigError(f"{path}: asks for no password any more; restart the exporter for that")
+    if before.tls and after.tls and before.tls.client_ca and not after.tls.client_ca:
+        raise ConfigError(f"{path}: verifies no client certificate any more; restart the exporter for that")
+
+
+class Gate:
+    """Wraps the application: checks Host and password on every path, and adds the configured headers."""
+
+    def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:
+        self._app = app
+        self._security = security
+        self._hosts = hosts
+        self._checks: PasswordChecks | None = None
+
+    async def respond(self, request: Request) -> Answer:
+        """Respond to one request; configured headers override the application's."""
+        config = self._security.current.config
+        refusal = self._hosts.refusal(request)
+        if refusal is None and config.users:
+            refusal = await self._refusal(request, config.users)
+        answer = refusal or await self._app.respond(request)
+        return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
+
+    async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
+        # Imported when the first password is checked: bcrypt takes half a megabyte, and most exporters need none.
+        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415
+
+        if self._checks is None:
+            self._checks = PasswordChecks()
+        given = read_credentials(request.headers)
+        try:
+            if given and await self._checks.right(users, given, request.address):
+                return None
+        except TooManyChecks:
+            return text(503, "too many passwords to check", RETRY)
+        return text(401, "unauthorized", _CHALLENGE)

@@ -1,0 +1,168 @@
+"""The web server: listening sockets, event loop, and prompt shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpu_triage.serve.connection import Connection, Responder
+from gpu_triage.serve.crowd import Crowd, Limits
+from gpu_triage.serve.hosts import AllowedHosts
+from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
+from gpu_triage.serve.refusals import RefusalLog
+from gpu_triage.serve.security import RELOAD_SECONDS, Gate, SecuritySource
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Sequence
+
+    from gpu_triage.serve.app import WebApp
+
+_AT_A_TIME = 64
+"""Connections accepted per loop iteration. With hundreds of busy clients an iteration takes long: with a lower limit,
+the kernel's backlog overflows, and new clients wait for seconds until they retry."""
+
+_AT_A_TIME_WHEN_FULL = 8
+"""Each then evicts another connection, whose file descriptor is closed only in the next iteration."""
+
+_PAUSE_SECONDS = 0.1
+"""Delay after accept() failed for lack of file descriptors or memory."""
+
+logger = logging.getLogger(__name__)
+
+
+class WebServer:
+    """Serves one application on one or more addresses.
+
+    asyncio's own server is unsuitable: it accepts connections up to the backlog even when file descriptors run short,
+    and logs an error when they run out.
+
+    Args:
+        app: handles requests; closed when the server ends.
+        listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None for
+            sockets passed by systemd.
+        security: TLS, passwords and headers; None for plain HTTP without passwords.
+        hosts: the allowed Host names; None for any.
+        limits: limits for clients.
+        wall: returns Unix seconds, for the Date header.
+        reload_seconds: how often the files behind `security` are checked for changes.
+    """
+
+    def __init__(
+        self,
+        app: WebApp,
+        listen_addresses: Sequence[str] | None,
+        *,
+        security: SecuritySource | None = None,
+        hosts: AllowedHosts | None = None,
+        limits: Limits | None = None,
+        wall: Callable[[], float] = time.time,
+        reload_seconds: float = RELOAD_SECONDS,
+    ) -> None:
+        self._app = app
+        self._addresses = None if listen_addresses is None else tuple(listen_addresses)
+        self._security = security or SecuritySource()
+        self._hosts = hosts or AllowedHosts()
+        self._reload_seconds = reload_seconds
+        self._limits = limits or Limits()
+        self._wall = wall
+        self._refusals = RefusalLog("TLS connection refused")
+        self._listeners: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[object]] = set()
+        self._stopping = False
+        self._wake: Callable[[], object] | None = None
+        self._look_now: Callable[[], object] = lambda: None
+
+    def bind(self) -> list[str]:
+        """Open the listening sockets and return their URLs; clients can connect from now on, but wait for `run`.
+
+        Raises:
+            ConfigError: an address can't be bound; the message names it and the reason. No socket is left open.
+        """
+        if self._addresses is None:
+            self._listeners = inherited_listeners(os.environ)
+        else:
+            self._listeners = open_listeners(self._addresses)
+        scheme = "http" if self._security.current.context is None else "https"
+        return [listener_url(listener, scheme) for listener in self._listeners]
+
+    def run(self) -> None:
+        """Serve on the calling thread until `stop` is called; installs no signal handlers.
+
+        In the main thread, set a handler for SIGINT first, or asyncio turns the signal into KeyboardInterrupt.
+        """
+        asyncio.run(self._serve())
+
+    def stop(self) -> None:
+        """Make `run` return within a second, whatever clients do; safe in any thread or signal handler."""
+        self._stopping = True
+        if self._wake is not None:
+            with suppress(RuntimeError):  # the loop is closed already
+                self._wake()
+
+    def reload(self) -> None:
+        """Trigger a check of the files behind `security`; safe in any thread or signal handler."""
+        with suppress(RuntimeError):  # as in `stop`
+            self._look_now()
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        # Set the wake function before checking the flag, so that a stop() in between isn't missed.
+        self._wake = lambda: loop.call_soon_threadsafe(stop.set)
+        if self._stopping:
+            stop.set()
+        crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
+        respond = Gate(self._app, self._security, self._hosts).respond
+        accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
+        self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
+        # Runs on the loop, because a signal handler must not take locks that this thread may hold.
+        self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
+        try:
+            await stop.wait()
+        finally:
+            self._security.stop()
+            for task in accepting:
+                task.cancel()
+            await asyncio.gather(*accepting, return_exceptions=True)
+            for listener in self._listeners:
+                close_listener(listener, inherited=self._addresses is None)
+            await crowd.disperse()
+            self._app.close()
+
+    async def _accept(self, listener: socket.socket, crowd: Crowd, respond: Responder) -> None:
+        """Accept connections from one socket until canceled."""
+        loop = asyncio.get_running_loop()
+        taken = 0
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                logger.debug("cannot accept: %s", error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            connection = Connection(crowd, respond)
+            crowd.enter(connection)
+            task = loop.create_task(loop.connect_accepted_socket(partial(self._secured, connection), accepted))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+            taken += 1
+            if taken >= (_AT_A_TIME_WHEN_FULL if crowd.full else _AT_A_TIME):
+                # accept() doesn't yield while more clients are pending: let connected clients have their turn.
+                taken = 0
+                await asyncio.sleep(0)
+
+    def _secured(self, connection: Connection) -> asyncio.Protocol:
+        """The protocol for a new client: the connection itself, or TLS with the current settings."""
+        security = self._security.current
+        if security.context is None or security.config.tls is None:
+            return connection
+        # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
+        from gpu_triage.serve.tls_transport import TlsTransport  # noqa: PLC0415
+
+        return TlsTransport(connection, security.context, security.config.tls, self._refusals)

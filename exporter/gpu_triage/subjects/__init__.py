@@ -1,1 +1,0 @@
-"""Shared by all subjects: contract, rounds, metric declarations, counters and rendering."""

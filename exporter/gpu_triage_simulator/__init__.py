@@ -1,0 +1,28 @@
+"""A simulated GPU host: a Machine made from a scenario file, for demonstrations, fire drills and tests.
+
+It replaces the NVML library below pynvml and the kernel's sysfs, procfs and log, so that all code above them runs
+unchanged.
+"""
+
+from __future__ import annotations
+
+from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock
+from gpu_triage_simulator.describe import describe_scenario
+from gpu_triage_simulator.pace import at_pace
+from gpu_triage_simulator.scenario import Expectation, Scenario
+from gpu_triage_simulator.scenario_file import ScenarioSummary, list_scenarios, load_scenario
+from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
+
+__all__ = [
+    "START_OF_TIME",
+    "Expectation",
+    "Scenario",
+    "ScenarioSummary",
+    "SimulatedMachine",
+    "VirtualClock",
+    "at_pace",
+    "describe_scenario",
+    "list_scenarios",
+    "load_scenario",
+    "simulated_machine",
+]

@@ -1,0 +1,17 @@
+"""Reboots of a simulated host."""
+
+from __future__ import annotations
+
+from gpu_triage_simulator.observer_effects import ExporterDown
+from gpu_triage_simulator.scenario import Scenario
+
+
+def boots(scenario: Scenario, seconds: float) -> tuple[float, ...]:
+    """Scenario times up to `seconds` at which the host rebooted, oldest first.
+
+    Replacing a card while the exporter is down counts as a reboot, because the host is powered off for it; replacing
+    one while the exporter runs is a hot swap.
+    """
+    down = [event for event in scenario.events if isinstance(event.effect, ExporterDown)]
+    replaced_at = sorted({card.since for card in scenario.replacements if card.since <= seconds})
+    return tuple(at for at in replaced_at if any(each.at <= at < (each.until or at + 1) for each in down))

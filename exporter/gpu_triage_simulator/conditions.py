@@ -1,0 +1,247 @@
+"""The timeline of a scenario, resolved into one immutable set of conditions per GPU and segment between events."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from gpu_triage.read.gpu.throttle import REASONS
+from gpu_triage_simulator import effects, host_effects
+from gpu_triage_simulator.load import Load
+from gpu_triage_simulator.scenario import Event, Gpu, Scenario, Slot
+
+E = TypeVar("E")
+
+_NO_LOAD: Final = Load(
+    utilization=0.0,
+    memory_utilization=0.0,
+    intensity=0.8,
+    jitter=0.0,
+    pcie_receive_bytes_per_second=0.0,
+    pcie_transmit_bytes_per_second=0.0,
+    encoder=0.0,
+    decoder=0.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MigLayout:
+    """The MIG layout of a GPU: the scenario second it was created, and its instances by MIG device index."""
+
+    since: int
+    instances: Mapping[int, effects.MigInstance]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConditions:
+    """Conditions of one GPU during a segment of the timeline; units as in the effects.
+
+    Attributes:
+        slot: of the GPU, with its maximum link and NUMA node.
+        miscounted_cap: seconds that the power cap counter wrongly gains per second.
+        frozen_counters: bits of the throttle reasons with a frozen counter.
+        links_down: NVLink links that carry no traffic, with their state.
+    """
+
+    load: Load
+    ambient_celsius: float
+    power_limit_watts: float
+    sm_target_mhz: int
+    slot: Slot
+    vbios_version: str
+    persistence_mode: bool
+    ecc_mode: bool
+    link_width: int
+    link_generation: int
+    thermal: tuple[effects.ThermalThrottle, ...]
+    brake: tuple[effects.PowerBrake, ...]
+    miscounted_cap: float
+    frozen_counters: int
+    remap_pending: bool
+    remap_failure: bool
+    pages_pending: bool
+    p2p_status: str
+    recovery_action: int
+    links_down: Mapping[int, int]
+    mig: MigLayout | None
+    reset_required: bool
+    denied: bool
+    removed: bool
+
+
+class Timeline:
+    """The events of a scenario, queried by scenario time in seconds."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        edges = {0}
+        for event in scenario.events:
+            edges.add(event.at)
+            if event.until is not None:
+                edges.add(event.until)
+        self.edges = tuple(sorted(edges))
+        self._by_gpu = [
+            tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
+        ]
+        # Indexed by kind, because every NVML call searches it: a day of repeated events has hundreds.
+        self._of = [_by_kind(events) for events in self._by_gpu]
+        self._of_host = _by_kind(event for event in scenario.events if not event.gpus)
+        self._conditions = [
+            tuple(self._resolve(scenario.card(index, edge), index, edge) for edge in self.edges)
+            for index in range(len(scenario.gpus))
+        ]
+
+        self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
+        # Sets, because a scenario may start thousands of processes, each checked whenever a GPU's processes are listed.
+        self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
+        self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
+
+    def segment(self, seconds: float) -> int:
+        """Number of the segment that contains this time; the first one for times before 0."""
+        return max(0, bisect_right(self.edges, seconds) - 1)
+
+    def conditions(self, gpu: int, seconds: float) -> GpuConditions:
+        """Conditions of a GPU at this time."""
+        return self._conditions[gpu][self.segment(seconds)]
+
+    def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
+        """Every event of a kind on a GPU, with its effect."""
+        for event in self._of[gpu].get(kind, ()):
+            yield event, event.effect
+
+    def host(self, kind: type[E]) -> Iterator[tuple[Event, E]]:
+        """Every event of a kind on the host, with its effect."""
+        for event in self._of_host.get(kind, ()):
+            yield event, event.effect
+
+    def host_active(self, kind: type[E], seconds: float) -> bool:
+        """Whether a host effect is active."""
+        return any(event.active(seconds) for event in self._of_host.get(kind, ()))
+
+    def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
+        """Whether a GPU effect is active."""
+        return any(event.active(seconds) for event, _ in self.of(kind, gpu))
+
+    def latest(self, kind: type[E], gpu: int, seconds: float) -> E | None:
+        """The active effect of a kind; the last one listed, if there are several."""
+        return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
+
+    def accrued(
+        self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
+    ) -> float:
+        """Sum of an effect's hourly rate over time until now on the current card, for effects accepted by `counts`."""
+        total, since = 0.0, self._scenario.card_since(gpu, seconds)
+        for event, effect in self.of(kind, gpu):
+            if not counts(effect) or event.at < since:
+                continue
+            end = seconds if event.until is None else min(seconds, event.until)
+            total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
+        return total
+
+    def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
+        """Sum of a count over all effects that have started by this time on the current card, even if they ended."""
+        since = self._scenario.card_since(gpu, seconds)
+        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
+
+    def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
+        """Whether a GPU is lost; it recovers when NVML is initialized (last at `initialised`) after the event's end."""
+        return any(
+            event.at <= seconds and not (event.until is not None and initialised >= event.until)
+            for event in self._losses[gpu]
+        )
+
+    def off_the_bus(self, gpu: int, seconds: float) -> bool:
+        """Whether the GPU does not respond on PCIe because it is lost."""
+        return self.gpu_active(effects.Lost, gpu, seconds)
+
+    def running(self, pid: int, seconds: float) -> bool:
+        """Whether a process of the scenario is running."""
+        starts = [event for event, pids in self._starts if pid in pids]
+        killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
+        return not killed and (not starts or any(event.active(seconds) for event in starts))
+
+    def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
+        active = [event.effect for event in self._by_gpu[index] if event.active(seconds)]
+        load = overlay(_NO_LOAD, gpu.load)
+        for effect in _kind(Load, active):
+            load = overlay(load, effect)
+        thermal = _kind(effects.ThermalThrottle, active)
+        links = _kind(effects.Link, active)
+        remaps = _kind(effects.RowRemap, active)
+        model = gpu.model
+        warm = [effect.celsius for effect in _kind(effects.Ambient, active)]
+        warm += [throttle.ambient_celsius for throttle in thermal if throttle.ambient_celsius is not None]
+        limits = [effect.watts for effect in _kind(effects.PowerLimit, active)]
+        targets = [effect.sm_mhz for effect in _kind(effects.ApplicationClock, active)]
+        p2p = [effect.status for effect in _kind(effects.PeerToPeer, active)]
+        vbios = [effect.version for effect in _kind(effects.Vbios, active)]
+        persistence = [effect.enabled for effect in _kind(effects.PersistenceMode, active)]
+        ecc = [effect.enabled for effect in _kind(effects.EccMode, active)]
+        slot = gpu.slot
+        for change in _kind(effects.SlotChange, active):
+            slot = overlay(slot, change)
+        recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
+        return GpuConditions(
+            load=load,
+            ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
+            power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
+            sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_target,
+            slot=slot,
+            vbios_version=vbios[-1] if vbios else model.vbios_version,
+            persistence_mode=persistence[-1] if persistence else gpu.persistence_mode,
+            ecc_mode=ecc[-1] if ecc else model.ecc_on,
+            link_width=min([slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
+            link_generation=min(
+                [
+                    slot.generation,
+                    model.pcie.generation,
+                    *(link.generation for link in links if link.generation),
+                ]
+            ),
+            thermal=tuple(thermal),
+            brake=tuple(_kind(effects.PowerBrake, active)),
+            miscounted_cap=sum(effect.share for effect in _kind(effects.MiscountedPowerCap, active)),
+            frozen_counters=sum({REASONS[effect.reason] for effect in _kind(effects.FrozenThrottleCounter, active)}),
+            remap_pending=any(remap.pending for remap in remaps),
+            remap_failure=any(remap.failure for remap in remaps),
+            pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
+            p2p_status=p2p[-1] if p2p else "ok",
+            recovery_action=recovery[-1] if recovery else 0,
+            links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},
+            mig=_mig_layout([event for event in self._by_gpu[index] if event.active(seconds)]),
+            reset_required=bool(_kind(effects.ResetRequired, active)),
+            denied=bool(_kind(effects.Denied, active)),
+            removed=bool(_kind(effects.Removed, active)),
+        )
+
+
+def _by_kind(events: Iterable[Event]) -> Mapping[type[Any], list[Event]]:
+    found: dict[type[Any], list[Event]] = {}
+    for event in events:
+        found.setdefault(type(event.effect), []).append(event)
+    return found
+
+
+def _mig_layout(active: list[Event]) -> MigLayout | None:
+    layouts = [(event.at, event.effect.instances) for event in active if isinstance(event.effect, effects.Mig)]
+    if not layouts:
+        return None
+    since, instances = layouts[-1]
+    return MigLayout(since, {i if mig.slot is None else mig.slot: mig for i, mig in enumerate(instances)})
+
+
+def overlay(base: E, change: Any) -> E:
+    """`base` with every non-None field of `change`, an instance of the same dataclass or None."""
+    if change is None:
+        return base
+    given = {
+        field.name: value for field in dataclasses.fields(change) if (value := getattr(change, field.name)) is not None
+    }
+    return dataclasses.replace(base, **given)  # type: ignore[type-var]  # both are dataclasses
+
+
+def _kind(kind: type[E], active: list[Any]) -> list[E]:
+    return [effect for effect in active if isinstance(effect, kind)]

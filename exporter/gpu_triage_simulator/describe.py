@@ -1,0 +1,68 @@
+"""Describes a scenario as text: the host, its GPUs, and the timeline of events."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gpu_triage_simulator.scenario import Event, Scenario
+
+
+def describe_scenario(scenario: Scenario) -> str:
+    """The scenario as human-readable text of several lines, with empty lines only between sections."""
+    return "\n".join(_lines(scenario))
+
+
+def _lines(scenario: Scenario) -> Iterator[str]:
+    yield f"{scenario.name}: {scenario.description}"
+    nodes = ", ".join(f"node {number} with CPUs {node.cpus}" for number, node in enumerate(scenario.machine.node))
+    yield ""
+    yield f"Host: NVIDIA driver {scenario.driver.version}; {nodes}; {len(scenario.processes)} GPU processes"
+    if not scenario.exporter_view.host_pids:
+        procfs = "the host's /proc" if scenario.exporter_view.host_procfs else "a /proc of its own"
+        yield f"Exporter: in a PID namespace of its own, with {procfs}"
+    for index, gpu in enumerate(scenario.gpus):
+        slot = gpu.slot
+        place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
+        yield f"GPU {index}: {gpu.model.name} at {place}"
+    yield ""
+    yield "Timeline:" if scenario.events else "No events"
+    for first, times in _by_number(scenario.events):
+        yield f"  {_when(first, times):<18} {_where(first)}{_what(first.effect)}"
+
+
+def _by_number(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """The first and all occurrences of each event in the file; those cut short by a new card are listed separately."""
+    for _, group in itertools.groupby(events, key=lambda event: (event.number, event.gpus)):
+        times = list(group)
+        yield times[0], times
+
+
+def _when(event: Event, times: list[Event]) -> str:
+    if len(times) > 1:
+        period, length = times[1].at - event.at, (event.until or event.at) - event.at
+        return f"{_clock(event.at)} to {_clock(times[-1].until or 0)}, every {_clock(period)} for {_clock(length)}"
+    if event.until is None:
+        return "all the time" if event.at == 0 else f"from {_clock(event.at)}"
+    return f"{_clock(event.at)} to {_clock(event.until)}"
+
+
+def _where(event: Event) -> str:
+    return f"GPU {', '.join(map(str, event.gpus))}: " if event.gpus else "host: "
+
+
+def _what(effect: Any) -> str:
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(effect).__name__).lower()
+    facts = ((f.name, getattr(effect, f.name), f.default) for f in dataclasses.fields(effect))
+    said = [f"{name}={value}" for name, value, default in facts if value is not None and value != default]
+    return f"{words} ({', '.join(said)})" if said else words
+
+
+def _clock(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    if not minutes and rest:
+        return f"{rest}s"
+    return f"{minutes}m{rest:02}s" if rest else f"{minutes}m"

@@ -1,0 +1,344 @@
+"""What can happen to a simulated GPU: one frozen dataclass per kind of effect, as written in scenario files.
+
+An effect is active from its event's ``at`` to its ``until``, or indefinitely without ``until``. The workload on a GPU,
+the effect ``load``, has its own file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gpu_triage.documents import Between, Matching
+from gpu_triage.documents.pcie import Generation, Width
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.gpu.topology import P2P_STATUSES
+from gpu_triage_simulator.gauges import COUNTED_NAMES, PULSED_REASONS, PULSED_UTILIZATION
+from gpu_triage_simulator.model import ModelName
+from gpu_triage_simulator.schema import Amount, Count, Ratio, one_of
+
+PositiveAmount = Annotated[float, Between(0.001, 1e18)]
+Mhz = Annotated[int, Between(1, 20_000)]
+NvlinkNumber = Annotated[int, Between(0, 17)]
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalThrottle:
+    """The GPU is too hot and throttles for a share (`duty`) of the time.
+
+    Attributes:
+        source: hw (the board's own protection) or sw (the driver's).
+        sm_clock_mhz: clock while throttled.
+        ambient_celsius: temperature at the GPU's air inlet while the effect is active.
+    """
+
+    source: Literal["hw", "sw"]
+    sm_clock_mhz: Mhz
+    duty: Ratio = 1.0
+    ambient_celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The temperature at the GPU's air inlet changes; the GPU's temperature follows from the thermal model."""
+
+    celsius: Annotated[float, Between(-40.0, 120.0)]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLimit:
+    """The enforced power limit is set to `watts`.
+
+    Attributes:
+        requested_watts: limit requested from the driver, if the board's controller enforces a different one.
+    """
+
+    watts: PositiveAmount
+    requested_watts: PositiveAmount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MiscountedPowerCap:
+    """The driver's power cap counter grows although the GPU is not capped and the throttle bit is not set.
+
+    Seen on GeForce cards with drivers 591 to 610, and on an L40S.
+
+    Attributes:
+        share: seconds that the counter gains per second, in addition to time at the cap.
+    """
+
+    share: Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenThrottleCounter:
+    """The driver's counter of a throttle reason does not grow while the reason is reported.
+
+    This happens if a new driver reassigns the counter's field ID.
+
+    Attributes:
+        reason: a throttle reason that the driver counts.
+    """
+
+    reason: Annotated[str, one_of(COUNTED_NAMES)]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerBrake:
+    """The board's external power brake is asserted for a share (`duty`) of the time."""
+
+    sm_clock_mhz: Mhz
+    duty: Ratio = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationClock:
+    """The application clock of the SMs is set."""
+
+    sm_mhz: Mhz
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The PCIe link runs at most at this width and generation."""
+
+    width: Width | None = None
+    generation: Generation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChange:
+    """The slot has different properties, as after a motherboard swap: its maximum link, and its NUMA node."""
+
+    width: Width | None = None
+    generation: Generation | None = None
+    node: Annotated[int, Between(-1, 63)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vbios:
+    """The board has a different VBIOS version."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersistenceMode:
+    """Persistence mode is switched on or off."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EccMode:
+    """ECC is on or off, as after a reboot that switched it."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PcieErrors:
+    """The link replays packets and reports AER errors, at a steady rate per hour.
+
+    Attributes:
+        seen_by: which end of the link sees the errors: the GPU, the port above it, or both.
+    """
+
+    replays_per_hour: Amount = 0.0
+    correctable_per_hour: Amount = 0.0
+    nonfatal_per_hour: Amount = 0.0
+    fatal_per_hour: Amount = 0.0
+    seen_by: Literal["both", "gpu", "port"] = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class EccErrors:
+    """ECC errors: corrected ones at a steady rate, uncorrected ones all at the start."""
+
+    corrected_per_hour: Amount = 0.0
+    uncorrected: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowRemap:
+    """Rows are remapped, or remapping failed."""
+
+    correctable: Count = 0
+    uncorrectable: Count = 0
+    pending: bool = False
+    failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredPages:
+    """Pages are retired (before Ampere)."""
+
+    single_bit: Count = 0
+    double_bit: Count = 0
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeerToPeer:
+    """Pairs with this GPU have this P2P status instead of ok."""
+
+    status: Annotated[str, one_of(status for status in P2P_STATUSES.values() if status != "ok")]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The GPU falls off the bus and stays lost until NVML is reinitialized after the event's end.
+
+    Attributes:
+        xid, message: what the driver logs, besides "GPU has fallen off the bus".
+        reported_by: source of the report: the kernel log, NVML's events, or both.
+    """
+
+    xid: Annotated[int, Between(1, 999)] = 79
+    message: str | None = None
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequired:
+    """Calls return RESET_REQUIRED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Calls on the GPU hang; with `function`, only calls of that function, even if it does not take a GPU."""
+
+    function: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Each call on the GPU takes this long."""
+
+    milliseconds: PositiveAmount
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """One NVML function returns an error, named as in NVML without its prefix (``UNKNOWN``).
+
+    A function that does not take a GPU fails whichever GPU the event lists.
+    """
+
+    function: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The GPU's handle is denied (NO_PERMISSION), although NVML counts the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The GPU is gone from the bus; NVML no longer counts it after reinitialization."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceGpu:
+    """The card is replaced by a new one of this model, with its own identity, in the same slot.
+
+    Workload and ambient temperature stay the same; every other effect that started earlier ends with the old card.
+    """
+
+    model: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAction:
+    """The driver requests an action, a state of gpu_recovery_action."""
+
+    action: Annotated[int, Between(1, max(GPU_RECOVERY_ACTION.states))]
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDown:
+    """NVLink links carry no traffic.
+
+    Attributes:
+        state: as reported by the driver: 0 inactive, 2 asleep, 3 traffic disabled.
+    """
+
+    links: tuple[NvlinkNumber, ...]
+    state: Literal[0, 2, 3] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkErrors:
+    """NVLink links count errors, each at a steady rate per hour."""
+
+    links: tuple[NvlinkNumber, ...]
+    replay_per_hour: Amount = 0.0
+    recovery_per_hour: Amount = 0.0
+    recovery_failed_per_hour: Amount = 0.0
+    crc_per_hour: Amount = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulses:
+    """Short pulses at random times, one in each period, too short to affect clocks, power or temperature.
+
+    Avoid periods that are multiples of a poll interval: readings would then hit the same few phases of every period.
+
+    Attributes:
+        of: what is pulsed: kernel activity (utilization), or a throttle reason.
+        milliseconds: length of a pulse; shorter than its period.
+        seed: of the random times.
+    """
+
+    of: Annotated[str, one_of((PULSED_UTILIZATION, *PULSED_REASONS))]
+    milliseconds: Annotated[float, Between(1, 60_000)]
+    per_minute: Annotated[float, Between(0.01, 600)]
+    seed: Count = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """The driver reports an Xid when the event starts.
+
+    Attributes:
+        code: the Xid.
+        message: the text after it in the kernel log; by default what the driver writes.
+        fatal: whether an NVLink 5 Xid (144 to 150) is logged as Fatal or Nonfatal, unless there is a message.
+        reported_by: as in Lost.
+        times: number of reports, all at once.
+    """
+
+    code: Annotated[int, Between(1, 999)]
+    message: str | None = None
+    fatal: bool = True
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
+    times: Annotated[int, Between(1, 10_000)] = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MigInstance:
+    """A MIG device: a compute instance on a GPU instance.
+
+    Attributes:
+        profile: in the form nvidia-smi uses; its memory is that of its GPU instance.
+        gi, ci: IDs of its GPU instance and its compute instance.
+        activity: utilization of its GPU instance when the GPU's load is 1.
+        slot: its MIG device index; by default its position in the list.
+    """
+
+    profile: Annotated[str, Matching(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
+    gi: Annotated[int, Between(0, 14)]
+    ci: Annotated[int, Between(0, 6)] = 0
+    activity: Ratio = 0.0
+    slot: Annotated[int, Between(0, 6)] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.profile} as {self.gi}/{self.ci}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """MIG mode is on, and the GPU is partitioned into these instances; the last such effect in the file wins."""
+
+    instances: tuple[MigInstance, ...] = ()

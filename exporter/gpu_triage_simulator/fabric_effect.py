@@ -1,0 +1,40 @@
+"""What can happen to a simulated GPU's connection to the NVSwitch fabric; an effect like those in `effects`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.documents import Between, Matching
+from gpu_triage.read.gpu.fabric import (
+    FABRIC_FAULTS,
+    FABRIC_JOINED,
+    GPU_FABRIC_CONFIGURATION,
+    GPU_FABRIC_HEALTH,
+    GPU_FABRIC_STATE,
+)
+from gpu_triage_simulator.schema import Count, one_of
+
+FabricState = Annotated[int, Between(0, max(GPU_FABRIC_STATE.states))]
+FabricHealth = Annotated[int, Between(0, max(GPU_FABRIC_HEALTH.states))]
+_HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The NVSwitch fabric has a fault.
+
+    Attributes:
+        state: a state of gpu_fabric_state; 0 if the driver reports no fabric.
+        health: a state of gpu_fabric_health; 0 if the driver has no summary.
+        faults: in the names of gpu_fabric_fault.
+        configuration: a state of gpu_fabric_configuration; 0 if the driver does not report it.
+        cluster_uuid, clique: of a multi-host fabric.
+    """
+
+    state: FabricState = FABRIC_JOINED
+    health: FabricHealth = _HEALTHY
+    faults: tuple[Annotated[str, one_of(FABRIC_FAULTS)], ...] = ()
+    configuration: Annotated[int, Between(0, max(GPU_FABRIC_CONFIGURATION.states))] = 0
+    cluster_uuid: Annotated[str, Matching(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?", "a UUID")] = ""
+    clique: Count = 0

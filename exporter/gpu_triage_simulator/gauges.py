@@ -1,0 +1,71 @@
+"""A simulated GPU's gauges during one step, and the bits of its throttle reasons."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.read.gpu.throttle import REASONS
+
+GPU_IDLE: Final = REASONS["idle"]
+APPLICATIONS_CLOCKS: Final = REASONS["applications_clocks"]
+SW_POWER_CAP: Final = REASONS["sw_power_cap"]
+HW_SLOWDOWN: Final = REASONS["hw_slowdown"]
+SW_THERMAL: Final = REASONS["sw_thermal"]
+HW_THERMAL: Final = REASONS["hw_thermal"]
+HW_POWER_BRAKE: Final = REASONS["hw_power_brake"]
+
+COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
+COUNTED_NAMES: Final = tuple(name for name, bit in REASONS.items() if bit in COUNTED_REASONS)
+"""Reasons that have a time counter in the driver."""
+
+SLOWED_BY_THE_BOARD: Final = HW_THERMAL | HW_POWER_BRAKE
+"""Reasons for which the driver also sets HW_SLOWDOWN."""
+
+PULSED_UTILIZATION: Final = "utilization"
+PULSED_REASONS: Final = MappingProxyType(
+    {
+        name: bit | (HW_SLOWDOWN if bit & SLOWED_BY_THE_BOARD else 0)
+        for name, bit in REASONS.items()
+        if bit in (*COUNTED_REASONS, HW_SLOWDOWN)
+    }
+)
+"""Throttle reasons that the effect `pulses` can pulse (besides kernels), by name, with their bits."""
+
+
+class Gauges(NamedTuple):
+    """A GPU's gauges during one step.
+
+    Attributes:
+        step: the second of scenario time at which the step starts.
+        utilization, memory_utilization, encoder, decoder: shares of the time.
+        reasons: bits of nvmlClocksEventReason*.
+        sm_mhz, memory_mhz, video_mhz: clocks.
+        receive, transmit: bytes per second over PCIe, as the GPU sees them.
+    """
+
+    step: int
+    utilization: float
+    memory_utilization: float
+    encoder: float
+    decoder: float
+    power_watts: float
+    celsius: float
+    reasons: int
+    performance_state: int
+    sm_mhz: int
+    memory_mhz: int
+    video_mhz: int
+    receive: float
+    transmit: float
+
+
+def rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
+    """Growth of each counter per second: energy, bytes received and sent, busy time of SMs and of memory."""
+    return (
+        gauges.power_watts,
+        gauges.receive,
+        gauges.transmit,
+        gauges.utilization,
+        gauges.memory_utilization,
+    )

@@ -1,0 +1,340 @@
+"""A simulated host as described by a scenario: GPU models, the machine around them, and a timeline of events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from gpu_triage.documents import Between, Matching
+from gpu_triage.documents.pcie import Generation, Width
+from gpu_triage.options.config import Setting
+from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.processes.listing import BOTH, KINDS
+from gpu_triage_simulator.allocation import Allocation, Pod
+from gpu_triage_simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
+from gpu_triage_simulator.load import Load
+from gpu_triage_simulator.model import Model
+from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Seconds, one_of
+
+Version = Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
+Uuid = Annotated[
+    str,
+    Matching(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
+]
+Utilization = Annotated[float, Between(0.0, 1.0)]
+AlertSelector = Annotated[
+    str,
+    Matching(
+        r'[A-Z][A-Za-z0-9]*(\{[a-z_]+="[^"]*"(, ?[a-z_]+="[^"]*")*\})?',
+        """an alert and any of its labels, such as 'GpuLost' or 'GpuLost{gpu="6"}'""",
+    ),
+]
+AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
+Bottleneck = Annotated[str, one_of(BOTTLENECK_CLASSES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The installed driver."""
+
+    version: Version
+    cuda: Annotated[str, Matching(r"\d+\.\d+", 'a CUDA version such as "12.4"')]
+    modules: tuple[str, ...] = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
+
+    @property
+    def branch(self) -> int:
+        """The driver's branch: 550 of 550.54.14."""
+        return int(self.version.split(".")[0])
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version as numbers, for comparisons."""
+        return tuple(int(part) for part in self.version.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node.
+
+    Attributes:
+        socket: of its processor; by default each node is a processor of its own.
+    """
+
+    cpus: CpuList
+    socket: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Location of a PCIe device.
+
+    Attributes:
+        bus_id: the device's address.
+        node: its NUMA node, -1 if the firmware does not report it.
+        ports: addresses of the bridges above it, root port first; none in a virtual machine.
+        generation, width: the maximum of the slot.
+    """
+
+    bus_id: BusId
+    node: Annotated[int, Between(-1, 63)]
+    ports: tuple[BusId, ...] = ()
+    generation: Generation = 5
+    width: Width = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network interface; `infiniband` is the name of its RDMA device, if it has one."""
+
+    name: str
+    slot: Slot
+    speed_mbps: Count
+    load: Network | None = None
+    infiniband: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskDevice:
+    """An NVMe disk."""
+
+    name: str
+    slot: Slot
+    load: Disk | None = None
+    partitions: Annotated[int, Between(0, 16)] = 1
+    size_gib: Count = 3576
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` the mount point."""
+
+    mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
+    export: str
+    load: Nfs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioHost:
+    """The host around the GPUs.
+
+    Attributes:
+        memory_gib, memory_available_gib, swap_gib, swap_used_gib: as in free(1).
+        iommu: whether the kernel has an IOMMU active.
+        context_switches_per_second: of the whole host.
+        nvswitch: NVSwitches on the PCI bus. If there are any, systemd runs a fabric manager.
+    """
+
+    node: tuple[Node, ...]
+    memory_gib: Amount
+    memory_available_gib: Amount
+    swap_gib: Amount = 0.0
+    swap_used_gib: Amount = 0.0
+    iommu: bool = False
+    context_switches_per_second: Amount = 40_000.0
+    cpu: Cpu = Cpu(user=0.05, system=0.02)  # noqa: RUF009 - frozen
+    pressure: tuple[Pressure, ...] = ()
+    nic: tuple[Nic, ...] = ()
+    disk: tuple[DiskDevice, ...] = ()
+    nfs: tuple[NfsMount, ...] = ()
+    nvswitch: tuple[Slot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU in its slot.
+
+    Attributes:
+        uuid, serial: generated if not given.
+        ambient_celsius: temperature at its air inlet.
+        power_limit_watts: enforced limit; by default the model's.
+        sm_target_mhz: application clock; by default the model's.
+        boost_mhz: the maximum clock of this particular chip; by default the model's.
+        corrected_errors, uncorrected_errors: aggregate ECC errors before the scenario.
+        other_memory_mib: device memory in use by no process of the scenario.
+        powered_seconds: how long the driver has been loaded, so that counters do not start at zero.
+        nvlinks_connected: how many of the model's NVLink links are connected; by default, all that need no bridge.
+        minor_number: N of its device file /dev/nvidiaN; by default its index.
+    """
+
+    model: Model
+    slot: Slot
+    load: Load
+    uuid: Uuid = ""
+    serial: str = ""
+    ambient_celsius: float = 28.0
+    power_limit_watts: Amount | None = None
+    sm_target_mhz: Count | None = None
+    boost_mhz: Count | None = None
+    persistence_mode: bool = True
+    corrected_errors: Count = 0
+    uncorrected_errors: Count = 0
+    powered_seconds: Seconds = 86_400
+    other_memory_mib: Count = 0
+    nvlinks_connected: Count | None = None
+    minor_number: Count | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU that is inserted into the slot of GPU `index` at the scenario time `since`."""
+
+    index: int
+    since: int
+    gpu: Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that uses a GPU.
+
+    Attributes:
+        sm: its share of the GPU's utilization.
+        type: as in nvidia-smi: C, G, or C+G, which is in both of the driver's lists; or an MPS client.
+        gi, ci: its MIG device; the process is only on the GPU while that exists, or without one, while MIG is off.
+        cpus: CPUs it may run on; by default all.
+        cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
+        memory_node: NUMA node of its memory; by default spread evenly over the nodes of its CPUs.
+        pod: the container that the kubelet assigned the GPU to.
+    """
+
+    gpu: Count
+    pid: Annotated[int, Between(1, 4_194_304)]
+    name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
+    memory_mib: Count
+    gi: Annotated[int, Between(0, 14)] | None = None
+    ci: Annotated[int, Between(0, 6)] = 0
+    sm: Utilization = 0.0
+    memory: Utilization = 0.0
+    uid: Count = 1000
+    type: Annotated[str, one_of((*KINDS, BOTH))] = "compute"
+    cpus: CpuList | None = None
+    cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
+    memory_node: Count | None = None
+    pod: Pod | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An effect from `at` until `until` (seconds of scenario time; None: indefinitely), on GPUs by index.
+
+    `number` is the index of the event in the file, shared by all occurrences of a repeated one.
+    """
+
+    at: int
+    until: int | None
+    gpus: tuple[int, ...]
+    effect: Any
+    number: int = 0
+
+    def active(self, seconds: float) -> bool:
+        """Whether it is active at this scenario time."""
+        return self.at <= seconds and (self.until is None or seconds < self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """An incident from before the scenario, which is in the ledger of this host's exporter.
+
+    Attributes:
+        kind: an Xid, or "lost", "uncorrected" or "reset".
+        gpu: index of the slot.
+        days_ago: days before the scenario starts.
+        card: UUID of the card that was there then; by default the current one.
+    """
+
+    kind: Annotated[str, Matching(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
+    gpu: Count
+    days_ago: Annotated[float, Between(0.1, 365)]
+    card: Uuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Expected results `at` a scenario time.
+
+    Attributes:
+        alerts: all firing alerts, except the watchdog alert that always fires; one without labels matches any number of
+            alerts of that name.
+        quiet: confirms that `alerts` is empty on purpose.
+        near_misses: names of alerts that this scenario comes close to, but that must never fire in it.
+        bottleneck: class of each GPU, by index.
+        findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
+    """
+
+    at: Seconds
+    alerts: tuple[AlertSelector, ...] = ()
+    quiet: bool = False
+    near_misses: tuple[AlertName, ...] = ()
+    bottleneck: dict[str, Bottleneck] = field(default_factory=dict)
+    findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterView:
+    """What the exporter can see from inside its container.
+
+    Attributes:
+        host_pids: whether it shares the host's PID namespace; otherwise the driver lists no processes.
+        host_procfs: whether it has the host's ``/proc``, as mounted by the chart, or the container's own.
+    """
+
+    host_pids: bool = True
+    host_procfs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Labels that a scrape attaches to every series of this host."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A whole scenario.
+
+    Attributes:
+        gpus: at its start.
+        seed: of all noise.
+        replacements: cards that are inserted later, in time order.
+        target: labels added by a scrape.
+        exporter_options: configuration of this host's exporter, overridden by flags, variables and file.
+        exporter_view: what that exporter can see.
+        incidents: from the weeks before.
+        allocations: allocated GPUs, besides those of the processes' pods.
+    """
+
+    name: str
+    description: str
+    driver: Driver
+    machine: ScenarioHost
+    gpus: tuple[Gpu, ...]
+    processes: tuple[Process, ...]
+    events: tuple[Event, ...]
+    expectations: tuple[Expectation, ...]
+    seed: int
+    replacements: tuple[Card, ...] = ()
+    target: Target = field(default_factory=Target)
+    exporter_options: Mapping[str, Setting] = field(default_factory=dict)
+    exporter_view: ExporterView = field(default_factory=ExporterView)
+    incidents: tuple[Incident, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
+
+    def card(self, index: int, seconds: float) -> Gpu:
+        """The GPU in this slot at a scenario time."""
+        cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
+        return cards[-1] if cards else self.gpus[index]
+
+    def card_since(self, index: int, seconds: float) -> int:
+        """Scenario time at which the GPU in this slot was inserted; 0 for the initial one."""
+        return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
+
+
+def cpu_numbers(cpus: str) -> tuple[int, ...]:
+    """The CPUs in a list such as ``0-3,8``."""
+    numbers: list[int] = []
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)

@@ -1,0 +1,318 @@
+"""What the client sends, and what it makes of servers that refuse it, hang, or answer with junk."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tests.certificates import Authority
+
+from gpu_triage.cli.fleet.client import MOST_BYTES, PrometheusClient
+from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
+from gpu_triage.errors import ConfigError, PrometheusUnavailable
+
+pytestmark = pytest.mark.slow
+
+VECTOR = {"resultType": "vector", "result": [{"metric": {"instance": "a"}, "value": [5, "2"]}]}
+SERIES = json.dumps({"status": "success", "data": VECTOR, "warnings": ["a store is down"]}).encode()
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each request as it is told, and remembers it."""
+
+    daemon_threads = True
+    status = 200
+    body = SERIES
+    methods = frozenset({"GET", "POST"})
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.seen: list[tuple[str, str, dict[str, str]]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        server = self.server
+        server.seen.append((self.command, self.path, dict(self.headers)))
+        self.send_response(server.status if self.command in server.methods else 405)
+        self.send_header("Location", "http://elsewhere.example/")
+        self.send_header("Content-Length", str(len(server.body)))
+        self.end_headers()
+        self.wfile.write(server.body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Tests need no log."""
+
+
+@contextmanager
+def serving(context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    with Server() as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as running:
+        yield running
+
+
+def client_of(server: Server, config: HttpConfig | None = None, scheme: str = "http") -> PrometheusClient:
+    return PrometheusClient(f"{scheme}://127.0.0.1:{server.server_port}/prefix", config or HttpConfig(), 5)
+
+
+def config_of(folder: Path, text: str) -> HttpConfig:
+    path = folder / "http.yml"
+    path.write_text(text)
+    return read_http_config(str(path))
+
+
+def test_series_are_read_and_remarks_of_the_server_are_kept(server: Server) -> None:
+    client = client_of(server)
+    (series,) = client.at("up", 5)
+    assert (series.labels["instance"], series.labels["cluster"], series.value) == ("a", "", 2)
+    assert client.warnings == ["a store is down"]
+    assert server.seen[0][:2] == ("POST", "/prefix/api/v1/query")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"resultType": "scalar", "result": [7.5, "7.5"]},
+        {"resultType": "vector", "result": [{"metric": {}, "value": [7, "7.5"]}]},
+    ],
+    ids=["prometheus", "victoria-metrics"],
+)
+def test_the_clock_is_that_of_the_server(server: Server, data: object) -> None:
+    server.body = json.dumps({"status": "success", "data": data}).encode()
+    assert client_of(server).now() == 7.5
+
+
+@pytest.mark.parametrize(
+    "result",
+    [b"[]", b'[{"value": [1, "NaN"]}]', b'[{"value": [1, "1e300"]}]', b'[{"value": [1, ' + b"9" * 400 + b"]}]"],
+)
+def test_a_clock_of_another_shape_is_explained(server: Server, result: bytes) -> None:
+    server.body = b'{"status": "success", "data": {"resultType": "vector", "result": ' + result + b"}}"
+    with pytest.raises(PrometheusUnavailable, match="answers with no time"):
+        client_of(server).now()
+
+
+@pytest.mark.parametrize("junk", [b"5", b'{"a": 1}', b'"text"', b"null"])
+def test_remarks_of_another_shape_are_ignored(server: Server, junk: bytes) -> None:
+    server.body = SERIES.replace(b'["a store is down"]', junk)
+    client = client_of(server)
+    assert client.at("up", 5)
+    assert client.warnings == []
+
+
+def test_a_query_that_is_not_utf_8_is_sent_all_the_same(server: Server) -> None:
+    assert client_of(server).at('up{instance=~"\udcff"}', 5)
+
+
+def test_samples_that_are_no_numbers_are_left_out(server: Server) -> None:
+    server.body = SERIES.replace(b'"2"', b'"NaN"')
+    assert client_of(server).at("up", 5) == []
+
+
+def test_an_address_of_ipv6_needs_no_port() -> None:
+    connection = PrometheusClient("http://[::1]", HttpConfig(), 5)._connection()
+    assert (connection.host, connection.port) == ("::1", 80)
+
+
+def test_an_answer_that_lacks_storage_nodes_is_incomplete(server: Server) -> None:
+    server.body = json.dumps({"status": "success", "isPartial": True, "data": VECTOR}).encode()
+    client = client_of(server)
+    assert client.at("up", 5)
+    assert client.warnings == ["the answer is partial: storage nodes are down"]
+
+
+def test_a_proxy_that_lets_only_reads_through_is_asked_with_get(server: Server) -> None:
+    server.methods = frozenset({"GET"})
+    assert client_of(server).at("up", 5)
+    assert [method for method, _, _ in server.seen] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "value"),
+    [
+        ("basic_auth: {username: me, password_file: secret}", "Authorization", "Basic bWU6czNjcmV0"),
+        ("authorization: {credentials_file: secret}", "Authorization", "Bearer s3cret"),
+        ("authorization: {type: Token, credentials: abc}", "Authorization", "Token abc"),
+        ("http_headers: {X-Scope-OrgID: {values: [team-a]}}", "X-Scope-OrgID", "team-a"),
+        ("http_headers: {X-Key: {files: [secret]}}", "X-Key", "s3cret"),
+    ],
+)
+def test_credentials_and_headers_are_sent(server: Server, tmp_path: Path, text: str, header: str, value: str) -> None:
+    (tmp_path / "secret").write_text("s3cret\n")
+    client_of(server, config_of(tmp_path, text)).at("up", 5)
+    assert server.seen[0][2][header] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("basic_auth: {username: me, password: s3cret}\nauthorization: {credentials: s3cret}", "keep one of them"),
+        ("authorization: {credentials: s3cret, credentials_file: x}", "either credentials or credentials_file"),
+        ('authorization: {credentials: "s3cret\\nX-Evil: 1"}', "on one line"),
+        ("http_headers: {Host: {values: [x]}}", "is set by this program"),
+        ('http_headers: {X-Key: {secrets: ["s3cret\\r\\n"]}}', "on one line"),
+        ("tls_config: {cert_file: only.pem}", "needs cert_file and key_file"),
+        ("tls_config: {ca: s3cret}", "cannot be used"),
+        ("oauth2: {client_id: x}", "unknown key"),
+        ("proxy_url: http://proxy", "unknown key"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_rejected_without_its_secrets(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        config_of(tmp_path, text)
+    assert all("s3cret" not in problem for problem in raised.value.problems)
+
+
+def test_no_secret_is_in_the_representation_of_the_settings(tmp_path: Path) -> None:
+    assert "open-sesame" not in repr(config_of(tmp_path, "authorization: {credentials: open-sesame}"))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b"", "needs credentials"),
+        (302, b"", "a redirect, which is not followed"),
+        (404, b"<html>", "answers 404"),
+        (200, b"<html>", "no JSON of the query API"),
+        (200, b"[" * 100_000, "no JSON of the query API"),
+        (200, b'{"status": "success", "data": []}', "no JSON of the query API"),
+        (200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}', "no vector"),
+        (200, b'{"status": "success", "data": {"resultType": "vector", "result": [1]}}', "another shape"),
+        (200, SERIES.replace(b'"2"', b'"x"'), "another shape"),
+        (200, SERIES.replace(b'"2"', b"9" * 400), "another shape"),
+        (400, b'{"status": "error", "error": "parse error"}', "rejects the query: parse error"),
+        (503, b'{"status": "error", "error": "too many queries"}', "too many queries"),
+    ],
+)
+def test_junk_and_refusals_are_explained(server: Server, status: int, body: bytes, said: str) -> None:
+    server.status, server.body = status, body
+    with pytest.raises(PrometheusUnavailable, match=said):
+        client_of(server).at("up", 5)
+
+
+def test_an_answer_that_is_too_large_is_not_held(server: Server) -> None:
+    server.body = b" " * (MOST_BYTES + 1)
+    with pytest.raises(PrometheusUnavailable, match="larger than 64 MiB"):
+        client_of(server).at("up", 5)
+
+
+@pytest.mark.parametrize("bytes_between", [b"", b"x"])
+def test_a_server_that_hangs_or_drips_is_left_on_time(bytes_between: bytes) -> None:
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+            while not ended.wait(0.02):
+                try:
+                    connection.sendall(bytes_between)
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            client = PrometheusClient(f"http://127.0.0.1:{listener.getsockname()[1]}", HttpConfig(), 0.2)
+            with pytest.raises(PrometheusUnavailable, match="does not answer within"):
+                client.at("up", 5)
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(PrometheusUnavailable, match="Connection refused"):
+        PrometheusClient(f"http://127.0.0.1:{port}", HttpConfig(), 1).at("up", 5)
+
+
+@pytest.mark.parametrize(
+    "url", ["prometheus:9090", "ftp://x", "http://", "http://x/?q=1", "http://x/a b", "http://x:y"]
+)
+def test_what_is_no_url_is_rejected(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no URL of a Prometheus"):
+        PrometheusClient(url, HttpConfig(), 1)
+
+
+def test_a_password_on_the_command_line_is_rejected_and_not_repeated() -> None:
+    with pytest.raises(ConfigError) as raised:
+        PrometheusClient("http://me:s3cret@prometheus:9090", HttpConfig(), 1)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+def _tls(authority: Authority, *names: str, asks: bool = False) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue("server", *names))
+    if asks:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authority.certificate)
+    return context
+
+
+def _refused(client: PrometheusClient) -> str:
+    with pytest.raises(PrometheusUnavailable) as raised:
+        client.at("up", 5)
+    return str(raised.value)
+
+
+Ask = Callable[[Server, str], PrometheusClient]
+
+
+@pytest.fixture
+def ask(authority: Authority) -> Ask:
+    def with_settings(server: Server, settings: str) -> PrometheusClient:
+        return client_of(server, config_of(authority.folder, f"tls_config: {{{settings}}}"), "https")
+
+    return with_settings
+
+
+def test_a_certificate_must_be_trusted_and_for_the_host(authority: Authority, ask: Ask) -> None:
+    with serving(_tls(authority, "DNS:prometheus.example")) as server:
+        assert "is not trusted" in _refused(ask(server, ""))
+        assert "is not trusted" in _refused(ask(server, "ca_file: ca.pem"))
+        assert ask(server, "ca_file: ca.pem, server_name: prometheus.example").at("up", 5)
+        assert ask(server, "insecure_skip_verify: true").at("up", 5)
+
+
+def test_a_server_may_ask_for_a_certificate(authority: Authority, ask: Ask) -> None:
+    authority.issue("client")
+    with serving(_tls(authority, "IP:127.0.0.1", asks=True)) as server:
+        assert "does not answer" in _refused(ask(server, "ca_file: ca.pem"))
+        assert ask(server, "ca_file: ca.pem, cert_file: client.pem, key_file: client.key").at("up", 5)

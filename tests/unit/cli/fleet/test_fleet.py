@@ -1,0 +1,184 @@
+"""`gpu-triage fleet` beside a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click import unstyle
+from click.testing import CliRunner, Result
+from tests.dashboards.store import Store
+
+from gpu_triage.cli.fleet.client import Series
+from gpu_triage.cli.fleet.query import Answers, Selection, queries
+from gpu_triage.cli.fleet.render import Shown, render_json, render_text
+from gpu_triage.cli.fleet.view import Fleet, fleet_of
+from gpu_triage.cli.main import group
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.options.run import run_cli
+
+pytestmark = pytest.mark.slow
+
+SICK, DEAD = "gpu-07:9836", "gpu-09:9836"
+WELL = SICK
+"""The name of a host in each of two clusters."""
+
+
+def fleet(store: Store, *arguments: str) -> Result:
+    server = ("--prometheus", f"http://{store.address}/", "--at", f"{store.end:.0f}")
+    return CliRunner().invoke(group, ["fleet", *server, *arguments], catch_exceptions=False, standalone_mode=False)
+
+
+def document(store: Store, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(fleet(store, "--format", "json", *arguments).output)
+    return found
+
+
+def test_the_sick_host_comes_first_with_its_findings_and_whose_job_is_hit(store: Store) -> None:
+    found = document(store)
+    assert found["summary"] == "3 hosts: 1 to drain, 1 not answering, 1 to keep"
+    sick, dead, well = found["hosts"]
+    assert (dead["instance"], dead["verdict"], dead["answers"], dead["gpus"]) == (DEAD, "not_read", False, [])
+    assert (sick["cluster"], sick["instance"], sick["verdict"]) == ("east", SICK, "drain")
+    assert (well["cluster"], well["instance"], well["verdict"], well["findings"]) == ("west", WELL, "keep", [])
+    (lost,) = (each for each in sick["findings"] if each["code"] == "gpu.lost")
+    assert (lost["severity"], lost["gpu"]) == ("critical", "1")
+    assert store.start + 300 <= lost["since"] < store.start + 360
+    assert sick["gpus"][1]["bottleneck"] == "sick"
+    assert [each["slurm_job_id"] for each in sick["held_by"]] == ["4711"]
+    assert found["drain"] == [{"cluster": "east", "job": "gpu-triage", "instance": SICK}]
+    assert found["warnings"] == []
+
+
+def test_people_read_what_to_drain_why_since_when_and_who_is_hit(store: Store) -> None:
+    lines = fleet(store).output.splitlines()
+    assert lines[0] == "3 hosts: 1 to drain, 1 not answering, 1 to keep"
+    assert lines[3].startswith(f"drain     east/{SICK} (SIMULATED)  2 GPUs: 1 sick (GPU 1)")
+    assert "    critical gpu.lost  GPU 1, for 10 min" in lines
+    assert any(line.startswith("    hits      Slurm job 4711") for line in lines)
+    assert f"    east/{SICK}" in lines[lines.index("drain:") :]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ((), 1),
+        (("--cluster", "west"), 0),
+        (("--cluster", "west", "--fail-on", "info"), 0),
+        (("--cluster", "south"), 0),
+        (("--cluster", "south", "--fail-on", "warning"), 1),
+        (("--instance", "gpu-0[7-9].*", "--job", ".*triage"), 1),
+    ],
+)
+def test_exit_codes_are_those_of_check(store: Store, arguments: tuple[str, ...], code: int) -> None:
+    assert fleet(store, *arguments).return_value == code
+
+
+def test_one_cluster_can_be_chosen_where_another_has_a_host_of_the_same_name(store: Store) -> None:
+    everything = {each["cluster"]: each for each in document(store)["hosts"]}
+    for cluster in ("east", "west"):
+        (host,) = document(store, "--cluster", cluster)["hosts"]
+        assert host == everything[cluster]
+    assert document(store, "--cluster", "east|south", "--instance", SICK)["hosts"] == [everything["east"]]
+    assert document(store, "--cluster", "west")["drain"] == []
+
+
+def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:
+    assert document(store, "--at", f"{store.start + 120:.0f}")["drain"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--cluster", "north"), "no exporter of gpu-triage matches"),
+        (("--instance", "gpu-(0"), "rejects the query"),
+        (("--at", "2000-01-01T00:00:00Z"), "there is no exporter of gpu-triage"),
+        (("--at", "yesterday"), "is no time"),
+        (("--at", "2026-11-22T10:00:00"), "has no offset"),
+    ],
+)
+def test_an_answer_about_no_host_is_no_good_news(
+    store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")
+    assert run_cli(group, ["fleet", "--prometheus", f"http://{store.address}", *at, *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_limit_counts_what_it_leaves_out(store: Store) -> None:
+    assert "and 2 more, 1 to keep, 1 not read: raise --limit to see them" in fleet(store, "--limit", "1").output
+    assert document(store, "--limit", "1")["hosts_total"] == 3
+
+
+LABELS = {"job": "gpu-triage", "instance": SICK}
+
+
+def series(value: float, **labels: str) -> Series:
+    return Series(defaultdict(str, LABELS | labels), ((100.0, value),))
+
+
+def fleet_with(**answers: list[Series]) -> Fleet:
+    nothing: dict[str, list[Series]] = {name: [] for name in queries(Selection())}
+    return fleet_of(Answers(at=1000.0, **{**nothing, **answers}))
+
+
+def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confirmed() -> None:
+    width = {"severity": "critical", "code": "pcie.width", "action": "inspect_hardware", "gpu": "5", "uuid": "GPU-f"}
+    gone = width | {"gpu": "6", "uuid": "GPU-g"}
+    both = [series(940, **width), series(100, **gone)]
+    found = {"exporters": [series(1)], "host_verdicts": [series(1)], "findings": both}
+    pending = fleet_with(**found, states=[series(State.PENDING, **width), series(State.ENDED, **gone)])
+    (host,) = pending.hosts
+    assert host.worst == Severity.WARNING.rank
+    shown = Shown(pending, "http://prometheus:9090", (), 20)
+    assert (
+        "    warning pcie.width  GPU 5, pending for 60 s; critical if it lasts"
+        in unstyle(render_text(shown)).splitlines()
+    )
+    (told,) = json.loads(render_json(shown))["hosts"][0]["findings"]
+    assert (told["severity"], told["confirmed_severity"], told["state"]) == ("warning", "critical", "pending")
+
+    confirmed = fleet_with(**found, states=[series(State.CONFIRMED, **width), series(State.ENDED, **gone)])
+    assert confirmed.hosts[0].worst == Severity.CRITICAL.rank
+    assert (
+        "    critical pcie.width  GPU 5, for 60 s" in unstyle(render_text(replace(shown, fleet=confirmed))).splitlines()
+    )
+
+
+def test_all_findings_of_an_older_exporter_count_as_confirmed() -> None:
+    lost = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "1", "uuid": "GPU-b"}
+    (host,) = fleet_with(exporters=[series(1)], host_verdicts=[series(2)], findings=[series(940, **lost)]).hosts
+    assert [(each.code, each.pending, each.urgency) for each in host.findings] == [("gpu.lost", False, "critical")]
+
+
+def test_a_failed_scrape_hides_no_host_to_drain(store: Store) -> None:
+    """After the end of what was recorded, no exporter answers. Blocks have no markers of staleness: 5 minutes pass."""
+    at = ("--at", f"{store.end + 480:.0f}")
+    (sick,) = document(store, *at)["hosts"]
+    assert (sick["cluster"], sick["instance"], sick["verdict"], sick["answers"]) == ("east", SICK, "drain", False)
+    assert {"gpu.lost", "xid.79"} <= {each["code"] for each in sick["findings"]}
+    assert [each["slurm_job_id"] for each in sick["held_by"]] == ["4711"]
+    assert (
+        "its exporter does not answer: Prometheus cannot scrape it; this is from the last 15 min"
+        in fleet(store, *at).output
+    )
+    assert fleet(store, *at).return_value == 1
+    code = run_cli(group, ["fleet", "--prometheus", f"http://{store.address}", "--at", f"{store.end + 1200:.0f}"])
+    assert code == 2
+
+
+def test_a_host_that_a_server_has_twice_is_one_host_with_its_worst_verdict() -> None:
+    finding = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "1", "uuid": "GPU-b"}
+
+    def twice(*values: float, **more: str) -> list[Series]:
+        return [series(value, **more, replica=name) for name, value in zip("ab", values, strict=True)]
+
+    found = fleet_with(host_verdicts=twice(2, 0), findings=twice(60, 40, **finding), down=twice(0, 0))
+    (host,) = found.hosts
+    assert host.verdict is Verdict.DRAIN
+    assert [(each.code, each.since) for each in host.findings] == [("gpu.lost", 40)]

@@ -1,0 +1,272 @@
+"""`gpu-triage report` beside a real Prometheus that holds five recorded days, of which the second is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy.demo.processes import free_port
+from tests.conftest import RequiresTool
+from tests.e2e.processes import end, wait_for
+
+from gpu_triage.cli.fleet.client import PrometheusClient
+from gpu_triage.cli.fleet.http_config import HttpConfig
+from gpu_triage.cli.fleet.query import Selection
+from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
+from gpu_triage.cli.fleet.review_page import render_html, render_markdown
+from gpu_triage.cli.main import group
+from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.options.run import run_cli
+
+pytestmark = pytest.mark.slow
+
+END = 1_768_435_200  # 2026-01-15, midnight of UTC
+DAYS = 5
+MISSING = 1
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A GPU of the test: what the rules recorded of each of its days.
+
+    Attributes:
+        busy: shares in the 5 minutes of the day, in turns.
+        idle: whether a job held it and did not use it, likewise.
+    """
+
+    labels: Mapping[str, str]
+    busy: Sequence[float]
+    lost: Mapping[str, float]
+    idle: Sequence[bool]
+
+
+HOT = Recorded(
+    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"},
+    (0.0, 1.0),
+    {"thermal": 6.0, "storage": 1.0},
+    (False,),
+)
+COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, (0.25,), {}, (True, False))
+JOULES_A_DAY = 3.6e6 * 10
+
+
+def _series(name: str, labels: Mapping[str, str]) -> str:
+    return name + "{" + ",".join(f'{key}="{value}"' for key, value in {"job": "gpu-triage", **labels}.items()) + "}"
+
+
+def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
+    for gpu in (HOT, COOL):
+        host = {key: gpu.labels[key] for key in ("cluster", "instance")}
+        for name, hours in gpu.lost.items():
+            yield "instance_gpu_class:gpu_bottleneck_seconds:increase1d", {**gpu.labels, "class": name}, hours * 3600
+            yield "instance_class:gpu_hours_lost:sum1d", {**host, "class": name}, hours
+    owners = (("east", "vision", 20.0, 12.0), ("west", "vision", 4.0, 1.0), ("", "<b>|speech", 24.0, 6.0))
+    for cluster, namespace, had, used in owners:
+        owner = {"workload_namespace": namespace, **({"cluster": cluster} if cluster else {})}
+        yield "owner:gpu_allocated_hours:sum1d", owner, had
+        yield "owner:gpu_busy_hours:sum1d", owner, used
+    for days, kind, count in (
+        ("30", "79", 4),
+        ("30", "lost", 2),
+        ("7", "lost", 2),
+        ("30", "48", 2),
+        ("30", "reset", 9),
+    ):
+        yield "gpu_incidents_recent", {**HOT.labels, "by": "board", "days": days, "kind": kind}, count
+    yield "gpu_info", {**HOT.labels, "serial": "1650123", "name": "NVIDIA H100"}, 1
+
+
+def _of_five_minutes(at: float) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    place = int(at // 300)
+    for gpu in (HOT, COOL):
+        busy = gpu.busy[place % len(gpu.busy)]
+        yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, "name": "NVIDIA H100"}, busy
+        yield "instance_gpu:gpu_allocated_idle:active", gpu.labels, gpu.idle[place % len(gpu.idle)]
+        yield "instance_gpu:gpu_energy_joules:last5m", gpu.labels, JOULES_A_DAY * at / DAY_SECONDS
+
+
+def _openmetrics() -> str:
+    midnights = [END - place * DAY_SECONDS for place in reversed(range(DAYS)) if place != DAYS - 1 - MISSING]
+    # The day before the first: a period that includes it would count too much.
+    midnights.insert(0, END - DAYS * DAY_SECONDS)
+    by_name: dict[str, list[str]] = {}
+
+    def add(samples: Iterable[tuple[str, Mapping[str, str], float]], at: float) -> None:
+        for name, labels, value in samples:
+            by_name.setdefault(name, []).append(f"{_series(name, labels)} {float(value)} {at:.0f}")
+
+    for midnight in midnights:
+        add(_of_a_day(), midnight)
+        for evaluation in range(DAY_SECONDS // 300):
+            at = midnight - DAY_SECONDS + 300 * evaluation + 150
+            add(_of_five_minutes(at), at)
+    return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in by_name.items()) + "# EOF\n"
+
+
+@pytest.fixture(scope="module")
+def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
+    directory = tmp_path_factory.mktemp("review")
+    (directory / "history.om").write_text(_openmetrics())
+    (directory / "prometheus.yml").write_text("{}\n")
+    create: list[str | Path] = [
+        promtool,
+        "tsdb",
+        "create-blocks-from",
+        "openmetrics",
+        "-q",
+        directory / "history.om",
+        directory / "data",
+    ]
+    subprocess.run(create, check=True, capture_output=True)
+    address = f"127.0.0.1:{free_port()}"
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                prometheus,
+                f"--config.file={directory}/prometheus.yml",
+                f"--storage.tsdb.path={directory}/data",
+                "--storage.tsdb.retention.time=100y",
+                f"--web.listen-address={address}",
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait_for(lambda: _answers(f"http://{address}"))
+        yield f"http://{address}"
+    finally:
+        end(process)
+
+
+def _client(url: str) -> PrometheusClient:
+    return PrometheusClient(url, HttpConfig(), 10)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(_client(url).now())
+    except PrometheusUnavailable:
+        return False
+
+
+@pytest.fixture(scope="module")
+def found(url: str) -> Review:
+    return review(_client(url), Selection(), END, DAYS)
+
+
+def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -> None:
+    assert found.observed == (48, None, 48, 48, 48)
+    assert found.busy == (18, None, 18, 18, 18)
+    assert found.idle == (12, None, 12, 12, 12)
+    assert found.energy == (pytest.approx(20), None, *[pytest.approx(20)] * 3)
+    assert found.lost["thermal"] == (6, None, 6, 6, 6)
+    assert found.lost_by_day == (7, None, 7, 7, 7)
+    assert found.missing == (END - 4 * DAY_SECONDS,)
+    assert [(str(each.owner), each.allocated, each.unused) for each in found.owners] == [
+        ("namespace <b>|speech", 96, 72),
+        ("namespace east/vision", 80, 32),
+        ("namespace west/vision", 16, 12),
+    ]
+    assert [(each.name, each.observed, each.busy, each.lost, each.p95) for each in found.models] == [
+        ("NVIDIA H100", 192, 72, 28, 0.625)
+    ]
+    assert [(str(each.key), each.name, each.hours) for each in found.hosts] == [
+        ("east/gpu-07", "thermal", 24),
+        ("east/gpu-07", "storage", 4),
+    ]
+    assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
+        ("1650123", "79", 4),
+        ("1650123", "lost", 2),
+    ]
+
+
+def test_a_selection_leaves_out_the_others(url: str) -> None:
+    west = review(_client(url), Selection(cluster="west"), END, DAYS)
+    assert west.observed == (24, None, 24, 24, 24)
+    assert west.lost_by_day == (0, None, 0, 0, 0)
+    assert (west.hosts, west.offenders) == ((), ())
+
+
+def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(repository: Path) -> None:
+    rules: dict[str, Any] = yaml.safe_load((repository / "rules" / "recording.yml").read_text())
+    recorded = {rule["record"] for each in rules["groups"] for rule in each["rules"]}
+    asked = [
+        query
+        for selection in (Selection(), Selection(cluster="east"))
+        for query in (*daily_queries(selection).values(), host_query(selection, 30))
+    ]
+    names = set(re.findall(r"[a-z_]+:[a-z_]+:[a-z0-9_]+", " ".join(asked)))
+    assert len(names) > 8
+    assert names <= recorded
+
+
+class _Page(HTMLParser):
+    """What a page has that it must not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.titles: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        links = [value or "" for name, value in attrs if name in ("src", "href", "action")]
+        self.outside += [value for value in links if not value.startswith("data:")]
+        if tag in ("script", "iframe", "b") or any(name.startswith("on") or name == "style" for name, _ in attrs):
+            self.outside.append(tag)
+
+
+def test_the_page_is_complete_has_no_script_and_loads_nothing(found: Review) -> None:
+    text = render_html(found).decode()
+    page = _Page()
+    page.feed(text)
+    assert page.outside == []
+    assert "GPU capacity review, 2026-01-10 to 2026-01-14" in text
+    assert "Data for 4 of 5 days" in text
+    assert "2026-01-11: no data" in text
+    assert text.count("no data</title>") == 4  # one day in each plot
+    assert text.count('class="plot"') == 4
+    assert "&lt;b&gt;|speech" in text
+    assert "1650123" in text
+
+
+def test_markdown_has_a_row_for_each_day_and_escapes_names(found: Review) -> None:
+    text = render_markdown(found)
+    assert "| 2026-01-11 | - | - | - | - | - | - |" in text
+    assert "| 2026-01-12 | 2 | 48 | 18 | 7 | 12 | 20 |" in text
+    assert r"namespace \<b\>\|speech" in text
+    assert "| GPU hours lost to a bottleneck | 28 h | 15% of the observed |" in text
+
+
+def test_the_command_writes_by_suffix(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ["report", "--prometheus", url, "--at", f"{END + 3600}", "--over", "5d"]
+    assert run_cli(group, [*server, "--output", str(tmp_path / "report.html")]) == 0
+    assert run_cli(group, [*server, "--output", str(tmp_path / "report.md")]) == 0
+    assert run_cli(group, server) == 0
+    assert capsys.readouterr().out == (tmp_path / "report.md").read_text()
+    assert (tmp_path / "report.html").read_bytes().startswith(b"<!DOCTYPE html>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--output", "report.pdf"), "ends in .html or .md"),
+        (("--output", "/nowhere/report.md"), "cannot be written"),
+        (("--over", "30"), "is no period"),
+        (("--over", "53w"), "is no period"),
+        (("--cluster", "north"), "rules/recording.yml"),
+    ],
+)
+def test_what_cannot_be_done_is_explained(
+    url: str, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert run_cli(group, ["report", "--prometheus", url, "--at", f"{END}", *arguments]) == 2
+    assert said in capsys.readouterr().err

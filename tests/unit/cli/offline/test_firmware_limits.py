@@ -1,0 +1,88 @@
+"""Laptops and workstations that their firmware slows down: that is never as if nothing held them back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.offline_files import codes, measured, report_on_text
+
+from gpu_triage.judge.findings.verdicts import Verdict
+
+LAPTOP = """
+==============NVSMI LOG==============
+
+Timestamp                                              : Fri Jul 10 12:00:00 2026
+Driver Version                                         : 610.43.03 [Deprecated; use KMD Version instead]
+KMD Version                                            : 610.43.03
+
+Attached GPUs                                          : 1
+GPU 00000000:01:00.0
+    Product Name                                       : NVIDIA RTX 2000 Ada Generation Laptop GPU
+    Performance State                                  : P0
+    Clocks Event Reasons
+        Idle                                           : Not Active
+        SW Power Cap                                   : {capped}
+        HW Slowdown                                    : Not Active
+        SW Thermal Slowdown                            : Not Active
+    Utilization
+        GPU                                            : 100 %
+    GPU Power Readings
+        Average Power Draw                             : N/A
+        Instantaneous Power Draw                       : {power}
+        GPU Ceiling Power Limit
+            Current Power Limit                        : 35.00 W
+            Default Power Limit                        : 35.00 W
+        Max Power Limit                                : 60.00 W
+    Clocks
+        SM                                             : {clock}
+    Max Clocks
+        SM                                             : 3105 MHz
+"""
+
+TEMPERATURE = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Sat May  8 13:25:04 2021
+Driver Version                            : 465.27
+CUDA Version                              : 11.3
+
+Attached GPUs                             : 1
+GPU 00000000:2D:00.0
+    Temperature
+        GPU Current Temp                  : {heat} C
+        GPU Shutdown Temp                 : 102 C
+        GPU Slowdown Temp                 : 97 C
+        GPU Max Operating Temp            : {limit} C
+        GPU Target Temperature            : N/A
+        Memory Current Temp               : N/A
+        Memory Max Operating Temp         : N/A
+"""
+
+
+def laptop(power: str = "588.44 W", clock: str = "210 MHz", capped: str = "Active") -> str:
+    return LAPTOP.format(power=power, clock=clock, capped=capped)
+
+
+def test_a_power_reading_that_cannot_be_is_the_finding(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, laptop())
+    assert codes(report) == ["power.reading"]
+    assert measured(report, "power.reading") == "reads 588 W, its highest limit is 60 W, SM clock 210 of 3105 MHz"
+    assert report.verdict is Verdict.WATCH
+    assert report.gpus[0].bottleneck.because == "100% busy at that moment, held by sw_power_cap at that moment"
+
+
+def test_power_near_its_limit_is_no_wrong_reading(tmp_path: Path) -> None:
+    for text in (laptop("61.00 W"), laptop(clock="3000 MHz"), laptop(capped="Not Active")):
+        assert codes(report_on_text(tmp_path, text)) == []
+
+
+def test_a_gpu_at_a_limit_far_below_its_slowdown_temperature_is_told(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, TEMPERATURE.format(heat=56, limit=57))
+    assert measured(report, "thermal.low_limit") == "56 °C, its limit is 57 °C; the board slows down at 97 °C"
+    assert report.verdict is Verdict.WATCH
+
+
+def test_a_limit_near_the_slowdown_temperature_or_far_from_the_gpu_is_no_finding(tmp_path: Path) -> None:
+    for heat, limit in ((93, 94), (40, 57), (74, 75)):
+        found = codes(report_on_text(tmp_path, TEMPERATURE.format(heat=heat, limit=limit)))
+        assert "thermal.low_limit" not in found

@@ -1,0 +1,176 @@
+"""What one output of nvidia-smi says holds a GPU back, where nothing tells for how long it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click import unstyle
+from tests.offline_files import codes, measured, report_on_text, smi, smi_gpu
+
+from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.text import render_text
+
+SLOW = {"busy": "100 %", "clock": "345 MHz"}
+
+PERFORMANCE = """
+==============NVSMI LOG==============
+
+Timestamp                                 : Sat Mar 14 {at} 2026
+Driver Version                            : 465.27
+CUDA Version                              : 11.3
+
+Attached GPUs                             : 1
+GPU 00000000:2D:00.0
+    Performance State                     : P0
+    Clocks Throttle Reasons
+        Idle                              : Not Active
+        Applications Clocks Setting       : Not Active
+        SW Power Cap                      : Not Active
+        HW Slowdown                       : {slowdown}
+            HW Thermal Slowdown           : Not Active
+            HW Power Brake Slowdown       : {brake}
+        Sync Boost                        : Not Active
+        SW Thermal Slowdown               : {heat}
+        Display Clock Setting             : Not Active
+"""
+"""What ``nvidia-smi -q -d PERFORMANCE`` prints."""
+
+
+def performance(at: str = "10:00:00", **active: str) -> str:
+    return PERFORMANCE.format(at=at, **{**dict.fromkeys(("slowdown", "brake", "heat"), "Not Active"), **active})
+
+
+def severities(report: Report) -> list[Severity]:
+    return [finding.urgency for finding in report.findings]
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "bottleneck"),
+    [
+        ({"brake": "Active"}, "power.brake", "power_brake"),
+        ({"hw thermal": "Active"}, "thermal.hw", "thermal"),
+        ({"sw thermal": "Active"}, "thermal.sw", "thermal"),
+        ({"hw slowdown": "Active"}, "power.hw_slowdown", "power_brake"),
+    ],
+)
+def test_a_gpu_that_is_slowed_down_under_load_is_to_be_watched(
+    tmp_path: Path, facts: Mapping[str, str], code: str, bottleneck: str
+) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(facts={**SLOW, **facts})))
+    assert codes(report) == [code]
+    assert severities(report) == [Severity.WARNING]
+    assert "at that moment, 61 °C, SM clock 345 of 1980 MHz" in measured(report, code)
+    assert report.gpus[0].bottleneck.name == bottleneck
+    assert (report.gpus[0].verdict, report.verdict) == (Verdict.WATCH, Verdict.WATCH)
+    assert f"runbook   gpu-triage explain {code}" in unstyle(render_text(report))
+    assert "warning   clocks, heat, power" in unstyle(render_text(report))
+    assert report.exit_code(Severity.CRITICAL) == 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"clock": "1600 MHz"},  # 0.81 of 1980 MHz
+        {"busy": "0 %", "clock": "345 MHz"},
+        {"busy": "100 %", "clock": "345 MHz", "state": "P8"},
+    ],
+    ids=["near its highest clock", "at rest", "in a P-state of rest"],
+)
+def test_a_slowdown_that_costs_nothing_is_no_finding(tmp_path: Path, facts: Mapping[str, str]) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(facts={"busy": "100 %", **facts, "hw slowdown": "Active"})))
+    assert codes(report) == []
+    assert report.verdict is Verdict.KEEP
+
+
+def test_two_moments_of_one_slowdown_tell_how_long_it_has_lasted_at_least(tmp_path: Path) -> None:
+    braked = smi_gpu(facts={**SLOW, "brake": "Active"})
+    first, second = smi(braked), smi(braked, at="Sat Mar 14 10:01:00 2026")
+    report = report_on_text(tmp_path, first, second)
+    assert measured(report, "power.brake").startswith("hw_power_brake for at least 60 s")
+    assert severities(report) == [Severity.WARNING]
+    assert report.verdict is Verdict.WATCH
+    assert report.gpus[0].bottleneck.because == "hw_power_brake for at least 60 s"
+
+
+def test_a_slowdown_that_began_between_two_moments_is_of_the_last_one(tmp_path: Path) -> None:
+    first = smi(smi_gpu(facts=SLOW))
+    second = smi(smi_gpu(facts={**SLOW, "brake": "Active"}), at="Sat Mar 14 10:01:00 2026")
+    assert measured(report_on_text(tmp_path, first, second), "power.brake").startswith("hw_power_brake at that moment")
+
+
+def test_what_the_driver_counted_between_two_moments_counts_in_full(tmp_path: Path) -> None:
+    hot = {**SLOW, "hw thermal": "Active"}
+    first = smi(smi_gpu(facts={**hot, "hw thermal us": "1000000 us"}))
+    second = smi(smi_gpu(facts={**hot, "hw thermal us": "31000000 us"}), at="Sat Mar 14 10:01:00 2026")
+    report = report_on_text(tmp_path, first, second)
+    assert measured(report, "thermal.hw").startswith("hw_thermal 50% of the time")
+    assert severities(report) == [Severity.WARNING], "a minute confirms nothing that must last ten"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (performance(slowdown="Active", brake="Active"), ["power.brake"]),
+        # Alone, without clocks, it may be the flash that every change of the P-state shows.
+        (performance(slowdown="Active"), []),
+        (performance(heat="Active"), []),
+    ],
+)
+def test_an_extract_without_clocks_counts_what_no_change_of_the_p_state_sets(
+    tmp_path: Path, text: str, found: list[str]
+) -> None:
+    report = report_on_text(tmp_path, text)
+    assert codes(report) == found
+
+
+def test_two_extracts_a_minute_apart_are_no_flash(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, performance(slowdown="Active"), performance("10:01:00", slowdown="Active"))
+    assert measured(report, "power.hw_slowdown").startswith("hw_slowdown for at least 60 s")
+
+
+@pytest.mark.parametrize("heat", ["Active", "Not Active"])
+def test_an_extract_without_processes_says_nothing_of_who_uses_the_gpu(tmp_path: Path, heat: str) -> None:
+    report = report_on_text(tmp_path, performance(heat=heat))
+    text = unstyle(render_text(report))
+    assert "in use" not in text
+    assert "idle" not in text.partition("verdict:")[2]
+    assert "no compute process" not in text
+    assert "files: keep. 1 GPU: with unknown usage\n" in text
+    assert {area.area: area.summary for area in report.areas}[Area.WORK] is None
+
+
+def test_what_holds_a_gpu_back_is_never_beside_that_nothing_does(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, performance(heat="Active"))
+    text = unstyle(render_text(report))
+    assert "GPU 0 held by sw_thermal at that moment" in text
+    assert "held by sw_thermal at that moment" in report.gpus[0].bottleneck.because
+    assert "nothing holds it back" not in text
+
+
+def test_that_nothing_holds_a_gpu_back_is_said_where_it_was_read(tmp_path: Path) -> None:
+    read = report_on_text(tmp_path, performance())
+    assert read.gpus[0].bottleneck.because == "no throttle reason active at that moment"
+    assert {area.area: area.summary for area in read.areas}[Area.CLOCKS] == "no throttle reason active at that moment"
+    memory = performance().partition("    Clocks Throttle")[0] + "    FB Memory Usage\n        Used : 1 MiB\n"
+    unread = report_on_text(tmp_path, memory)
+    assert unread.gpus[0].bottleneck.because == "throttle reasons not in these files"
+    assert {area.area: area.summary for area in unread.areas}[Area.CLOCKS] is None
+
+
+def test_a_lowered_limit_that_holds_the_clocks_is_the_bottleneck_of_that_moment(tmp_path: Path) -> None:
+    held = {**SLOW, "sw cap": "Active", "limit": "400.00 W", "power": "398.00 W"}
+    report = report_on_text(tmp_path, smi(smi_gpu(facts=held)))
+    assert measured(report, "power.cap") == "limit 400 W, default 700 W; it holds the clocks at that moment"
+    assert report.gpus[0].bottleneck.name == "power_cap"
+    assert report.verdict is Verdict.KEEP
+
+
+def test_one_moment_is_told_by_one_sentence(tmp_path: Path) -> None:
+    first = smi(smi_gpu(facts={"busy": "0 %", "power": "75.00 W"}))
+    second = smi(smi_gpu(facts={"power": "625.00 W"}), at="Sat Mar 14 10:01:00 2026")
+    report = report_on_text(tmp_path, first, second)
+    assert "; 89% of the power limit;" in str({area.area: area.summary for area in report.areas}[Area.CLOCKS])

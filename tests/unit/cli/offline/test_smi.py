@@ -1,0 +1,297 @@
+"""What nvidia-smi -q says, as text and as XML, judged as a live host is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click import unstyle
+from tests.offline_files import UUID, XML, codes, measured, report_on_text, smi, smi_gpu
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.table import Area
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.text import render_text
+
+
+def test_a_sound_gpu_is_read_and_kept(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu()))
+    assert codes(report) == []
+    assert [(gpu.name, gpu.pci_bus_id, gpu.verdict) for gpu in report.gpus] == [
+        ("NVIDIA H100 80GB HBM3", "0000:41:00.0", Verdict.KEEP)
+    ]
+    assert report.driver == "580.95.05"
+    assert report.verdict is Verdict.KEEP
+    assert [(file.kinds, file.written) for file in report.files] == [(("nvidia-smi -q",), "2026-03-14 10:00:00")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"uncorrectable": "3"}, "ecc.uncorrected"),
+        ({"remap pending": "Yes"}, "memory.row_remap_pending"),
+        ({"remap failure": "Yes"}, "memory.row_remap_failure"),
+        ({"recovery": "GPU Reset"}, "recovery.action"),
+        ({"recovery": "Drain and Reset"}, "recovery.drain_and_reset"),
+        ({"width": "8x"}, "pcie.width"),
+        ({"width": "8x", "state": "P8", "busy": "0 %"}, "pcie.width_idle"),
+        ({"generation": "3"}, "pcie.generation"),
+        ({"margin": "2 C"}, "thermal.margin"),
+        ({"limit": "400.00 W"}, "power.limit"),
+        ({"persistence": "Disabled"}, "policy.persistence"),
+    ],
+)
+def test_a_state_in_one_snapshot_is_a_finding(tmp_path: Path, facts: dict[str, str], code: str) -> None:
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(facts=facts)))) == [code]
+
+
+def test_a_file_without_a_list_of_processes_calls_no_gpu_idle(tmp_path: Path) -> None:
+    text = smi(smi_gpu(facts={"busy": "0 %"})).partition("    Processes")[0].replace(": 1\n", ": 4\n")
+    report = report_on_text(tmp_path, text)
+    assert report.gpus[0].bottleneck.name == "unattributed"
+    assert any("3 of 4 GPUs that nvidia-smi counts" in line for line in report.not_read)
+
+
+def test_one_section_of_nvidia_smi_tells_what_it_holds(tmp_path: Path) -> None:
+    text = smi(
+        "GPU 00000000:41:00.0\n    ECC Mode\n        Current : Enabled\n        Pending : Enabled\n"
+        "    ECC Errors\n        Volatile\n            DRAM Uncorrectable : 0\n"
+    )
+    summaries = {area.area: area.summary for area in report_on_text(tmp_path, text).areas}
+    assert summaries[Area.HEALTH] == "ECC errors since the driver was loaded: 0 uncorrected"
+    assert summaries[Area.PCIE] is None
+
+
+def test_links_and_errors_of_the_moment_are_told(tmp_path: Path) -> None:
+    gpus = [smi_gpu(facts={"generation": "1", "state": "P8", "busy": "0 %", "correctable": "4"}), smi_gpu(1)]
+    summaries = {area.area: area.summary for area in report_on_text(tmp_path, smi(*gpus)).areas}
+    assert summaries[Area.PCIE] == (
+        "expected 2 x gen 5 x16; GPU 0 shifted down at rest, which is normal; now 1 x gen 1 x16, 1 x gen 5 x16"
+    )
+    assert summaries[Area.HEALTH] == (
+        "no source of Xid errors; ECC on for 2 of 2; ECC errors since the driver was loaded: 4 corrected, 0 uncorrected"
+    )
+
+
+def test_a_low_generation_at_rest_is_none(tmp_path: Path) -> None:
+    resting = {"generation": "1", "state": "P8", "busy": "0 %"}
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(facts=resting)))) == []
+
+
+def test_one_snapshot_tells_no_share_of_time(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(facts={"hw thermal": "Active", "limit": "400.00 W"})))
+    assert not any("of the time" in finding.measured for finding in report.findings)
+    assert "GPU 0 held by hw_slowdown, hw_thermal at that moment" in str([area.summary for area in report.areas])
+    assert any(line.startswith("rates, such as the share of time it throttled") for line in report.not_read)
+
+
+def test_two_snapshots_of_one_host_tell_what_the_driver_counted_between(tmp_path: Path) -> None:
+    hot = {"hw thermal": "Active"}
+    first = smi(smi_gpu(facts={**hot, "hw thermal us": "1000000 us"}))
+    second = smi(smi_gpu(facts={**hot, "hw thermal us": "31000000 us"}), at="Sat Mar 14 10:01:00 2026")
+    # In any order.
+    report = report_on_text(tmp_path, second, first)
+    assert measured(report, "thermal.hw").startswith("hw_thermal 50% of the time")
+    assert report.measured_seconds == 60
+    assert report.gpus[0].bottleneck.name == "thermal"
+
+
+def test_one_output_as_text_and_xml_is_one_moment(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu()), smi(smi_gpu(), smi_gpu(1)))
+    assert (len(report.gpus), report.measured_seconds) == (2, 0)
+
+
+def test_a_busy_gpu_at_little_power_is_no_finding_of_a_moment(tmp_path: Path) -> None:
+    spinning = smi_gpu(facts={"busy": "100 %", "power": "120.00 W"}, processes=["77 python3 train.py --secret=1"])
+    report = report_on_text(tmp_path, smi(spinning))
+    assert codes(report) == []
+    assert report.gpus[0].bottleneck.name == "unattributed"
+
+
+def test_files_of_different_hosts_are_refused(tmp_path: Path) -> None:
+    other = smi(smi_gpu(facts={"uuid": "GPU-99999999-1111-2222-3333-444444444444"}), at="Sat Mar 14 11:00:00 2026")
+    with pytest.raises(ConfigError, match="different hosts"):
+        report_on_text(tmp_path, smi(smi_gpu()), other)
+
+
+def test_what_is_not_in_the_files_is_not_called_ok(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1)))
+    summaries = {area.area: area.summary for area in report.areas}
+    assert summaries[Area.HOST] is None
+    assert summaries[Area.PEERS] is None
+    assert "not read  host resources       not in these files" in unstyle(render_text(report))
+    assert "no source of Xid errors" in (summaries[Area.HEALTH] or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("GPU is lost", "GPU lost: the driver cannot reach it"),
+        ("[GPU requires reset]", "GPU unusable: the driver asks for a reset of it"),
+        ("Unknown Error", "does not answer (unknown)"),
+    ],
+)
+def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, told: str) -> None:
+    said = dict.fromkeys(("busy", "heat", "power", "limit", "state", "generation", "width", "replays"), words)
+    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1, facts=said)))
+    assert codes(report) == ["gpu.lost"]
+    assert measured(report, "gpu.lost") == told
+    assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    ["GPU0000:42:00.0: GPU is lost.  Reboot", "GPU 0000:42:00.0: Unknown Error", "GPU1: 0000:42:00.0: Unknown Error"],
+)
+def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path, gpu: str) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu()), f"Unable to determine the device handle for {gpu}")
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 1")]
+
+
+def test_a_gpu_is_told_by_its_address_where_nobody_knows_how_many_come_before_it(tmp_path: Path) -> None:
+    line = "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error\n"
+    report = report_on_text(tmp_path, line)
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 0000:c1:00.0")]
+    assert "GPU 0000:c1:00.0  sick" in render_text(report)
+
+
+def test_a_gpu_that_is_lost_by_its_index_is_told_by_it(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, "Unable to determine the device handle for GPU3: Unknown Error\n")
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 3")]
+
+
+def test_single_errors_of_a_gpu_that_answers_are_named(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(facts={"power": "ERR!"})))
+    assert codes(report) == []
+    assert any("power draw" in line for line in report.not_read)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (
+            "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 535.161",
+            "version_mismatch",
+        ),
+        (
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+            "driver_not_loaded",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_be_used_is_named(tmp_path: Path, text: str, code: str) -> None:
+    report = report_on_text(tmp_path, text)
+    assert codes(report) == ["driver.unavailable"]
+    assert code in (report.blocked or "")
+
+
+def test_no_devices_found_is_told(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, "No devices were found\n")
+    assert "found no device" in (report.blocked or "")
+
+
+@pytest.mark.parametrize("name", ["Clocks Event Reasons", "Clocks Throttle Reasons"])
+def test_renamed_sections_say_the_same(tmp_path: Path, name: str) -> None:
+    first = smi(smi_gpu(facts={"reasons": name}))
+    second = smi(smi_gpu(facts={"reasons": name, "hw thermal us": "30000000 us"}), at="Sat Mar 14 10:01:00 2026")
+    assert codes(report_on_text(tmp_path, first, second)) == ["thermal.hw"]
+
+
+def test_old_drivers_call_errors_single_and_double_bit(tmp_path: Path) -> None:
+    text = """==============NVSMI LOG==============
+Timestamp                           : Sat Mar 14 10:00:00 2020
+Driver Version                      : 390.144
+Attached GPUs                       : 1
+GPU 00000000:03:00.0
+    Product Name                    : Tesla P100-PCIE-16GB
+    GPU UUID                        : GPU-00000000-1111-2222-3333-444444444444
+    Performance State               : P0
+    Ecc Mode
+        Current                     : Enabled
+        Pending                     : Enabled
+    ECC Errors
+        Volatile
+            Single Bit
+                Device Memory       : 2
+                Total               : 2
+            Double Bit
+                Device Memory       : 1
+                Total               : 1
+    Retired Pages
+        Single Bit ECC              : 3
+        Double Bit ECC              : 1
+        Pending                     : Yes
+    Power Readings
+        Power Management            : Supported
+        Power Draw                  : 31.00 W
+        Power Limit                 : 200.00 W
+        Default Power Limit         : 250.00 W
+        Enforced Power Limit        : 200.00 W
+"""
+    report = report_on_text(tmp_path, text)
+    assert codes(report) == ["ecc.uncorrected", "memory.retired_pages_pending", "power.limit"]
+    assert measured(report, "ecc.uncorrected") == "1 uncorrected errors since the driver was loaded"
+    assert measured(report, "power.limit") == "limit 200 W, default 250 W"
+
+
+def test_the_table_alone_tells_what_it_can(tmp_path: Path) -> None:
+    table = """Sat Mar 14 10:00:00 2026
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |
+|-----------------------------------------+------------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |
+| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |
+|                                         |                        |               MIG M. |
+|=========================================+========================+======================|
+|   0  NVIDIA A100-SXM4-40GB          On  |   00000000:07:00.0 Off |                    2 |
+| N/A   34C    P0             60W /  400W |    1024MiB /  40960MiB |      3%      Default |
+|                                         |                        |             Disabled |
++-----------------------------------------+------------------------+----------------------+
+| Processes:                                                                              |
+|  GPU   GI   CI        PID   Type   Process name                              GPU Memory |
+|        ID   ID                                                               Usage      |
+|=========================================================================================|
+|    0   N/A  N/A      4242      C   /opt/conda/bin/python3                      1016MiB  |
++-----------------------------------------------------------------------------------------+
+"""
+    report = report_on_text(tmp_path, table)
+    assert codes(report) == ["ecc.uncorrected"]
+    (gpu,) = report.gpus
+    assert (gpu.name, gpu.pci_bus_id) == ("NVIDIA A100-SXM4-40GB", "0000:07:00.0")
+    assert report.files[0].written == "2026-03-14 10:00:00"
+
+
+@pytest.mark.parametrize("text", [XML, XML.replace("\n", ""), XML.partition("</processes>")[0]])
+def test_xml_whole_in_one_line_or_cut_off_says_the_same(tmp_path: Path, text: str) -> None:
+    report = report_on_text(tmp_path, text)
+    assert codes(report) == ["ecc.uncorrected", "pcie.width"]
+    assert report.gpus[0].name == "Tesla & Co"
+
+
+def nvlinks(*states: str) -> str:
+    """What nvidia-smi nvlink --status prints; of each GPU a letter a link: u for up, d for down."""
+    said = {"u": "26.562 GB/s", "d": "<inactive>"}
+    return "".join(
+        f"GPU {place}: NVIDIA H100 80GB HBM3 (UUID: {UUID.format(place)})\n"
+        + "".join(f"\t Link {number}: {said[state]}\n" for number, state in enumerate(links))
+        for place, links in enumerate(states)
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        (("uuu", "uuu", "uuu"), []),
+        (("uud", "uud", "uud"), []),
+        (("ddd", "ddd", "ddd"), []),
+        (("uuu", "udu", "uuu"), ["nvlink.down"]),
+    ],
+)
+def test_a_link_that_is_up_on_all_gpus_alike_is_missed(
+    tmp_path: Path, states: tuple[str, ...], found: list[str]
+) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states))
+    assert codes(report) == found
+    assert not any("nvlink --status" in line for line in report.not_read)
+    if found:
+        assert measured(report, "nvlink.down") == "down: link 1"

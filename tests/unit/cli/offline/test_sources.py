@@ -1,0 +1,251 @@
+"""Where files come from, what the command prints of them, and what it leaves out when it is asked to."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+from xml.etree import ElementTree as ET
+
+import pytest
+from click import UsageError
+from tests.offline_files import codes, packed_bug_report, report_on, run_check, sick_bug_report, smi, smi_gpu
+from tests.recorded import record
+
+from gpu_triage.cli.offline.progress import Progress
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
+from gpu_triage.record.bundle import write_recording
+from gpu_triage_simulator import load_scenario
+
+pytestmark = pytest.mark.slow
+
+FOUND = ["xid.119", "pcie.width"]
+
+
+def test_standard_input_is_read() -> None:
+    result = run_check("--from", "-", stdin=sick_bug_report().encode())
+    assert result.return_value == EXIT_FINDINGS
+    assert "standard input: NVIDIA bug report" in result.output
+
+
+def test_several_files_can_follow_one_option(tmp_path: Path) -> None:
+    (tmp_path / "smi.txt").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
+    (tmp_path / "dmesg").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    files = [str(tmp_path / "smi.txt"), str(tmp_path / "dmesg")]
+    found = json.loads(run_check("--from", *files, "--format", "json").output)
+    assert [each["name"] for each in found["files"]] == files
+    assert found == json.loads(run_check("--from", files[0], "--from", files[1], "--format", "json").output)
+
+
+def test_a_file_without_the_option_is_refused_with_its_name() -> None:
+    result = run_check("dmesg.txt")
+    assert isinstance(result.exception, UsageError)
+    assert "--from" in str(result.exception)
+
+
+def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "sos_commands/nvidia").mkdir(parents=True)
+    (tmp_path / "sos_commands/nvidia/nvidia-smi_-q").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
+    (tmp_path / "var/log").mkdir(parents=True)
+    (tmp_path / "var/log/messages").write_text("Mar 14 09:50:00 h kernel: NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    (tmp_path / "var/log/loop").symlink_to(tmp_path)
+    assert codes(report_on(tmp_path)) == ["xid.62", "memory.row_remap_pending"]
+
+
+def test_of_a_large_folder_the_files_named_right_are_read(tmp_path: Path) -> None:
+    for number in range(150):
+        (tmp_path / f"etc-{number}").write_text("x\n")
+    (tmp_path / "dmesg.txt").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    report = report_on(tmp_path)
+    assert codes(report) == ["xid.62"]
+    assert len(report.files) == 1
+
+
+def tar_of(path: Path, mode: Literal["w", "w:gz", "w:xz"], files: Mapping[str, bytes]) -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+SMI = smi(smi_gpu(facts={"remap pending": "Yes"})).encode()
+DMESG = b"[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n"
+
+
+def test_files_of_an_archive_are_read_by_whatever_name_and_without_unpacking_them_to_a_disk(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "case.tar.xz", "w:xz", {"../../what the GPU says": SMI, "a/b.out": DMESG, "empty": b""})
+    report = report_on(path)
+    assert codes(report) == ["xid.62", "memory.row_remap_pending"]
+    assert [(file.name, file.kinds) for file in report.files][:2] == [
+        (f"{path}: ../../what the GPU says", ("nvidia-smi -q",)),
+        (f"{path}: a/b.out", ("kernel log",)),
+    ]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_archives_in_archives_are_read(tmp_path: Path) -> None:
+    inner = tar_of(tmp_path / "inner", "w:gz", {"one": SMI}).read_bytes()
+    tar_of(
+        tmp_path / "outer",
+        "w",
+        {"logs.tgz": inner, "nvidia-bug-report.log.gz": packed_bug_report(sick_bug_report())},
+    )
+    assert {"xid.119", "memory.row_remap_pending"} <= set(codes(report_on(tmp_path / "outer")))
+    assert "xid.119" in run_check("--from", "-", stdin=(tmp_path / "outer").read_bytes()).output
+    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
+        archive.write(tmp_path / "outer", "outer.tar")
+    assert "xid.119" in codes(report_on(tmp_path / "case.zip"))
+
+
+def test_of_a_large_archive_the_files_named_right_are_read_to_its_end(tmp_path: Path) -> None:
+    many = {f"etc-{number}": b"x\n" for number in range(150)}
+    path = tar_of(tmp_path / "sos.tar", "w", {**many, "etc-x": DMESG, "var/log/dmesg": DMESG.replace(b"62", b"79")})
+    assert codes(report_on(path)) == ["xid.79"]
+
+
+def test_a_damaged_archive_is_named_and_what_came_before_it_read(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "case.tar", "w", {"smi": SMI, "dmesg": DMESG * 100})
+    path.write_bytes(path.read_bytes()[: len(SMI) + 2000])
+    report = report_on(path)
+    assert "memory.row_remap_pending" in codes(report)
+    assert next(file.note for file in report.files if file.note) == "ends early: the archive is not complete"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_zipfile_would_unpack_at_once_is_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "case.zip", "w", method) as archive:
+        archive.writestr("smi.txt", SMI)
+    assert "unpack it first" in report_on(tmp_path / "case.zip").files[0].note
+
+
+def test_a_zip_that_lists_too_many_files_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
+        for number in range(20_001):
+            archive.writestr(f"{number}", b"")
+    assert "its list of files is too long" in report_on(tmp_path / "case.zip").files[0].note
+
+
+def test_of_very_many_files_only_the_first_are_read_and_the_report_says_so(tmp_path: Path) -> None:
+    many = {f"dmesg-{number}": DMESG for number in range(2001)}
+    report = report_on(tar_of(tmp_path / "logs.tar", "w", many))
+    assert report.files[-1].note == "only the first 2000 files were read"
+
+
+def test_a_zip_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
+    path = tmp_path / "case.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("case/smi.txt", smi(smi_gpu(facts={"remap pending": "Yes"})))
+        archive.writestr("case/log", sick_bug_report() * 3)
+    assert "memory.row_remap_pending" in codes(report_on(path))
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(raw)
+    assert any(file.note for file in report_on(path).files)
+
+
+def test_progress_is_drawn_on_a_terminal_and_wiped(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter(range(10))
+    with Progress(4_000_000, shown=True, clock=lambda: float(next(seconds))) as progress:
+        progress.add(1_000_000)
+    with Progress(4_000_000, shown=False) as progress:
+        progress.add(1_000_000)
+    drawn = capsys.readouterr().err
+    assert drawn.startswith("\rreading [########                      ] 1 of 4 MB")
+    assert drawn.endswith("\r")
+
+
+def test_a_recording_is_replayed_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "recording.tar.gz"
+    write_recording(record(load_scenario("dual-a10"))[0], path)
+    report = report_on(path)
+    assert {"thermal.sw", "pcie.width"} <= set(codes(report))
+    assert report.files[0].kinds == ("recording of gpu-triage",)
+    with pytest.raises(ConfigError, match="give it alone"):
+        report_on(path, path)
+
+
+@pytest.mark.parametrize("name", ["missing", "folder"])
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=r"--from: .*name"):
+        report_on(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 5000, b"hello\n", bytes(range(256)) * 100, b"\x1f\x8b\x08garbage"])
+def test_a_file_that_is_none_of_these_is_named_as_such(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = run_check("--from", str(path))
+    assert result.return_value == EXIT_COULD_NOT_LOOK
+    assert f"{path}: no supported content" in result.output
+    assert "none of these files holds what gpu-triage reads" in result.output
+
+
+def test_exit_codes_are_those_of_check(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(smi(smi_gpu(facts={"persistence": "Disabled"})))
+    assert run_check("--from", str(path)).return_value == EXIT_SOUND
+    assert run_check("--from", str(path), "--fail-on", "info").return_value == EXIT_FINDINGS
+
+
+def test_json_and_junit_say_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "report.log"
+    path.write_text(sick_bug_report())
+    document = json.loads(run_check("--from", str(path), "--format", "json").output)
+    assert [finding["code"] for finding in document["findings"]] == FOUND
+    assert document["files"] == [
+        {
+            "name": str(path),
+            "kinds": ["NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log"],
+            "written": "2026-03-14 10:00:00",
+            "note": None,
+        }
+    ]
+    cases = ET.fromstring(run_check("--from", str(path), "--format", "junit").output)  # noqa: S314 - of our own making
+    assert [failure.get("type", "") for failure in cases.iter("failure")] == ["xid.119"]
+    assert "warning pcie.width: " in "".join(each.text or "" for each in cases.iter("system-out"))
+
+
+@pytest.mark.parametrize("arguments", [("--redact",), ("--from", "x", "--simulate", "dual-a10")])
+def test_useless_combinations_are_refused(arguments: tuple[str, ...]) -> None:
+    assert isinstance(run_check(*arguments).exception, ConfigError)
+
+
+def test_expectations_apply_to_files(tmp_path: Path) -> None:
+    path = tmp_path / "smi"
+    path.write_text(smi(smi_gpu()))
+    result = run_check("--from", str(path), "--expect.gpu-count", "8")
+    assert "the driver shows 1 GPUs, 8 expected" in result.output
+
+
+PRIVATE = ("gpu-7", "example.org", "alice", "secret", "GPU-00000000-1111", "python3", "10.1.2.3", "1650")
+
+
+def test_a_redacted_report_names_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "alice"
+    folder.mkdir()
+    log = "[Sat Mar 14 09:50:00 2026] Out of memory: Killed process 4242 (python3) total-vm:1kB\n"
+    (folder / "secret.log").write_text(sick_bug_report() + log + "Mar 14 09:50:00 gpu-7 kernel: from 10.1.2.3\n")
+    for form in ("text", "json", "junit"):
+        output = run_check("--from", str(folder / "secret.log"), "--redact", "--format", form).output
+        assert "pcie.width" in output
+        assert [word for word in PRIVATE if word in output] == []
+
+
+def test_a_report_holds_no_more_of_a_process_than_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "smi"
+    busy = [
+        smi_gpu(processes=["77 /home/alice/bin/train --token=secret", "78 /usr/bin/other x"]),
+        smi_gpu(1, facts={"busy": "0 %"}),
+    ]
+    path.write_text(smi(*busy))
+    output = run_check("--from", str(path)).output
+    assert "train (77), other (78)" in output
+    assert [word for word in ("alice", "token", "secret") if word in output] == []

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+from click import unstyle
+from tests.one_shot import look_at, with_life
+from tests.rig import scenario_with
+
+from gpu_triage.cli.main import group
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import BY_CODE, Severity
+from gpu_triage.judge.report.headline import STATES
+from gpu_triage.judge.report.lines import render_lines
+from gpu_triage.judge.report.machine_readable import render_json, render_junit
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.run import run_cli
+from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage_simulator import list_scenarios, load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.judge.report.report import Report
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = "py\x1b[2J\x1b]0;owned\x07\u202ethon\n\x00<&>"
+
+
+@pytest.fixture(scope="module")
+def ailing() -> Report:
+    return look_at(load_scenario("dual-a10"), 3600)
+
+
+@pytest.fixture
+def hostile(ailing: Report) -> Report:
+    area = ailing.areas[0]
+    lost = Finding(BY_CODE["gpu.lost"], HOSTILE, "0", state=State.CONFIRMED)
+    evil = replace(area, severity=Severity.CRITICAL, findings=(lost,))
+    verdict = replace(ailing.gpus[0], name=HOSTILE)
+    return replace(ailing, host=HOSTILE, areas=(evil, *ailing.areas[1:]), gpus=(verdict,), not_read=(HOSTILE,))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = run_cli(group, ["check", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def parsed(document: str) -> ET.Element:
+    return ET.fromstring(document)  # noqa: S314 - of our own making
+
+
+def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
+    document = json.loads(render_json(ailing))
+    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
+    assert set(document) == {
+        *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
+        *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),
+    }
+    assert document["gpus"][0]["bottleneck"] == "thermal"
+    assert document["gpus"][0]["verdict"] == "watch"
+    assert document["summary"].startswith("watch. 2 GPUs: ")
+    readings = document["gpus"][0]["readings"]
+    assert [readings[key] for key in ("pcie_width", "pcie_expected_width", "power_limit_watts")] == [8, 16, 150]
+    assert 0.9 < readings["busy_ratio"] <= 1
+    (width,) = (each for each in document["findings"] if each["code"] == "pcie.width")
+    assert width == {
+        "code": "pcie.width",
+        "topic": "pcie_link",
+        "area": "PCIe links",
+        "severity": "warning",
+        "confirmed_severity": "critical",
+        "state": "pending",
+        "lasted_seconds": None,
+        "wait_seconds": 600,
+        "holds": True,
+        "quiet_seconds": 0,
+        "hold_seconds": 1500,
+        "action": "inspect_hardware",
+        "alert": "GpuPcieWidthDowntrained",
+        "runbook": "GpuPcieWidthDowntrained",
+        "runbook_path": "/runbooks/GpuPcieWidthDowntrained",
+        "gpu": "0",
+        "uuid": "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
+        "pci_bus_id": None,
+        "explained_by": None,
+        "since": None,
+        "ended_at": None,
+        "end": None,
+        "measured": "8 of 16 lanes under load, at 0000:65:00.0",
+        "value": width["value"],
+        "meaning": BY_CODE["pcie.width"].advice.meaning,
+        "decision": BY_CODE["pcie.width"].advice.decision,
+    }
+
+
+def test_every_key_of_the_json_is_documented(ailing: Report, request: pytest.FixtureRequest) -> None:
+    page = (request.config.rootpath / "docs/check.md").read_text()
+    document = json.loads(render_json(ailing))
+    keys = {
+        *document,
+        *document["gpus"][0],
+        *document["gpus"][0]["readings"],
+        *document["areas"][0],
+        *document["findings"][0],
+    }
+    assert {key for key in keys if f"`{key}`" not in page} == set()
+
+
+def test_junit_fails_the_cases_of_severe_findings_only(ailing: Report) -> None:
+    root = parsed(render_junit(with_life(ailing, "pcie.width", state=State.CONFIRMED), Severity.CRITICAL))
+    assert [failure.get("type") for failure in root.iter("failure")] == ["pcie.width"]
+    (pending,) = (each for each in ailing.findings if each.check.code == "pcie.width")
+    told = "".join(each.text or "" for each in parsed(render_junit(ailing, Severity.CRITICAL)).iter("system-out"))
+    assert f"warning pcie.width: {pending.measured} (must last 10 min; then critical: drain). " in told
+    assert {suite.get("name") for suite in root} == {area.area.value for area in ailing.areas}
+    assert sum(int(suite.get("failures", "0")) for suite in root) == 1
+    for suite in root:
+        assert suite.get("tests") == str(len(suite)) == "3"
+    assert "thermal.sw" in "".join(each.text or "" for each in root.iter("system-out"))
+    info = parsed(render_junit(ailing, Severity.INFO))
+    assert len(list(info.iter("failure"))) == len(ailing.findings)
+
+
+def test_junit_calls_it_an_error_when_it_could_not_look() -> None:
+    root = parsed(render_junit(look_at(load_scenario("no-driver"), 60), Severity.CRITICAL))
+    assert {error.get("message", "").split(":")[0] for error in root.iter("error")} == {"driver_not_loaded"}
+
+
+def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
+    records = [line.split("\t") for line in render_lines(ailing).splitlines()]
+    assert all(field for record in records for field in record)
+    assert records[0][:2] == ["host", ailing.verdict.value]
+    gpus = {record[1]: record for record in records if record[0] == "gpu"}
+    assert {gpu: record[3] for gpu, record in gpus.items()} == {gpu.gpu: gpu.verdict.value for gpu in ailing.gpus}
+    findings = [record for record in records if record[0] == "finding"]
+    assert [(record[3], record[4]) for record in findings] == [
+        (found.urgency.value, found.check.code) for found in ailing.findings
+    ]
+    assert all(record[3] != "critical" for record in findings), "a script would drain the host for it"
+    (width,) = (record for record in findings if record[4] == "pcie.width")
+    assert width[7:] == ["pending", "-", "600"]
+    seen = with_life(ailing, "pcie.width", state=State.CONFIRMED, since=1.0, lasted_seconds=700.4)
+    (width,) = (line.split("\t") for line in render_lines(seen).splitlines() if "\tpcie.width\t" in line)
+    assert (width[3], *width[7:]) == ("critical", "confirmed", "700", "600")
+    slots = {gpu.gpu: gpu.pci_bus_id for gpu in ailing.gpus}
+    assert {record[2] for record in findings if record[1] != "-"} <= set(slots.values())
+    assert {len(record) for record in findings} == {10}
+
+
+def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: Report) -> None:
+    lines = render_lines(hostile)
+    assert {line.split("\t")[0] for line in lines.splitlines()} <= {"host", "gpu", "finding"}
+    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 9}
+    assert "\x1b" not in lines
+
+
+def test_no_name_can_speak_to_the_terminal(hostile: Report) -> None:
+    text = render_text(hostile)
+    assert "\x1b[2J" not in text
+    assert "\x07" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[2J" in text
+
+
+def test_a_process_that_calls_itself_like_an_escape_sequence_is_written_out(tmp_path: Path) -> None:
+    text = (SCENARIOS / "dual-a10.toml").read_text()
+    path = tmp_path / "hostile.toml"
+    path.write_text(text.replace('name = "python"', 'name = "py\\u001b[2J\\u202e"'))
+    report = look_at(load_scenario(path), 3600)
+    assert any("[2J" in found.measured for found in report.findings)
+    for written in (render_text(report), render_json(report), render_junit(report, Severity.INFO)):
+        assert "\x1b[2J" not in written
+        assert "\u202e" not in written
+
+
+def test_hostile_names_leave_json_and_xml_whole(hostile: Report) -> None:
+    assert json.loads(render_json(hostile))["host"] == HOSTILE
+    root = parsed(render_junit(hostile, Severity.CRITICAL))
+    assert "<&>" in next(root.iter("failure")).get("message", "")
+
+
+def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--simulate", "idle-downshift", "--for", "5s", "--fail-on", "info")
+    assert (code, err) == (0, "")
+    areas, _, verdict = out.partition("verdict:")
+    assert [line.split()[0] for line in areas.splitlines()[2:] if line] == ["ok"] * 8
+    rows = [line.split() for line in verdict.splitlines() if line]
+    idle = ["idle", "keep", "no", "compute", "process"]
+    assert rows == [["GPU", "0", *idle], ["GPU", "1", *idle], ["host", "keep"]]
+
+
+def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
+    assert code == 0
+    said, *width = out[out.index("warning pcie.width  GPU 0") :].splitlines()[:5]
+    assert said == (
+        "warning pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0 (must last 10 min; then critical: drain)"
+    )
+    assert re.search(
+        r"\n\n\d+ findings pending: a 5 s check cannot confirm findings that take time\. .*gpu-triage top", out
+    )
+    assert [line.split()[0] for line in width] == ["held", "means", "do", "runbook"]
+    assert "SIMULATED" in out.splitlines()[0]
+    assert "\x1b" not in out
+
+
+def test_colours_are_for_terminals_that_want_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--simulate", "idle-downshift", "--for", "2s")
+    assert "\x1b" not in run(capsys, *arguments)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "\x1b[32mok\x1b[0m" in run(capsys, *arguments)[1]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in run(capsys, *arguments)[1]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "at", "said"),
+    [
+        ("dual-a10", 3600, "watch. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical if it lasts: pcie.width"),
+        ("sick-host", 1200, "drain. 2 GPUs: all busy; critical: storage.read_only"),
+        ("a100-power-capped", 60, "keep. 1 GPU: held back by a lowered power limit"),
+        ("lost-before-start", 60, "drain. 2 GPUs: 1 sick (GPU 1), 1 busy; critical: gpu.lost, xid.79"),
+        ("no-driver", 60, "watch. The GPUs could not be checked; critical if it lasts: driver.unavailable"),
+    ],
+)
+def test_the_first_line_is_the_whole_verdict(scenario: str, at: float, said: str) -> None:
+    report = look_at(load_scenario(scenario), at, seconds=3)
+    assert unstyle(render_text(report)).splitlines()[0] == f"{scenario} (SIMULATED): {said}"
+
+
+def test_every_class_has_words_for_the_first_line() -> None:
+    assert tuple(STATES) == BOTTLENECK_CLASSES
+
+
+def test_lines_are_wrapped_for_a_terminal_and_nothing_is_lost(ailing: Report) -> None:
+    whole = unstyle(render_text(ailing))
+    assert max(map(len, whole.splitlines())) > 150
+    for columns in (60, 80, 120):
+        wrapped = unstyle(render_text(ailing, columns))
+        assert max(map(len, wrapped.splitlines())) <= columns
+        assert wrapped.split() == whole.split()
+    assert unstyle(render_text(ailing, 10)) == whole
+
+
+def test_the_old_name_of_the_measuring_time_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--simulate", "idle-downshift", "--watch", "3s")
+    assert code == 0
+    assert "measured for 3 s" in out
+    assert "--watch is deprecated" in err
+    assert "--watch" not in run(capsys, "--help-all")[1]
+
+
+def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "recorded"
+    assert run_cli(group, ["record", str(target), "--simulate", "idle-downshift", "--for", "2s"]) == 0
+    capsys.readouterr()
+    _, out, _ = run(capsys, "--replay", str(target), "--for", "2s")
+    assert out.startswith(f"{target} (a RECORDING): keep. 2 GPUs: all idle\na RECORDING, not this host as it is now; ")
+    assert "SIMULATED" not in out
+    document = json.loads(run(capsys, "--replay", str(target), "--for", "2s", "--format", "json")[1])
+    assert (document["simulated"], document["recording"]) == (False, str(target))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--for", "3s", "--watch", "3s"], "--watch is the old name of --for; give one of them"),
+        (["--simulate-at", "3m"], "name one with --simulate"),
+        (["--for", "3"], "--for: '3' has no unit; write 3s"),
+        (["--for", "1s"], "write a duration from 2s to 1h"),
+        (["--simulate", "idle-downshift", "--simulate-at", "soon"], "--simulate-at: 'soon' is no duration"),
+        (["--from", "dmesg.txt", "--for", "5s"], "--from measures nothing: leave out --for and --patience"),
+        (["--from", "dmesg.txt", "--patience", "5s"], "--from measures nothing"),
+        (["--web.listen-address", ":1"], "no such option --web.listen-address"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_it_reads_the_environment_of_the_daemon(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPU_TRIAGE_WEB_LISTEN_ADDRESS", ":9999")
+    monkeypatch.setenv("GPU_TRIAGE_EXPECT_GPU_COUNT", "3")
+    code, out, _ = run(capsys, "--simulate", "idle-downshift", "--for", "2s")
+    assert code == 1
+    assert "gpu.missing" in out
+
+
+def test_healthy_scenarios_are_calm_in_every_format() -> None:
+    quiet = [s for s in map(load_scenario, (each.name for each in list_scenarios())) if s.expectations[0].quiet]
+    assert len(quiet) > 2
+    for scenario in quiet:
+        report = look_at(scenario, scenario.expectations[0].at)
+        assert report.findings == (), scenario.name
+        assert report.not_read == (), scenario.name
+        assert {gpu.verdict.value for gpu in report.gpus} == {"keep"}, scenario.name
+
+
+def test_what_the_driver_does_not_report_is_not_called_off_or_none(tmp_path: Path) -> None:
+    silent = (
+        "PersistenceMode",
+        *(f"{kind}RunningProcesses_{v}" for kind in ("Compute", "MPSCompute") for v in ("v2", "v3")),
+    )
+    effect = 'at = 0\neffect = {{ kind = "error", function = "nvmlDeviceGet{}", code = "NOT_SUPPORTED" }}'
+    scenario = scenario_with(
+        tmp_path, "h100-8", *(f"{effect.format(name)}\ngpu = {gpu}" for name in silent for gpu in range(8))
+    )
+    said = render_text(look_at(scenario, 60))
+    assert "persistence mode not reported" in said
+    assert "processes not reported; " in said
+    assert "no compute process" not in said

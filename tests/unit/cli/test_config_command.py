@@ -1,0 +1,248 @@
+"""The command line: flags, help, version, and the one line and exit code every mistake ends in."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from gpu_triage import __version__
+from gpu_triage.errors import DriverUnavailable, ScenarioError
+from gpu_triage.options.command import OptionsCommand, serve_options, version_option
+from gpu_triage.options.config import Config
+from gpu_triage.options.run import run_cli
+from gpu_triage.options.table import CollectorSwitch, all_options
+
+SWITCHES = (
+    CollectorSwitch("process", "Processes on each GPU.", default=True),
+    CollectorSwitch("host_disk", "Disk use.", default=True),
+)
+
+
+def program(seen: list[Config]) -> click.Group:
+    """A command line like the real one, whose serve command notes its Config."""
+
+    @click.group()
+    @version_option(lambda: "driver 580.95.05, NVML 13.580.95.05, CUDA 13.0")
+    def group() -> None:
+        """Why is this GPU job slow or failing?"""
+
+    @group.command(cls=OptionsCommand)
+    @serve_options(SWITCHES)
+    @click.option("--once", is_flag=True, help="Serve one scrape.")
+    def serve(config: Config, *, once: bool) -> int:
+        """Serve metrics."""
+        seen.append(config)
+        return 7 if once else 0
+
+    @group.command()
+    @click.argument("how")
+    def fail(how: str) -> None:
+        """Fail."""
+        errors: dict[str, BaseException] = {
+            "scenario": ScenarioError("no scenario 'x'; one of: healthy"),
+            "driver": DriverUnavailable("driver_not_loaded", "line one\nline two"),
+            "interrupt": KeyboardInterrupt(),
+            "pipe": BrokenPipeError(32, "Broken pipe"),
+            "file": click.FileError("a.toml", "is a folder"),
+            "fault": ZeroDivisionError(),
+        }
+        raise errors[how]
+
+    return group
+
+
+def serve(*arguments: str) -> Config:
+    seen: list[Config] = []
+    assert run_cli(program(seen), ["serve", *arguments]) == 0
+    return seen[0]
+
+
+@pytest.fixture(autouse=True)
+def _no_variables_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in all_options(SWITCHES):
+        monkeypatch.delenv(option.variable, raising=False)
+
+
+def test_flags_reach_the_command_as_one_config() -> None:
+    config = serve(
+        "--web.listen-address=127.0.0.1:1",
+        "--web.listen-address",
+        "127.0.0.1:2",
+        "--sample.fast=250ms",
+        "--no-collector.host",
+        "--collector.host_disk",
+    )
+    assert config == Config(
+        web_listen_addresses=("127.0.0.1:1", "127.0.0.1:2"),
+        sample_fast_seconds=0.25,
+        collectors={"host": False, "host_disk": True},
+    )
+
+
+def test_flags_beat_the_processes_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_TRIAGE_PROCESS_MAX", "3")
+    monkeypatch.setenv("GPU_TRIAGE_COLLECTOR_PROCESS", "false")
+    assert serve().process_max == 3
+    assert serve("--process.max=4", "--collector.process") == Config(process_max=4, collectors={"process": True})
+
+
+def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
+    assert run_cli(program([]), ["serve", "--once"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("serve --sample.fast 5", "--sample.fast: '5' has no unit; write 5s"),
+        (
+            "serve --no-collector.host --no-collector.process",
+            "every collector is switched off; leave at least one on",
+        ),
+        ("serve --sample.fsat 5s", "no such option --sample.fsat; did you mean --sample.fast?"),
+        ("serve --no-colector.host", "no such option --no-colector.host; did you mean --no-collector.host?"),
+        ("serve --zzzzzz", "no such option --zzzzzz; gpu-triage serve --help-all lists them"),
+        ("serve --sample.fast", "Option '--sample.fast' requires an argument; write --sample.fast DURATION"),
+        (
+            "serve --collector.host=1",
+            "Option '--collector.host' does not take a value; write --[no-]collector.host",
+        ),
+        ("serve now", "Got unexpected extra argument (now); gpu-triage serve --help shows what is right"),
+        ("fail", "Missing argument 'HOW'; gpu-triage fail --help shows what is right"),
+        ("fail scenario", "no scenario 'x'; one of: healthy"),
+    ],
+)
+def test_a_mistake_is_one_line_on_stderr_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: str, line: str
+) -> None:
+    assert run_cli(program([]), arguments.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"gpu-triage: error: {line}\n"
+    assert captured.out == ""
+
+
+def test_a_command_that_does_not_exist_is_a_mistake_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(program([]), ["sreve"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("gpu-triage: error: ")
+    assert "sreve" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_unprintable_text_from_the_command_line_stays_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("--a\nb\u2028c\x1b[31m\udcff", "--log.level=\x85\n\udcff"):
+        assert run_cli(program([]), ["serve", text]) == 2
+        error = capsys.readouterr().err
+        assert len(error.splitlines()) == 1
+        assert error.rstrip("\n").isprintable()
+
+
+def test_other_failures_of_the_program_are_one_line_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(program([]), ["fail", "driver"]) == 1
+    assert capsys.readouterr().err == "gpu-triage: error: driver_not_loaded: line one line two\n"
+    assert run_cli(program([]), ["fail", "file"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_fault_of_the_program_is_told_apart_from_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(program([]), ["fail", "fault"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("gpu-triage: this is a bug, please report it:\nTraceback")
+    assert "ZeroDivisionError" in said
+
+
+def test_output_that_cannot_be_written_is_one_line_and_no_finding() -> None:
+    script = "import sys, click\nfrom gpu_triage.options.run import run_cli\n"
+    for write in ("click.echo('line')", "sys.stdout.write('line')"):
+        talk = f"@click.command()\ndef talk():\n    {write}\nsys.exit(run_cli(talk, []))\n"
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-c", script + talk], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert ended.returncode == 70
+        assert ended.stderr == (
+            "gpu-triage: error: the output cannot be written: No space left on device; "
+            "make room, or send it elsewhere\n"
+        )
+
+
+def test_an_interrupt_ends_with_130() -> None:
+    assert run_cli(program([]), ["fail", "interrupt"]) == 130
+
+
+def test_a_reader_that_closes_stdout_causes_no_words() -> None:
+    script = (
+        "import sys, click\n"
+        "from gpu_triage.options.run import run_cli\n"
+        "@click.command()\n"
+        "def talk():\n"
+        "    sys.stdin.read()\n"
+        "    for _ in range(100_000): {}\n"
+        "sys.exit(run_cli(talk, []))\n"
+    )
+    for write in (
+        "click.echo('line')",
+        "sys.stdout.write('line')",
+        "sys.stdout.write('') or sys.stdout.flush()",
+    ):
+        with subprocess.Popen(
+            [sys.executable, "-c", script.format(write)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            process.stdin.close()  # only now may it write: nobody reads any more
+            assert process.stderr.read() == b""
+
+
+def test_called_with_nothing_the_program_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    run_cli(program([]), [])
+    captured = capsys.readouterr()
+    assert "Usage: gpu-triage" in captured.out + captured.err
+
+
+def test_version_names_program_version_python_and_driver(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(program([]), ["--version"]) == 0
+    expected = f"gpu-triage-exporter {__version__} (Python {platform.python_version()})\ndriver 580.95.05, "
+    expected += "NVML 13.580.95.05, CUDA 13.0\n"
+    assert capsys.readouterr().out == expected
+
+
+def test_help_shows_every_option_once_with_default_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(program([]), ["serve", "--help-all"]) == 0
+    output = capsys.readouterr().out
+    flowing = " ".join(output.split())
+    for option in all_options(SWITCHES):
+        assert len(re.findall(rf"^  {re.escape(option.synopsis)}(?: |$)", output, re.MULTILINE)) == 1, option.key
+        assert f"[default: {option.shown_default}; env: {option.variable}]" in flowing
+    assert max(map(len, output.splitlines())) <= 100
+
+
+def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
+    run_cli(program([]), ["serve", "--help-all"])
+    headings = re.findall(r"^(\w[\w ]*):$", capsys.readouterr().out, re.MULTILINE)
+    assert headings == [
+        "Web",
+        "Sampling",
+        "Expectations",
+        "Findings",
+        "Metrics",
+        "Collectors",
+        "Schedulers",
+        "Paths",
+        "Logging",
+        "Simulation",
+        "Configuration file",
+        "Options",
+    ]

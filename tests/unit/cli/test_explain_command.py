@@ -1,0 +1,99 @@
+"""`gpu-triage explain` prints the page of whatever an alert, a report or a kernel log has named."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+from tests.gathered import for_each
+
+from gpu_triage.cli.main import group
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.options.run import run_cli
+from gpu_triage.read.xid.codes import XID_CODES
+from gpu_triage.serve.handbook.pages import alert_names
+
+FINDINGS = tuple(code for code in BY_CODE if not code.removeprefix("xid.").isdigit())
+
+
+def explained(*words: str) -> str:
+    result = CliRunner().invoke(group, ["explain", *words])
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.mark.slow
+@for_each("name", [*alert_names(), *FINDINGS])
+def test_every_alert_and_every_finding_is_explained(name: str) -> None:
+    page = explained(name)
+    assert len(page.splitlines()) > 3
+    assert not {"](", "**", "\n#", "```", "|---", "\x1b"} & {
+        mark for mark in ("](", "**", "```", "|---") if mark in page
+    }
+
+
+@pytest.mark.slow
+@for_each("code", XID_CODES)
+def test_every_xid_begins_with_what_to_do(code: int) -> None:
+    head = " ".join(explained(str(code)).split("----")[0].split())
+    assert head.startswith(f"Xid {code} ")
+    assert f"Do now: {XID_CODES[code].action}" in head
+
+
+@pytest.mark.parametrize("words", [("79",), ("xid-79",), ("xid", "79"), ("XID 79",), ("xid.79",)])
+def test_an_xid_can_be_written_in_any_way(words: tuple[str, ...]) -> None:
+    assert explained(*words) == explained("79")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("GpuLots", "no alert, finding or Xid 'GpuLots'; did you mean GpuLost"),
+        ("zzz", "no alert, finding or Xid 'zzz'; gpu-triage explain --help shows what is right"),
+        ("\x1b[2J", "no alert, finding or Xid '\\\\x1b[2J'"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_names_the_nearest(
+    word: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(group, ["explain", word]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["--list", "GpuLost"]])
+def test_one_name_or_the_list_is_asked_for(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["explain", *arguments]) == 2
+    assert "give one alert, finding or Xid, or --list" in capsys.readouterr().err
+
+
+def test_the_list_names_all_that_can_be_explained() -> None:
+    listed = {line.split()[0] for line in explained("--list").splitlines() if line.startswith("  ")}
+    assert set(alert_names()) <= listed
+    assert {str(code) for code in XID_CODES} <= listed
+    assert set(FINDINGS) <= listed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, coloured: bool) -> None:
+    ours, theirs = pty.openpty()
+    inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "explain", "gpu.released"],
+        env={**inherited, "TERM": "xterm", **environment},
+        stdout=theirs,
+        check=True,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert "Finding gpu.released" in click.unstyle(shown)
+    assert ("\x1b[" in shown) is coloured

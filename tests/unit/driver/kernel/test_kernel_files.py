@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path, PosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.driver.kernel.files import (
+    MAX_CPUS,
+    is_present,
+    parse_count,
+    parse_cpu_list,
+    read_int,
+    read_link,
+    read_names,
+    read_text,
+)
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+
+
+class RefusingPath(PosixPath):
+    """A path that the system refuses to open, which no mode bits can do to root."""
+
+    errno_ = errno.EACCES
+
+    def __fspath__(self) -> str:
+        raise OSError(self.errno_, os.strerror(self.errno_))
+
+
+def refusing(number: int) -> RefusingPath:
+    return type("Refusing", (RefusingPath,), {"errno_": number})("/proc/refused")  # type: ignore[no-any-return]  # type() gives Any
+
+
+def test_a_missing_file_and_a_file_as_folder_are_absent(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1")
+    assert read_text(tmp_path / "nothing") is None
+    assert read_text(tmp_path / "file" / "below") is None
+    assert read_int(tmp_path / "nothing") is None
+    assert read_names(tmp_path / "nothing") is None
+    assert read_link(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("number", [errno.ESRCH, errno.ENODEV, errno.EOPNOTSUPP, errno.EINVAL])
+def test_what_the_kernel_has_nothing_to_say_about_is_absent(number: int) -> None:
+    assert read_text(refusing(number)) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(errno.EACCES, "no_permission"), (errno.EPERM, "no_permission"), (errno.EIO, "io_error")],
+)
+def test_a_refused_read_fails_by_name(number: int, reason: str) -> None:
+    with pytest.raises(HostReadFailed) as raised:
+        read_text(refusing(number))
+    assert raised.value.reason == reason
+
+
+def test_a_folder_in_place_of_a_file_is_an_io_error(tmp_path: Path) -> None:
+    with pytest.raises(HostReadFailed, match="io_error"):
+        read_text(tmp_path)
+
+
+@pytest.mark.parametrize("written", [None, b"", b"MemTotal: 1 kB\n"])
+def test_a_pipe_in_place_of_a_file_fails_at_once_whether_or_not_somebody_writes(
+    tmp_path: Path, written: bytes | None
+) -> None:
+    pipe = tmp_path / "meminfo"
+    os.mkfifo(pipe)
+    # Open for both ends, so that it never blocks; None leaves the pipe without a writer.
+    writer = None if written is None else os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    if writer is not None and written:
+        os.write(writer, written)
+    with pytest.raises(HostReadFailed) as raised:
+        read_text(pipe)
+    assert raised.value.reason == "not_a_file"
+    if writer is not None:
+        os.close(writer)
+
+
+def test_an_empty_device_in_place_of_a_file_is_no_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert read_text(tmp_path / "empty") == ""
+    with pytest.raises(HostReadFailed, match="not_a_file"):
+        read_text(Path("/dev/null"))
+
+
+def test_a_file_over_the_limit_is_not_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 10)
+    assert read_text(file, limit=10) == "x" * 10
+    with pytest.raises(HostReadFailed, match="too_large"):
+        read_text(file, limit=9)
+    with pytest.raises(HostReadFailed, match="too_large"):
+        read_text(Path("/dev/zero"), limit=1000)
+
+
+def test_bytes_that_are_no_utf8_do_not_fail_a_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a\x00\xff\n")
+    assert read_text(file) == "a\x00\ufffd\n"
+
+
+@given(content=st.binary(max_size=50))
+def test_any_content_is_an_integer_or_malformed(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.mktemp("kernel", numbered=True) / "file"
+    file.write_bytes(content)
+    if re.fullmatch(rb"-?[0-9]{1,20}", content.strip(b" \n")):
+        assert read_int(file) == int(content)
+    else:
+        with pytest.raises(HostReadFailed, match="malformed"):
+            read_int(file)
+
+
+def test_integers_may_be_negative_and_end_in_a_newline(tmp_path: Path) -> None:
+    (tmp_path / "numa_node").write_text("-1\n")
+    assert read_int(tmp_path / "numa_node") == -1
+
+
+def test_a_dangling_link_is_present_and_has_a_target(tmp_path: Path) -> None:
+    (tmp_path / "device").symlink_to("../../../0000:17:00.0")
+    assert is_present(tmp_path / "device")
+    assert read_link(tmp_path / "device") == "../../../0000:17:00.0"
+    assert read_names(tmp_path) == ["device"]
+    assert not is_present(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-3,64\n", {0, 1, 2, 3, 64}),
+        ("5", {5}),
+        ("\n", set()),
+        ("0-8191", set(range(MAX_CPUS))),
+    ],
+)
+def test_cpu_lists_as_kernels_print_them(text: str, cpus: set[int]) -> None:
+    assert parse_cpu_list(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "8192", "3-1", "0-", "-1", "0,,1", "a", "0x1", "٣", "1_0"])
+def test_junk_and_endless_cpu_lists_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no"):
+        parse_cpu_list(text)
+
+
+@given(st.text())
+def test_any_text_is_a_cpu_list_or_a_value_error(text: str) -> None:
+    try:
+        cpus = parse_cpu_list(text)
+    except ValueError:
+        return
+    assert all(0 <= cpu < MAX_CPUS for cpu in cpus)
+
+
+@given(st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=200))
+def test_cpu_lists_round_trip(cpus: frozenset[int]) -> None:
+    assert parse_cpu_list(cpu_list(cpus)) == cpus
+
+
+def cpu_list(cpus: frozenset[int]) -> str:
+    parts: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if parts and cpu == parts[-1][-1] + 1:
+            parts[-1].append(cpu)
+        else:
+            parts.append([cpu])
+    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts) + "\n"
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_every_unsigned_64_bit_count_is_read(count: int) -> None:
+    assert parse_count(str(count)) == count
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", "1_000", " 1", "1.0", "٣", "9" * 5000])
+def test_what_no_kernel_prints_is_no_count(text: str) -> None:
+    with pytest.raises(ValueError, match="is no count"):
+        parse_count(text)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1))
+def test_counters_never_go_back_over_any_sequence(values: list[int]) -> None:
+    counters: MonotoneCounters[str] = MonotoneCounters()
+    published = [counters.published("reads", value) for value in values]
+    assert published == sorted(published)
+    assert published[0] == values[0]
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=1).map(sorted))
+def test_counters_that_behave_are_left_as_the_kernel_gives_them(values: list[int]) -> None:
+    counters: MonotoneCounters[str] = MonotoneCounters()
+    assert [counters.published("reads", value) for value in values] == values
+
+
+def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
+    counters: MonotoneCounters[str] = MonotoneCounters()
+    assert [counters.published("ms", value) for value in (2**32 - 10, 5, 8)] == [
+        2**32 - 10,
+        2**32 - 5,
+        2**32 - 2,
+    ]
+    assert [counters.published("idle", value) for value in (100, 98, 99, 101)] == [100, 100, 100, 101]
+
+
+def test_one_failed_part_is_noted_and_the_others_are_kept(tmp_path: Path) -> None:
+    failures: list[str] = []
+    inquiry = HostInquiry(failures)
+    (tmp_path / "good").write_text("7\n")
+    (tmp_path / "bad").write_text("seven\n")
+    assert inquiry.parse(tmp_path / "good", int) == 7
+    assert inquiry.parse(tmp_path / "bad", int) is None
+    assert inquiry.parse(tmp_path / "missing", int) is None
+    inquiry.finish()
+    assert failures == ["malformed"]
+
+
+def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tmp_path: Path) -> None:
+    failures: list[str] = []
+    inquiry = HostInquiry(failures)
+    (tmp_path / "bad").write_text("seven")
+    assert inquiry.ask(lambda: read_text(tmp_path)) is None
+    assert inquiry.lines(tmp_path / "bad", parse_count) is None
+    with pytest.raises(HostReadFailed, match="malformed"):
+        inquiry.finish()
+    assert failures == ["io_error"]
+
+
+def test_malformed_lines_cost_only_themselves_and_are_noted_once_a_file(tmp_path: Path) -> None:
+    failures: list[str] = []
+    inquiry = HostInquiry(failures)
+    (tmp_path / "file").write_text("1\nx\n\ny\n2\n")
+    assert inquiry.lines(tmp_path / "file", parse_count) == [1, 2]
+    inquiry.finish()
+    assert failures == ["malformed"]
+
+
+def test_absence_alone_is_no_failure(tmp_path: Path) -> None:
+    failures: list[str] = []
+    inquiry = HostInquiry(failures)
+    assert inquiry.lines(tmp_path / "missing", parse_count) is None
+    inquiry.finish()
+    assert failures == []

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.documents.pcie import TRANSFER_RATES, WIDTHS
+from gpu_triage.driver.kernel.pci_bus import (
+    PcieLink,
+    PciGpu,
+    link_of,
+    normalise_bus_id,
+    numa_node_of,
+    parse_link_speed,
+    parse_link_width,
+    port_above,
+    read_pci_gpus,
+)
+from gpu_triage.errors import HostReadFailed
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+GPU = "0000:65:00.0"
+PORT = "0000:64:00.0"
+
+
+def device(host: HostTree, path: str, vendor: str, class_: str, **attributes: str) -> None:
+    """One PCI device at its place in the tree, and its link under bus/pci."""
+    files = {"vendor": vendor, "class": class_, **attributes}
+    host.write({f"sys/devices/{path}/{name}": f"{text}\n" for name, text in files.items()})
+    host.link(f"sys/bus/pci/devices/{path.rpartition('/')[2]}", f"../../../devices/{path}")
+
+
+def gpu_server(host: HostTree) -> None:
+    """A GPU behind a root port, another passed through to a guest, one without a driver, and their kin."""
+    device(
+        host,
+        f"pci0000:64/{PORT}",
+        "0x8086",
+        "0x060400",
+        max_link_speed="16.0 GT/s PCIe",
+        max_link_width="16",
+        current_link_speed="2.5 GT/s PCIe",
+        current_link_width="8",
+    )
+    device(
+        host,
+        f"pci0000:64/{PORT}/{GPU}",
+        "0x10de",
+        "0x030200",
+        max_link_speed="32.0 GT/s PCIe",
+        max_link_width="16",
+        current_link_speed="2.5 GT/s PCIe",
+        current_link_width="8",
+        numa_node="1",
+    )
+    host.link(f"sys/devices/pci0000:64/{PORT}/{GPU}/driver", "../../../../bus/pci/drivers/nvidia")
+    device(host, f"pci0000:64/{PORT}/0000:65:00.1", "0x10de", "0x040300")
+    device(host, "pci0000:00/0000:00:05.0", "0x10de", "0x030000", numa_node="-1")
+    host.link("sys/devices/pci0000:00/0000:00:05.0/driver", "../../../bus/pci/drivers/vfio-pci")
+    device(host, "pci10000:00/10000:01:00.0", "0x10de", "0x030200", numa_node="junk")
+    device(host, "pci0000:80/0000:c1:00.0", "0x10de", "0x068000")
+    device(host, "pci0000:80/0000:03:00.0", "0x1a03", "0x030000")
+
+
+def test_gpus_are_told_from_bridges_sound_and_other_vendors(host: HostTree) -> None:
+    gpu_server(host)
+    assert read_pci_gpus(host.sysfs, []) == (
+        PciGpu("0000:00:05.0", "vfio-pci"),
+        PciGpu(GPU, "nvidia"),
+        PciGpu("10000:01:00.0", None),
+    )
+
+
+def test_a_host_without_a_pci_bus_is_not_one_without_gpus(host: HostTree) -> None:
+    assert read_pci_gpus(host.sysfs, []) is None
+    device(host, "pci0000:00/0000:03:00.0", "0x1a03", "0x030000")
+    assert read_pci_gpus(host.sysfs, []) == ()
+
+
+def test_a_device_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
+    gpu_server(host)
+    host.spoil(f"sys/devices/pci0000:64/{PORT}/{GPU}/class")
+    failures: list[str] = []
+    assert read_pci_gpus(host.sysfs, failures) == (PciGpu("0000:00:05.0", "vfio-pci"), PciGpu("10000:01:00.0", None))
+    assert failures == ["io_error"]
+
+
+def test_a_bus_that_cannot_be_read_is_a_failure(host: HostTree) -> None:
+    host.link("sys/bus/pci/devices", "devices")  # a loop
+    with pytest.raises(HostReadFailed, match="io_error"):
+        read_pci_gpus(host.sysfs, [])
+
+
+def test_links_of_the_gpu_and_of_the_port_above_it(host: HostTree) -> None:
+    gpu_server(host)
+    assert link_of(host.sysfs, GPU) == PcieLink(1, 8, 5, 16)
+    assert port_above(host.sysfs, GPU) == PORT
+    assert link_of(host.sysfs, PORT) == PcieLink(1, 8, 4, 16)
+
+
+def test_a_device_on_the_host_bridge_has_no_port_to_see(host: HostTree) -> None:
+    gpu_server(host)
+    assert port_above(host.sysfs, "0000:00:05.0") is None
+    assert port_above(host.sysfs, "0000:ff:00.0") is None
+
+
+def test_a_device_that_left_or_reads_all_ones_has_no_link(host: HostTree) -> None:
+    nothing = PcieLink(None, None, None, None)
+    assert link_of(host.sysfs, GPU) == nothing
+    dead = dict.fromkeys(("current_link_speed", "max_link_speed"), "Unknown")
+    device(host, f"pci0000:64/{GPU}", "0x10de", "0x030200", **dead, current_link_width="63", max_link_width="255")
+    assert link_of(host.sysfs, GPU) == nothing
+    host.spoil(f"sys/devices/pci0000:64/{GPU}/current_link_speed")
+    assert link_of(host.sysfs, GPU) == nothing
+
+
+def test_numa_nodes_keep_minus_1_and_refuse_junk(host: HostTree) -> None:
+    gpu_server(host)
+    assert numa_node_of(host.sysfs, GPU) == 1
+    assert numa_node_of(host.sysfs, "0000:00:05.0") == -1
+    assert numa_node_of(host.sysfs, "10000:01:00.0") is None
+    assert numa_node_of(host.sysfs, "0000:65:00.1") is None
+
+
+@pytest.mark.parametrize(
+    ("nvml", "sysfs"),
+    [
+        ("00000000:65:00.0", "0000:65:00.0"),
+        ("00000000:CA:00.0", "0000:ca:00.0"),
+        ("0000:ca:1f.7", "0000:ca:1f.7"),
+        ("00010000:01:00.0", "10000:01:00.0"),
+        ("00000008:01:00.0", "0008:01:00.0"),
+    ],
+)
+def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str) -> None:
+    assert normalise_bus_id(nvml) == sysfs
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7))
+def test_bus_ids_of_nvml_and_sysfs_agree(domain: int, bus: int, number: int, function: int) -> None:
+    sysfs = f"{domain:04x}:{bus:02x}:{number:02x}.{function}"
+    assert normalise_bus_id(f"{domain:08X}:{bus:02X}:{number:02X}.{function}") == sysfs
+    assert normalise_bus_id(sysfs) == sysfs
+
+
+@given(st.text())
+def test_any_text_is_a_bus_id_or_a_value_error(text: str) -> None:
+    try:
+        normalised = normalise_bus_id(text)
+    except ValueError:
+        return
+    assert normalise_bus_id(normalised) == normalised
+
+
+@pytest.mark.parametrize(
+    ("text", "generation"),
+    [
+        ("2.5 GT/s PCIe\n", 1),
+        ("5.0 GT/s PCIe\n", 2),
+        ("5 GT/s\n", 2),
+        ("8.0 GT/s PCIe\n", 3),
+        ("16.0 GT/s PCIe\n", 4),
+        ("16 GT/s\n", 4),
+        ("32.0 GT/s PCIe\n", 5),
+        ("64.0 GT/s PCIe\n", 6),
+        ("128.0 GT/s PCIe\n", 7),
+        ("Unknown\n", None),
+        ("Unknown speed\n", None),
+        ("66 MHz PCI\n", None),
+        ("", None),
+    ],
+)
+def test_generations_of_speeds(text: str, generation: int | None) -> None:
+    assert parse_link_speed(text) == generation
+
+
+@pytest.mark.parametrize(("text", "width"), [("16\n", 16), ("1", 1), ("0", None), ("63", None), ("255", None)])
+def test_widths_a_link_can_have(text: str, width: int | None) -> None:
+    assert parse_link_width(text) == width
+
+
+@given(st.text())
+def test_any_text_is_a_speed_and_a_width_or_none(text: str) -> None:
+    assert parse_link_speed(text) in {None, *TRANSFER_RATES}
+    assert parse_link_speed(f"{text} GT/s") in {None, *TRANSFER_RATES}
+    assert parse_link_width(text) in {None, *WIDTHS}

@@ -1,0 +1,96 @@
+"""A driver's library that was cut short: looked at before it is loaded, since loading it would end the process."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stand_in_library import NAME, compile_library
+
+from gpu_triage.driver.nvml.library_file import library_paths, refuse_cut_short
+from gpu_triage.errors import DriverUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def library(tmp_path: Path, repository: Path) -> Path:
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder)
+    return folder / NAME
+
+
+def segments_end(content: bytes) -> int:
+    """Where the last segment that is mapped ends."""
+    (table,) = struct.unpack_from("=Q", content, 32)
+    (count,) = struct.unpack_from("=H", content, 56)
+    entries = [struct.unpack_from("=II6Q", content, table + 56 * number) for number in range(count)]
+    return max(int(entry[2] + entry[5]) for entry in entries if entry[0] == 1)
+
+
+def test_a_whole_library_is_loaded_and_so_is_one_that_lost_only_its_section_table(library: Path) -> None:
+    refuse_cut_short([library])
+    content = library.read_bytes()
+    library.write_bytes(content[: segments_end(content)])
+    refuse_cut_short([library])
+
+
+def test_a_library_cut_anywhere_before_the_end_of_what_is_mapped_is_refused(library: Path) -> None:
+    content = library.read_bytes()
+    end = segments_end(content)
+    for size in (*range(64, end, 997), end - 1):
+        library.write_bytes(content[:size])
+        with pytest.raises(DriverUnavailable, match=f"has {size} of at least") as refused:
+            refuse_cut_short([library])
+        assert refused.value.reason == "library_invalid"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"no library", b"\x7fELF\x02\x01", b"\x7fELF\x01\x01" + bytes(100), bytes(200)]
+)
+def test_what_the_linker_refuses_by_itself_or_passes_over_is_left_to_it(library: Path, content: bytes) -> None:
+    other = library.with_name("other")
+    other.write_bytes(content)
+    refuse_cut_short([other, library])
+    library.write_bytes(library.read_bytes()[:5000])
+    with pytest.raises(DriverUnavailable):
+        refuse_cut_short([other, library])
+
+
+def test_the_first_library_that_can_be_loaded_is_the_one_that_counts(library: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    cut.write_bytes(library.read_bytes()[:5000])
+    refuse_cut_short([tmp_path / "missing", tmp_path, library, cut])
+
+
+def test_it_is_looked_for_where_the_linker_does(tmp_path: Path) -> None:
+    cache = tmp_path / "ld.so.cache"
+    cache.write_bytes(
+        b"glibc-ld.so.cache1.1\0\1\2/\3\0libnvidia-ml.so.1\0/opt/driver/libnvidia-ml.so.1\0/lib/libc.so.6\0"
+    )
+    paths = [str(path) for path in library_paths("/first:/second", cache)]
+    assert paths[:3] == ["/first/" + NAME, "/second/" + NAME, "/opt/driver/" + NAME]
+    assert str(next(library_paths("", tmp_path / "none"))) == "/lib64/" + NAME
+
+
+def test_check_says_that_the_library_is_invalid(library: Path, tmp_path: Path) -> None:
+    library.write_bytes(library.read_bytes()[:5000])
+    (tmp_path / "sys").mkdir()
+    answer = subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "check", "--path.sysfs", str(tmp_path / "sys")],
+        env={**os.environ, "LD_LIBRARY_PATH": str(library.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert answer.returncode >= 0, "ended by a signal"
+    assert "library_invalid" in answer.stdout + answer.stderr or "cannot be loaded" in answer.stdout + answer.stderr

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.rig import scenario_with
+from tests.simulated_driver import Driver, driver
+
+from gpu_triage.driver.nvml.events import MOST_XID, ROUND_EVENTS, XidEvents
+from gpu_triage.driver.nvml.session import Device
+from gpu_triage_simulator import Scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUS_IDS = ("0000:65:00.0", "0000:b3:00.0")
+
+
+def xid(at: int, gpu: int, code: int, more: str = "") -> str:
+    return f'at = {at}\ngpu = {gpu}\neffect = {{ kind = "xid", code = {code}{more} }}'
+
+
+def failing(function: str, code: str, until: int = 1000) -> str:
+    return f'at = 0\nuntil = {until}\neffect = {{ kind = "error", function = "{function}", code = "{code}" }}'
+
+
+def host(tmp_path: Path, *events: str) -> Scenario:
+    return scenario_with(tmp_path, "idle-downshift", *events)
+
+
+def devices(nvml: Driver) -> list[Device]:
+    return [Device(i, f"GPU-{i}", BUS_IDS[i], handle) for i, handle in enumerate(nvml.handles)]
+
+
+def heard(events: XidEvents) -> list[tuple[str, int]]:
+    return [(event.gpu, event.code) for event in events.drain()]
+
+
+def test_events_are_heard_once_and_in_order_of_all_gpus(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(5, 1, 63), xid(4, 0, 31), xid(6, 0, 79))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        assert events.listening
+        assert heard(events) == []
+        nvml.at(10)
+        assert heard(events) == [(BUS_IDS[0], 31), (BUS_IDS[1], 63), (BUS_IDS[0], 79)]
+        assert heard(events) == []
+        assert events.take_failures() == ()
+
+
+def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetched(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(9, 0, 79))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(8)
+        assert heard(events) == []
+        empty = nvml.clock.now()
+        nvml.at(12)
+        (event,) = events.drain()
+        assert (event.earliest, event.latest) == (empty.monotonic, nvml.clock.now().monotonic)
+
+
+def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with driver(host(tmp_path, xid(4, 0, 79), xid(5, 0, 80), xid(6, 0, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(10)
+        wait, numbers = pynvml.nvmlEventSetWait_v2, {79: MOST_XID, 80: MOST_XID + 1}
+
+        def renumbered(*arguments: Any) -> Any:
+            event = wait(*arguments)
+            event.eventData = numbers.get(event.eventData, event.eventData)
+            return event
+
+        monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", renumbered)
+        assert heard(events) == [(BUS_IDS[0], MOST_XID), (BUS_IDS[0], 31)]
+        assert events.take_failures() == ("implausible",)
+
+
+def test_events_before_the_registration_are_lost(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(5, 0, 79))) as nvml:
+        nvml.at(10)
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        assert heard(events) == []
+
+
+def test_a_burst_is_fetched_in_rounds_that_are_bounded(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(1, 0, 31, ", times = 150"))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(2)
+        rounds = [len(heard(events)) for _ in range(4)]
+        assert rounds == [ROUND_EVENTS, ROUND_EVENTS, 150 - 2 * ROUND_EVENTS, 0]
+
+
+def test_a_gpu_that_appears_is_registered_beside_the_others(tmp_path: Path) -> None:
+    with driver(host(tmp_path, xid(5, 1, 48), xid(5, 0, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        both = devices(nvml)
+        events.listen(both[:1])
+        events.listen(both)
+        nvml.at(6)
+        assert sorted(heard(events)) == [(BUS_IDS[0], 31), (BUS_IDS[1], 48)]
+        assert len(nvml_sets()) == 1
+
+
+def nvml_sets() -> dict[int, object]:
+    sets: dict[int, object] = pynvml.nvmlLib.session.event_sets
+    return sets
+
+
+def test_a_gpu_that_is_lost_is_heard_to_the_end(tmp_path: Path) -> None:
+    with driver(host(tmp_path, 'at = 5\ngpu = 1\neffect = { kind = "lost" }')) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(6)
+        assert heard(events) == [(BUS_IDS[1], 79)]
+
+
+def test_a_gpu_that_cannot_be_registered_does_not_keep_the_others_from_being_heard(tmp_path: Path) -> None:
+    lost = 'at = 3\ngpu = 1\neffect = { kind = "lost", reported_by = "kmsg" }'
+    with driver(host(tmp_path, lost, xid(5, 0, 31))) as nvml:
+        nvml.at(4)
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(6)
+        assert heard(events) == [(BUS_IDS[0], 31)]
+        assert events.take_failures() == ()
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents"])
+def test_a_gpu_without_xid_events_is_no_failure(tmp_path: Path, function: str) -> None:
+    with driver(host(tmp_path, failing(function, "NOT_SUPPORTED"))) as nvml:
+        events = XidEvents(nvml.clock)
+        for second in range(200):
+            nvml.at(second)
+            events.listen(devices(nvml))
+            assert heard(events) == []
+        assert not events.listening
+        assert events.take_failures() == ()
+
+
+def test_a_library_without_events_is_no_failure(tmp_path: Path) -> None:
+    missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
+    with driver(host(tmp_path, missing)) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        assert (events.open, events.listening, events.take_failures()) == (False, False, ())
+
+
+def test_a_registration_that_fails_is_counted_and_tried_again_later(tmp_path: Path) -> None:
+    with driver(host(tmp_path, failing("nvmlDeviceRegisterEvents", "UNKNOWN", until=70), xid(130, 0, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        for second in range(140):
+            nvml.at(second)
+            events.listen(devices(nvml))
+            if heard(events):
+                break
+        assert second == 130
+        assert events.take_failures() == ("unknown",) * 4
+
+
+def test_a_set_that_fails_is_freed_and_made_again_ever_less_often(tmp_path: Path) -> None:
+    with driver(host(tmp_path, failing("nvmlEventSetWait_v2", "UNKNOWN", until=300), xid(380, 0, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        tries = []
+        for second in range(400):
+            nvml.at(second)
+            events.listen(devices(nvml))
+            found = heard(events)
+            tries += [second] * len(events.take_failures())
+            assert len(nvml_sets()) <= 1
+            if found:
+                break
+        assert tries[:7] == [0, 1, 3, 7, 15, 31, 63]
+        assert len(tries) < 12
+        assert (second, found) == (380, [(BUS_IDS[0], 31)])
+
+
+def test_closing_frees_the_set_before_nvml_goes_and_closing_again_does_nothing(tmp_path: Path) -> None:
+    with driver(host(tmp_path)) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        assert len(nvml_sets()) == 1
+        events.close()
+        events.close()
+        assert nvml_sets() == {}
+        assert not events.open
+        session = pynvml.nvmlLib.session
+        pynvml.nvmlShutdown()
+        assert session.abandoned_sets == 0
+
+
+def test_a_set_that_was_shut_down_with_nvml_is_closed_without_complaint(tmp_path: Path) -> None:
+    with driver(host(tmp_path)) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        pynvml.nvmlShutdown()
+        assert list(events.drain()) == []
+        events.close()
+        assert events.take_failures() == ("uninitialized",)
+
+
+def test_a_gpu_that_becomes_unavailable_or_wants_recovery_is_to_be_looked_at_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # nvmlEventTypeGpuUnavailableError 0x4000 and nvmlEventTypeGpuRecoveryAction 0x8000 of nvml.h (CUDA 13.3).
+    wait, register = pynvml.nvmlEventSetWait_v2, pynvml.nvmlDeviceRegisterEvents
+    types: list[int] = []
+
+    def recovery(*arguments: Any) -> Any:
+        event = wait(*arguments)
+        event.eventType = 0x8000
+        return event
+
+    def noted(handle: Any, wanted: int, event_set: Any) -> Any:
+        types.append(wanted)
+        return register(handle, wanted & 0x8, event_set)
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", recovery)
+    monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", noted)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSupportedEventTypes", lambda _handle: 0xC00F)
+    with driver(host(tmp_path, xid(4, 1, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(10)
+        assert types == [0xC008, 0xC008]
+        assert heard(events) == []
+        assert events.take_changed() == {"GPU-1"}
+        assert events.take_changed() == frozenset()

@@ -1,0 +1,239 @@
+"""The daemon over real shared objects: no library, one that is none, one that refuses, hangs or answers junk."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.stand_in_library import NAME, compile_library
+
+from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+WAIT_SECONDS = 40.0
+"""Far more than anything here takes on an idle machine: only a broken program waits so long."""
+STOP_SECONDS = 2.0
+"""What is promised to whoever sends SIGTERM."""
+
+Series = list[tuple[dict[str, str], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A library and what to expect on the page once the daemon has settled.
+
+    Attributes:
+        library: the variant of the library: a key of COMPILED, ``text`` or ``absent``.
+        settled: what the page says by then.
+        environment: how the library shall behave; it reads its environment.
+        flags: of the daemon.
+    """
+
+    library: str
+    settled: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+LAST_COLLECTOR = 'gpu_exporter_collector_success{collector="memory_repair"}'
+COMPILED = {"plain": (), "no_init": ("-DNO_INIT",), "named": ("-DNAMED",), "junk": ("-DJUNK",)}
+REFUSALS = {"no_permission": 4, "malformed": 12345, "error_345": 345}
+"""One that NVML has a name for, and two that it does not: each is a daemon. tests/faults plays every code."""
+CASES = {
+    "absent": Case("absent", 'error="library_not_found"'),
+    "text": Case("text", 'error="library_invalid"'),
+    "cut_short": Case("cut_short", 'error="library_invalid"'),
+    "no_init": Case("no_init", 'error="function_not_found"'),
+    "hang": Case("plain", 'error="stalled"', {"STUB_HANG": "1"}, ("--sample.deadline", "500ms")),
+    "count": Case("plain", 'error="library_invalid"', {"STUB_COUNT": "4294967295"}),
+    "plain": Case("plain", LAST_COLLECTOR),
+    "twins": Case("plain", LAST_COLLECTOR, {"STUB_COUNT": "2", "STUB_TWINS": "1"}),
+    "named": Case("named", LAST_COLLECTOR),
+    "junk": Case("junk", LAST_COLLECTOR, {"STUB_COUNT": "2"}),
+    **{name: Case("plain", f'error="{name}"', {"STUB_INIT": str(code)}) for name, code in REFUSALS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a daemon published once it had settled, and how it ended."""
+
+    page: str
+    log: str
+    exit_code: int | None
+
+    def series(self, name: str) -> Series:
+        """Labels and values of a metric's series."""
+        families = text_string_to_metric_families(self.page)
+        return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
+
+    def labels(self, name: str, label: str) -> list[str]:
+        """The values of one label of a metric's series."""
+        return [labels[label] for labels, _ in self.series(name)]
+
+    def gpu_metrics(self) -> set[str]:
+        """Names of everything that is said of a GPU."""
+        return {line.split("{")[0] for line in self.page.splitlines() if re.match(r"\w+\{[^}]*uuid=\"[^\"]", line)}
+
+
+def _start(case: Case, folder: Path, libraries: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir()
+    (folder / "sys" / "devices").mkdir(parents=True)
+    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command += ["--path.sysfs", str(folder / "sys"), *case.flags]
+    environment = {**os.environ, **case.environment, "LD_LIBRARY_PATH": str(libraries / case.library)}
+    with (folder / "log").open("wb") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
+
+
+def _settle(process: subprocess.Popen[bytes], case: Case, folder: Path) -> str:
+    """The page once it says what it shall, or the last one there was."""
+    page, limit = "", time.monotonic() + WAIT_SECONDS
+    while case.settled not in page and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.1)
+        found = re.search(r"http://([0-9.:]+)/metrics", (folder / "log").read_text())
+        if found is not None:
+            client = http.client.HTTPConnection(found[1], timeout=WAIT_SECONDS)
+            client.request("GET", "/metrics")
+            page = client.getresponse().read().decode()
+            client.close()
+    return page
+
+
+def _stop(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code; None when the process did not heed SIGTERM in time."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(WAIT_SECONDS)
+        return None
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Run]]:
+    """Every case at work at once, since starting up is what takes long."""
+    folder = tmp_path_factory.mktemp("nvml")
+    for library in ("absent", "text", "cut_short", *COMPILED):
+        (folder / library).mkdir()
+    (folder / "text" / NAME).write_text("This is no library.\n")
+    for library, defines in COMPILED.items():
+        compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, defines)
+    content = (folder / "plain" / NAME).read_bytes()
+    (folder / "cut_short" / NAME).write_bytes(content[:5000])
+    processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in CASES.items()}
+    try:
+        with ThreadPoolExecutor(len(CASES)) as pool:
+            pages = dict(
+                zip(
+                    CASES,
+                    pool.map(lambda name: _settle(processes[name], CASES[name], folder / f"run-{name}"), CASES),
+                    strict=True,
+                )
+            )
+        codes = {name: _stop(process) for name, process in processes.items()}
+        yield {name: Run(pages[name], (folder / f"run-{name}" / "log").read_text(), codes[name]) for name in CASES}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_stays_up_and_sigterm_ends_it_in_time(runs: dict[str, Run], case: str) -> None:
+    run = runs[case]
+    assert CASES[case].settled in run.page, run.log
+    assert run.exit_code == 0, run.log
+    assert "Traceback" not in run.log
+    assert "exception" not in run.labels("gpu_exporter_errors_total", "error")
+
+
+@pytest.mark.parametrize(
+    ("case", "error"),
+    [
+        ("absent", "library_not_found"),
+        ("text", "library_invalid"),
+        ("cut_short", "library_invalid"),
+        ("no_init", "function_not_found"),
+        ("hang", "stalled"),
+        ("count", "library_invalid"),
+        *((name, name) for name in REFUSALS),
+    ],
+)
+def test_a_driver_that_cannot_be_used_is_down_and_says_why(runs: dict[str, Run], case: str, error: str) -> None:
+    run = runs[case]
+    assert run.series("gpu_driver_up") == [({}, 0.0)]
+    assert run.series("gpu_driver_error_info") == [({"error": error}, 1.0)]
+    assert run.gpu_metrics() == set()
+    assert run.series("gpu_devices") == []
+    assert run.series("gpu_driver_info") == []
+    assert run.series("gpu_host_load1") != []
+
+
+@pytest.mark.parametrize("case", ["plain", "twins", "named", "junk"])
+def test_a_driver_that_can_be_used_is_up(runs: dict[str, Run], case: str) -> None:
+    assert runs[case].series("gpu_driver_up") == [({}, 1.0)]
+    assert runs[case].series("gpu_driver_error_info") == []
+
+
+def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(runs: dict[str, Run]) -> None:
+    run = runs["plain"]
+    assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
+    # Of Xids it is the kernel log that tells, and it was read.
+    judged = {"gpu_bottleneck", "gpu_bottleneck_seconds_total"}
+    # And of resets: the host has booted.
+    known = {"gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_reset_timestamp_seconds"}
+    assert run.gpu_metrics() == known | judged, "a class, but no verdict"
+    assert [value for _, value in run.series("gpu_bottleneck")] == [GPU_BOTTLENECK.value_of("unattributed")]
+    assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
+    assert run.labels("gpu_info", "name") == [""]
+    assert run.series("gpu_exporter_errors_total") == []
+    assert run.labels("gpu_driver_info", "driver_version") == [""]
+
+
+def test_two_gpus_under_one_uuid_are_counted_twice_and_published_once(runs: dict[str, Run]) -> None:
+    run = runs["twins"]
+    assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
+    assert run.series("gpu_devices") == [({"source": "nvml"}, 2.0), ({"source": "boot"}, 2.0)]
+
+
+def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
+    run = runs["named"]
+    assert run.labels("gpu_info", "name") == [""]
+    assert run.labels("gpu_info", "serial") == ["4711"]
+    assert [labels for labels, _ in run.series("gpu_exporter_errors_total")] == [
+        {"collector": "identity", "error": "malformed"}
+    ]
+
+
+def test_junk_in_every_answer_is_not_published(runs: dict[str, Run]) -> None:
+    run = runs["junk"]
+    assert run.labels("gpu_up", "uuid") == ["GPU-stub-0", "GPU-stub-1"]
+    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_bottleneck", "gpu_reset_timestamp_seconds")
+    shown = {
+        line
+        for line in run.page.splitlines()
+        if re.match(r"\w+\{[^}]*uuid=", line) and 'gpu="0"' in line and not line.startswith(elsewhere)
+    }
+    assert shown == set()
+    assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
+    assert set(run.labels("gpu_info", "name")) == {""}
+    assert set(run.labels("gpu_info", "compute_capability")) == {""}
+    assert run.series("gpu_driver_info") == [({"driver_version": "", "cuda_version": "", "nvml_version": ""}, 1.0)]
+    assert set(run.labels("gpu_exporter_errors_total", "error")) <= {"implausible", "malformed", "error_4294967295"}

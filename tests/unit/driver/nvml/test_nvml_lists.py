@@ -1,0 +1,185 @@
+"""Lists whose length the driver says first, and may say wrongly."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.nvml_bench import Bench
+
+from gpu_triage.driver.nvml.lists import MOST_ENTRIES, read_list
+
+if TYPE_CHECKING:
+    from tests.nvml_bench import BenchMaker
+
+PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
+LISTS: dict[str, tuple[Any, ...]] = {
+    "nvmlDeviceGetSamples": (1, 0, pynvml.c_uint(0)),
+    "nvmlDeviceGetProcessUtilization": (0,),
+    "nvmlDeviceGetRetiredPages": (0,),
+    PROCESSES: (),
+    "nvmlDeviceGetGraphicsRunningProcesses_v2": (),
+}
+
+
+class Counting:
+    """A function that counts so many entries, and says how long the buffers are that it is given."""
+
+    def __init__(self, counts: int, then: int | None = None, *, fits: bool = True) -> None:
+        self.buffers: list[int] = []
+        self._fits = fits
+        self._counts = counts
+        self._then = counts if then is None else then
+
+    def __call__(self, *arguments: Any) -> int:
+        buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
+        count = [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
+        if buffer is not None:
+            self.buffers.append(len(buffer))
+        count.value = self._counts if buffer is None else self._then
+        enough = buffer is not None and self._fits
+        code: int = pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE
+        return code
+
+
+@pytest.fixture
+def h100(bench: BenchMaker) -> Bench:
+    return bench("h100-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", LISTS)
+@pytest.mark.parametrize("counted", [MOST_ENTRIES + 1, 1 << 31, (1 << 32) - 1])
+def test_a_junk_count_reserves_nothing(h100: Bench, function: str, counted: int) -> None:
+    counting = Counting(counted, fits=False)
+    h100.answer(function, counting)
+    with pytest.raises(ValueError, match=f"counts {counted} entries"):
+        read_list(function, h100.devices[0].handle, *LISTS[function])
+    assert counting.buffers == ([64] if "RunningProcesses" in function else [])
+
+
+@pytest.mark.parametrize("function", LISTS)
+def test_a_count_that_grows_beyond_its_buffer_is_refused(h100: Bench, function: str) -> None:
+    h100.answer(function, Counting(3, then=1000))
+    with pytest.raises(ValueError, match=r"1000 entries where there was room for (3|11|64)"):
+        read_list(function, h100.devices[0].handle, *LISTS[function])
+
+
+@pytest.mark.slow
+@given(counted=st.integers(0, (1 << 32) - 1), then=st.integers(0, (1 << 32) - 1))
+def test_whatever_is_counted_the_buffer_is_bounded(counted: int, then: int) -> None:
+    counting = Counting(counted, then)
+    pynvml._nvmlGetFunctionPointer_cache[PROCESSES] = counting
+    try:
+        entries = read_list(PROCESSES, None)
+    except ValueError:
+        entries = []
+    finally:
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+    assert len(entries) <= max(counting.buffers, default=0) <= 2 * MOST_ENTRIES + 5
+
+
+def test_a_list_is_what_pynvml_reads_of_it(h100: Bench) -> None:
+    h100.clock.advance(10)
+    handle = h100.devices[0].handle
+    ours, theirs = read_list(PROCESSES, handle), pynvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
+    assert [(p.pid, p.usedGpuMemory) for p in ours] == [(p.pid, p.usedGpuMemory) for p in theirs] != []
+    value_type = pynvml.c_uint(0)
+    samples = read_list("nvmlDeviceGetSamples", handle, 1, 0, value_type)
+    their_type, their_samples = pynvml.nvmlDeviceGetSamples(handle, 1, 0)
+    assert [s.timeStamp for s in samples] == [s.timeStamp for s in their_samples] != []
+    assert value_type.value == their_type
+
+
+def test_a_junk_count_costs_its_own_series_and_the_round_goes_on(h100: Bench) -> None:
+    h100.answer(PROCESSES, Counting((1 << 32) - 1))
+    inquiry = h100.round().inquiry
+    assert inquiry.many(PROCESSES) is None
+    assert inquiry.failures == ["malformed"]
+    assert inquiry.ask("nvmlDeviceGetPowerUsage") is not None
+
+
+class Growing:
+    """A function whose list has other lengths by the time it is fetched, one a fetch, the last one from then on."""
+
+    def __init__(self, *lengths: int) -> None:
+        self._lengths = list(lengths)
+
+    def __call__(self, *arguments: Any) -> int:
+        buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
+        count = [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
+        room, count.value = count.value, self._lengths[0]
+        if buffer is not None and len(self._lengths) > 1:
+            count.value = self._lengths.pop(0)
+        enough = buffer is not None and room >= self._lengths[0]
+        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+
+
+@pytest.mark.parametrize("function", LISTS)
+def test_a_list_that_outgrew_its_buffer_is_fetched_anew(h100: Bench, function: str) -> None:
+    h100.answer(function, Growing(3, 100))
+    assert len(read_list(function, h100.devices[0].handle, *LISTS[function])) == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", LISTS)
+def test_a_list_that_never_fits_is_given_up(h100: Bench, function: str) -> None:
+    h100.answer(function, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    with pytest.raises(pynvml.NVMLError_InsufficientSize):
+        read_list(function, h100.devices[0].handle, *LISTS[function])
+
+
+def test_a_list_is_asked_for_once_with_the_room_that_it_needed_last(h100: Bench) -> None:
+    inquiry = h100.round().inquiry
+    asked = []
+    for listed in (3, 200, 200, 3):
+        h100.answer(PROCESSES, Growing(listed))
+        before = h100.calls(PROCESSES)
+        entries = inquiry.many(PROCESSES)
+        assert entries is not None
+        assert len(entries) == listed
+        asked.append(h100.calls(PROCESSES) - before)
+    assert asked == [1, 2, 1, 1]
+
+
+class WideProcess(ctypes.Structure):
+    """An entry as the headers of 535.43 to 535.86 have it."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+        ("usedGpuCcProtectedMemory", ctypes.c_ulonglong),
+    )
+
+
+def wide_list(_handle: object, count: Any, buffer: Any) -> int:
+    """Three processes in wide entries."""
+    if buffer is None:
+        count._obj.value = 3
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for i in range(3):
+        place = ctypes.addressof(buffer) + i * ctypes.sizeof(WideProcess)
+        ctypes.memmove(place, ctypes.byref(WideProcess(100 + i, 5000 + i, 0xFFFFFFFF, 0xFFFFFFFF, 7)), 32)
+    count._obj.value = 3
+    return int(pynvml.NVML_SUCCESS)
+
+
+def test_the_wide_entries_of_early_535_drivers_are_told_by_what_the_library_exports(h100: Bench) -> None:
+    h100.answer("nvmlDeviceGetConfComputeMemSizeInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    h100.answer(PROCESSES, wide_list)
+    entries = read_list(PROCESSES, h100.devices[0].handle)
+    assert [(entry.pid, entry.usedGpuMemory) for entry in entries] == [(100, 5000), (101, 5001), (102, 5002)]
+
+
+def test_later_drivers_have_the_wide_entries_in_another_list(h100: Bench) -> None:
+    h100.clock.advance(10)
+    before = [entry.pid for entry in read_list(PROCESSES, h100.devices[0].handle)]
+    h100.answer("nvmlDeviceGetConfComputeMemSizeInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    h100.answer("nvmlDeviceGetRunningProcessDetailList", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert [entry.pid for entry in read_list(PROCESSES, h100.devices[0].handle)] == before != []

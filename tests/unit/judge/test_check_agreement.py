@@ -1,0 +1,137 @@
+"""What `gpu-triage check` finds, beside what the alert rules say of the same moment of the same scenario."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.one_shot import look_at
+from tests.rules.cover import COVER
+from tests.unit.judge.test_check_codes import JUDGED_BY_PROMETHEUS
+
+from gpu_triage.judge.findings.finding import State
+from gpu_triage_simulator import list_scenarios, load_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_triage.judge.report.report import Report
+    from gpu_triage_simulator import Expectation
+
+pytestmark = pytest.mark.slow
+
+SECONDS = 30.0
+PAUSES = {"training-day": "half a minute of a job that pauses does not tell what it does else"}
+"""Scenarios of which one look sees too little, whatever it says."""
+
+MOMENTS = [
+    (summary.name, expectation)
+    for summary in list_scenarios()
+    for expectation in load_scenario(summary.name).expectations
+    if summary.name not in PAUSES
+]
+_FULL = pytest.mark.full
+
+BEHIND_THE_DAEMON = {
+    (
+        "moved-slot",
+        3900,
+        "0",
+    ): "only the baseline that the exporter recorded knows that this slot is not the card's own",
+}
+"""GPUs whose link only looks short to an exporter that knew the host before."""
+
+OUTLASTS_ITS_CAUSE = {
+    ("dual-a10", 5820): (
+        "what nobody can observe on a lost GPU has not ended",
+        {"GpuNumaMismatch", "GpuPcieWidthDowntrained", "GpuSwThermalThrottling"},
+    ),
+    ("h100-8-bad-night", 2820): (
+        "heat is over for less than its hold",
+        {"GpuHwThermalThrottling", "GpuStraggler", "GpuTemperatureNearSlowdown"},
+    ),
+    ("h100-8-bad-night", 3180): (
+        "heat is over for less than its hold",
+        {"GpuHwThermalThrottling", "GpuStraggler", "GpuTemperatureNearSlowdown"},
+    ),
+}
+"""Alerts that still fire at a moment though a look finds nothing any more, and why."""
+
+NEED_MORE_THAN_A_LOOK = {
+    "GpuEccCorrectedRising": "a day of counts",
+    "GpuHostMemoryErrorsRising": "a day of counts",
+    "GpuHungProcess": "what the GPU did before",
+    "GpuHostTaskHung": "a minute in which a thread does not run",
+    "GpuAllocatedIdle": "hours",
+    "GpuCollectiveHang": "the traffic of all GPUs over minutes",
+    "GpuInfinibandPortDown": "that the port was up before",
+}
+"""Alerts whose findings only the daemon makes, and what they need."""
+
+
+at_each_moment = pytest.mark.parametrize(
+    ("scenario", "expectation"),
+    [
+        pytest.param(name, expectation, id=f"{name}-{expectation.at // 60}m", marks=[] if name in COVER else _FULL)
+        for name, expectation in MOMENTS
+    ],
+)
+
+
+@pytest.fixture(scope="module")
+def report_at() -> Callable[[str, float], Report]:
+    """What a look says of a scenario at a second of it; each look is taken once."""
+    return cache(lambda scenario, at: look_at(load_scenario(scenario), at, seconds=SECONDS))
+
+
+def unheard(scenario: str, expectation: Expectation) -> set[str]:
+    """Alerts of which a look at this moment cannot know."""
+    behind = any((name, at) == (scenario, expectation.at) for name, at, _ in BEHIND_THE_DAEMON)
+    _, over = OUTLASTS_ITS_CAUSE.get((scenario, expectation.at), ("", set()))
+    return (
+        set(JUDGED_BY_PROMETHEUS)
+        | set(NEED_MORE_THAN_A_LOOK)
+        | over
+        | ({"GpuPcieWidthDowntrained", "GpuBaselineDrift"} if behind else set())
+    )
+
+
+def alert_names(expectation: Expectation) -> set[str]:
+    return {alert.partition("{")[0] for alert in expectation.alerts}
+
+
+@at_each_moment
+def test_check_finds_what_the_scenario_expects(
+    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
+) -> None:
+    report = report_at(scenario, expectation.at)
+    behind = {gpu for name, at, gpu in BEHIND_THE_DAEMON if (name, at) == (scenario, expectation.at)}
+    for subject, topics in expectation.findings.items():
+        whose = "host" if subject == "host" else f"GPU {subject}"
+        unseen = {"pcie_link"} if subject in behind else set()
+        assert set(topics) - unseen <= {f.check.topic for f in report.findings if f.subject == whose}, whose
+    seen = {finding.check.alert for finding in report.findings}
+    assert alert_names(expectation) - unheard(scenario, expectation) <= seen
+    if expectation.quiet:
+        assert report.findings == ()
+
+
+@at_each_moment
+def test_check_and_daemon_name_the_same_bottleneck(
+    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
+) -> None:
+    report = report_at(scenario, expectation.at)
+    classes = {gpu.gpu: gpu.bottleneck.name for gpu in report.gpus}
+    exempt = {gpu for name, at, gpu in BEHIND_THE_DAEMON if (name, at) == (scenario, expectation.at)}
+    for gpu, expected in expectation.bottleneck.items():
+        assert (classes[gpu] == expected) is (gpu not in exempt), f"GPU {gpu}: {classes[gpu]}, expected {expected}"
+
+
+@at_each_moment
+def test_check_confirms_nothing_that_no_alert_says(
+    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
+) -> None:
+    report = report_at(scenario, expectation.at)
+    confirmed = {f.check.alert for f in report.findings if f.check.alert is not None and f.state is State.CONFIRMED}
+    assert confirmed <= alert_names(expectation)

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.evidence import evidence_of
+from tests.judged import judged
+from tests.one_shot import codes, finding, look_at
+from tests.rig import scenario_with
+
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND, Verdict
+from gpu_triage.judge.judge import HostJudge
+from gpu_triage.judge.report.report import Subject
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_SRAM_THRESHOLD_EXCEEDED
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.read.metrics.metric import MetricSpec
+    from gpu_triage_simulator import Scenario
+
+pytestmark = pytest.mark.slow
+
+AT = 60.0
+STARVED = 'at = 0\neffect = { kind = "load", utilization = 0.3 }'
+
+
+def event(effect: str, gpu: int | None = 0, at: str = "0") -> str:
+    concerned = "" if gpu is None else f"gpu = {gpu}\n"
+    return f"at = {at}\n{concerned}effect = {{ {effect} }}"
+
+
+@pytest.mark.parametrize(
+    ("config", "effect", "code", "decision"),
+    [
+        (Config(), 'kind = "link", width = 4', "pcie.width", "reseat card and riser"),
+        (Config(expect_pcie_width=32), "", "pcie.width", "Reseating does not help: if it is the same card"),
+        (Config(), 'kind = "link", generation = 1', "pcie.generation", "reseat card and riser"),
+        (Config(expect_pcie_generation=6), "", "pcie.generation", "Reseating does not help: if it is the same card"),
+    ],
+)
+def test_a_link_is_to_be_reseated_if_card_and_slot_can_do_what_is_expected(
+    tmp_path: Path, config: Config, effect: str, code: str, decision: str
+) -> None:
+    events = (event(effect),) if effect else ()
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *events), AT, config=config)
+    found = [each for each in report.findings if each.check.code == code]
+    assert found
+    assert all(decision in each.advice.decision for each in found)
+
+
+@pytest.mark.parametrize(
+    ("base", "effect", "code", "bottleneck"),
+    [
+        ("rtx-4070-ti-super", 'kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900', "thermal.hw", "thermal"),
+        ("rtx-4070-ti-super", 'kind = "thermal_throttle", source = "sw", sm_clock_mhz = 900', "thermal.sw", "thermal"),
+        ("rtx-4070-ti-super", 'kind = "power_brake", sm_clock_mhz = 900, duty = 0.5', "power.brake", "power_brake"),
+        ("rtx-4070-ti-super", 'kind = "power_limit", watts = 100', "power.cap", "power_cap"),
+        ("v100-old-driver", 'kind = "application_clock", sm_mhz = 900', "clock.policy", "clock_cap"),
+        ("rtx-4070-ti-super", 'kind = "link", width = 4', "pcie.width", "pcie_link"),
+        ("rtx-4070-ti-super", 'kind = "link", generation = 1', "pcie.generation", "pcie_link"),
+        ("rtx-4070-ti-super", 'kind = "pcie_errors", replays_per_hour = 3600', "pcie.replays", "compute"),
+        ("rtx-4070-ti-super", 'kind = "pcie_errors", fatal_per_hour = 3600', "pcie.aer", "compute"),
+        ("v100-old-driver", 'kind = "ecc", uncorrected = 1', "ecc.uncorrected", "sick"),
+        ("v100-old-driver", 'kind = "ecc", corrected_per_hour = 3600', "ecc.corrected", "compute"),
+        ("v100-old-driver", 'kind = "retired_pages", pending = true', "memory.retired_pages_pending", "compute"),
+        ("a100-power-capped", 'kind = "row_remap", pending = true', "memory.row_remap_pending", "power_cap"),
+        ("a100-power-capped", 'kind = "row_remap", failure = true', "memory.row_remap_failure", "sick"),
+        ("h100-mig", 'kind = "recovery_action", action = 1', "recovery.action", "sick"),
+        ("v100-old-driver", 'kind = "p2p", status = "not_supported"', "p2p.unavailable", "compute"),
+        ("rtx-4070-ti-super", 'kind = "lost"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "reset_required"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "hang", function = "nvmlDeviceGetUtilizationRates"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "load", utilization = 0.97, intensity = 0.1', "work.low_power", "communication"),
+        ("rtx-4070-ti-super", 'kind = "load", utilization = 0.0', "work.held_idle", "unattributed"),
+    ],
+)
+def test_what_befalls_a_gpu_is_found_and_is_its_bottleneck(
+    tmp_path: Path, base: str, effect: str, code: str, bottleneck: str
+) -> None:
+    report = look_at(scenario_with(tmp_path, base, event(effect)), AT)
+    assert code in codes(report, "GPU 0")
+    assert report.gpus[0].bottleneck.name == bottleneck
+    assert code in report.gpus[0].codes
+    assert codes(report, "GPU 1") & {code} == ({code} if code == "p2p.unavailable" else set())
+
+
+@pytest.mark.parametrize(
+    ("effects", "code", "bottleneck"),
+    [
+        (['kind = "cpu", iowait = 0.3'], "storage.starved", "storage"),
+        (['kind = "pressure", resource = "io", some = 0.4'], "storage.starved", "storage"),
+        (['kind = "disk", device = "nvme0n1", busy = 0.99'], "storage.starved", "storage"),
+        (['kind = "cpu", user = 0.95'], "cpu.starved", "cpu"),
+        (['kind = "cpu", saturated_cpus = "3"'], "cpu.starved", "cpu"),
+        (['kind = "network", device = "enp6s0", receive_bytes_per_second = 3.0e8'], "network.starved", "network"),
+        (['kind = "swap", in_bytes_per_second = 4.0e6'], "memory.starved", "memory"),
+        (['kind = "pressure", resource = "memory", some = 0.3'], "memory.starved", "memory"),
+        (['kind = "swap", in_bytes_per_second = 4.0e6', 'kind = "cpu", iowait = 0.3'], "memory.starved", "memory"),
+    ],
+)
+def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
+    tmp_path: Path, effects: list[str], code: str, bottleneck: str
+) -> None:
+    events = [event(effect, gpu=None) for effect in effects]
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED, *events), AT)
+    assert code in codes(report, "host")
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
+    assert report.exit_code(Severity.CRITICAL) == EXIT_SOUND
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "measured"),
+    [
+        ("link_downs_per_hour = 1800", "network.port_flapping", "mlx5_0:1"),
+        ("link_errors_per_hour = 3600", "network.port_errors", "link errors in"),
+        ("timeouts_per_hour = 3600", "network.timeouts", "mlx5_0:1"),
+    ],
+)
+def test_what_befalls_a_port_is_found_and_gpus_wait_for_the_network_if_packets_are_lost(
+    tmp_path: Path, effect: str, code: str, measured: str
+) -> None:
+    trouble = event(f'kind = "network", device = "ens1f0np0", {effect}', gpu=None, at="1")
+    report = look_at(scenario_with(tmp_path, "h100-8", STARVED, trouble), AT)
+    found = {finding.check.code: finding.measured for finding in report.findings}
+    assert measured in found[code]
+    lost = code != "network.port_errors"
+    assert ("network.starved" in found) == lost
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"network" if lost else "unattributed"}
+
+
+def test_a_port_that_is_slower_than_before_is_found_and_healthy_ones_are_not(tmp_path: Path) -> None:
+    slow = event('kind = "network", device = "ens1f0np0", speed_mbps = 100000', gpu=None, at="20")
+    with judged(scenario_with(tmp_path, "h100-8", slow)) as host:
+        host.run_to(15)
+        assert {code for code in codes(host.report, "host") if code.startswith("network")} == set()
+        host.run_to(90)
+        told = [each.measured for each in host.report.findings if each.check.code == "network.port_slow"]
+    assert told == ["mlx5_0:1 at 50% of the rate that it should have"]
+
+
+def test_an_interface_that_counts_bad_packets_or_loses_its_link_is_found(tmp_path: Path) -> None:
+    trouble = 'kind = "network", device = "eth0", errors_per_second = 5, link_downs_per_hour = 1800'
+    report = look_at(scenario_with(tmp_path, "dual-a10", event(trouble, gpu=None, at="1")), AT)
+    assert {"network.interface_errors", "network.link_degraded"} <= codes(report, "host")
+    healthy = codes(look_at(load_scenario("dual-a10"), AT), "host")
+    assert not {"network.interface_errors", "network.link_degraded"} & healthy
+
+
+def test_a_fabric_manager_that_does_not_run_concerns_the_host_and_no_gpu(tmp_path: Path) -> None:
+    assert "fabric.service_down" not in codes(look_at(load_scenario("h100-8"), AT), "host")
+    report = look_at(scenario_with(tmp_path, "h100-8", event('kind = "service_stopped"', gpu=None)), AT)
+    assert finding(report, "fabric.service_down").severity is Severity.CRITICAL
+    assert report.verdict is Verdict.WATCH, "one check cannot confirm findings that take time"
+    assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+
+
+@pytest.mark.parametrize(("fatal", "code"), [("true", "nvswitch.sxid_fatal"), ("false", "nvswitch.sxid")])
+def test_an_error_of_a_switch_is_found_with_its_code_and_address(tmp_path: Path, fatal: str, code: str) -> None:
+    sxid = event(f'kind = "sxid", code = 20034, fatal = {fatal}', gpu=None, at="10")
+    report = look_at(scenario_with(tmp_path, "h100-8", sxid), AT)
+    (measured,) = [found.measured for found in report.findings if found.check.code == code]
+    assert measured.startswith(
+        f"SXid 20034 ({'fatal' if fatal == 'true' else 'nonfatal'}) of the switch at 0000:07:00.0"
+    )
+    assert codes(report, "host") & {"nvswitch.sxid_fatal", "nvswitch.sxid"} == {code}
+
+
+def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None:
+    lowered = event('kind = "application_clock", sm_mhz = 900')
+    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", STARVED, lowered, slow), AT)
+    assert "clock.policy" in codes(report, "GPU 0")
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"storage"}
+
+
+def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path) -> None:
+    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
+    assert codes(report, "host") == {"storage.saturated"}
+    assert report.exit_code(Severity.WARNING) == EXIT_SOUND
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"compute"}
+
+
+def test_a_gpu_that_waits_for_nothing_seen_here_is_unattributed(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED), AT)
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"unattributed"}
+    assert report.findings == ()
+
+
+def test_a_gpu_at_rest_says_that_one_look_cannot_tell_a_hang_from_a_pause(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "load", utilization = 0.0')), AT)
+    assert report.gpus[0].bottleneck.unseen.startswith("hung, if it was busy before")
+
+
+def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_nothing(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "idle-downshift", event('kind = "link", width = 8')), AT)
+    assert codes(report, "GPU 0") == {"pcie.width_idle"}
+    assert report.gpus[0].verdict is Verdict.WATCH
+    (links,) = (area for area in report.areas if area.area.name == "PCIE")
+    assert links.summary is not None
+    assert "GPU 0-1 shifted down at rest, which is normal" in links.summary
+
+
+def test_fewer_gpus_than_declared_or_than_on_the_bus_are_missing() -> None:
+    config = Config(simulate="rtx-4070-ti-super", expect_gpu_count=3)
+    report = look_at(load_scenario("rtx-4070-ti-super"), AT, config=config)
+    assert finding(report, "gpu.missing").measured == "the driver shows 2 GPUs, 3 expected"
+    assert finding(report, "gpu.missing").value == 1
+    # The driver answers only after it has probed all GPUs: one look is enough.
+    assert report.verdict is Verdict.DRAIN
+
+
+def test_declared_peer_access_that_is_not_there_is_found() -> None:
+    config = Config(simulate="rtx-4070-ti-super", expect_p2p=True)
+    report = look_at(load_scenario("rtx-4070-ti-super"), AT, config=config)
+    assert codes(report, "GPU 0") == codes(report, "GPU 1") == {"p2p.unavailable"}
+
+
+def test_a_finding_that_follows_from_another_says_so(tmp_path: Path) -> None:
+    hot = event('kind = "thermal_throttle", source = "hw", sm_clock_mhz = 600, ambient_celsius = 70', gpu=1)
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", hot), AT)
+    assert finding(report, "clock.straggler").explained_by == "thermal.hw"
+    assert finding(report, "thermal.hw").explained_by == ""
+
+
+@pytest.mark.parametrize(
+    ("peers", "found"), [(0.6, set()), (1.1, {"clock.straggler"})], ids=["lighter work", "the same cap"]
+)
+def test_the_slowest_at_its_power_limit_is_a_straggler_where_its_peers_are_at_theirs(
+    tmp_path: Path, peers: float, found: set[str]
+) -> None:
+    work = [event(f'kind = "load", utilization = 1.0, intensity = {peers}, jitter = 0.0', gpu=g) for g in (1, 2, 3)]
+    harder = event('kind = "load", utilization = 1.0, intensity = 2.2, jitter = 0.0')
+    clocks = [event('kind = "application_clock", sm_mhz = 1530', gpu=g) for g in range(4)]
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", harder, *work, *clocks), AT)
+    assert codes(report, "GPU 0") & {"clock.straggler"} == found
+
+
+def test_what_may_not_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:
+    denied = event('kind = "error", function = "nvmlDeviceGetTotalEccErrors", code = "NO_PERMISSION"')
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", denied), AT)
+    assert any("ecc: no_permission" in line for line in report.not_read)
+
+
+def test_a_gpu_to_be_drained_drains_the_host(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "lost"')), AT)
+    verdicts = [gpu.verdict for gpu in report.gpus]
+    assert (*verdicts, report.verdict) == (Verdict.DRAIN, Verdict.KEEP, Verdict.DRAIN)
+    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
+
+
+def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path) -> None:
+    down = event('kind = "nvlink_down", links = [0, 3]', at="52")
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 5, seconds=30)
+    assert codes(report, "GPU 0") == set(), "they were up for a part of the time"
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", event('kind = "nvlink_down", links = [0, 3]')), AT)
+    assert finding(report, "nvlink.down").measured == "down: link 0, 3"
+
+
+@pytest.mark.parametrize("kind", ["replay", "recovery", "crc"])
+def test_nvlink_errors_that_rise_are_found(tmp_path: Path, kind: str) -> None:
+    errors = event(f'kind = "nvlink_errors", links = [1], {kind}_per_hour = 7200')
+    assert codes(look_at(scenario_with(tmp_path, "v100-old-driver", errors), AT), "GPU 0") == {"nvlink.errors"}
+
+
+def test_a_link_that_keeps_changing_under_load_flaps(tmp_path: Path) -> None:
+    narrow = 'gpu = 0\neffect = { kind = "link", width = 8 }'
+    flaps = [f"at = {at}\nuntil = {at + 2}\n{narrow}" for at in (35, 40, 45, 50, 55)]
+    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", *flaps)
+    config = Config(simulate=scenario.name, sample_medium_seconds=1.0)
+    assert codes(look_at(scenario, AT, seconds=30, config=config), "GPU 0") == {"pcie.flapping", "pcie.width_changes"}
+
+
+def rewritten(tmp_path: Path, base: str, old: str, new: str) -> Scenario:
+    """A shipped scenario with something in it written otherwise, once."""
+    text = (SCENARIOS / f"{base}.toml").read_text()
+    assert old in text
+    path = tmp_path / f"{base}-rewritten.toml"
+    path.write_text(text.replace(old, new, 1))
+    return load_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "subject", "code"),
+    [
+        ("v100-old-driver", ("width = 16 }", "width = 8 }"), "GPU 0", "pcie.below_peers"),
+        ("idle-downshift", ("load = {}", "load = {}\npersistence_mode = false"), "GPU 0", "policy.persistence"),
+        ("idle-downshift", ('cuda = "12.8"', 'cuda = "12.8"\nmodules = ["nvidia"]'), "host", "driver.module_missing"),
+    ],
+)
+def test_what_is_context_is_found_and_costs_no_verdict(
+    tmp_path: Path, base: str, change: tuple[str, str], subject: str, code: str
+) -> None:
+    report = look_at(rewritten(tmp_path, base, *change), AT)
+    assert codes(report, subject) == {code}
+    assert report.gpus[0].verdict is Verdict.KEEP
+
+
+def test_memory_that_is_nearly_full_and_grows_is_context(tmp_path: Path) -> None:
+    process = '[[process]]\ngpu = 0\npid = 9\nname = "more"\nmemory_mib = 4700\n'
+    start = '\n[[event]]\nat = 55\neffect = { kind = "start", pids = [9] }\n'
+    scenario = rewritten(tmp_path, "rtx-4070-ti-super", "[[expect]]", f"{process}{start}\n[[expect]]")
+    assert "work.memory_full" in codes(look_at(scenario, AT), "GPU 0")
+
+
+@pytest.mark.parametrize(
+    ("readings", "code"),
+    [
+        (
+            [(GPU_THROTTLE_SECONDS_TOTAL, (0.0, 5.0), "hw_slowdown")],
+            "power.hw_slowdown",
+        ),
+        ([(GPU_ECC_SRAM_THRESHOLD_EXCEEDED, (1.0, 1.0))], "ecc.sram_threshold"),
+        ([(GPU_ECC_MODE, (1.0, 1.0)), (GPU_ECC_MODE_PENDING, (0.0, 0.0))], "ecc.mode_pending"),
+        (
+            [
+                (GPU_TEMPERATURE_CELSIUS, (104.0, 104.0), "memory"),
+                (GPU_TEMPERATURE_THRESHOLD_CELSIUS, (105.0, 105.0), "memory_max"),
+            ],
+            "thermal.margin",
+        ),
+    ],
+)
+def test_what_no_scenario_can_stage_is_judged_by_its_readings(
+    readings: list[tuple[MetricSpec, tuple[float, float], str]], code: str
+) -> None:
+    gpu, rounds = ("0", "GPU-a"), []
+    for number, at in enumerate((0.0, 10.0)):
+        samples = [spec.sample(values[number], *gpu, *labels) for spec, values, *labels in readings]
+        rounds.append((at, [GPU_UP.sample(1, *gpu), *samples]))
+    assert codes(HostJudge(Subject("host")).judge(evidence_of(*rounds)).report, "GPU 0") == {code}
+
+
+def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "h100-mig", 'at = 0\neffect = { kind = "fabric", state = 1 }'), AT)
+    assert finding(report, "fabric.unhealthy").measured.startswith("GPU 0, 1: has not joined")

@@ -1,0 +1,134 @@
+"""The judge and the findings of an earlier process: what it cannot see yet it neither ends nor forgets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.judged import judged
+from tests.rig import scenario_with
+
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.past import Memory
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.states import UNSEEN_SECONDS, End, Life
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.judge import DaemonJudge, HostJudge
+from gpu_triage.judge.report.report import Report, Subject
+from gpu_triage.machine import Moment
+from gpu_triage.options.config import Config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from gpu_triage.read.metrics.metric import Sample
+    from gpu_triage.sampler.outcomes import OutcomeStore
+
+NOW, WINDOW = 100_000.0, 60.0
+HOT = Finding(BY_CODE["thermal.hw"], "hot", "0", "GPU-a", value=0.5)
+MISSING = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
+STEP = Config(sample_fast_seconds=5.0)
+
+
+def life(finding: Finding, unseen_seconds: float = 0.0) -> Life:
+    return Life(finding, State.CONFIRMED, 5000.0, 900.0, NOW - 20, NOW - 40, None, unseen_seconds=unseen_seconds)
+
+
+def judge_of(*lives: Life) -> HostJudge:
+    judge = HostJudge(Subject("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
+    judge.states.restore(lives)
+    return judge
+
+
+def look(judge: HostJudge, now: float) -> Report:
+    """What it says when nothing was read of any GPU or of the host."""
+    return judge.judge(HostEvidence(0.0, Moment(now, 1.7e9 + now), {}, Memory())).report
+
+
+def test_while_nothing_was_read_the_findings_of_before_stay_as_they_were() -> None:
+    judge = judge_of(life(HOT), life(MISSING))
+    for now in (NOW, NOW + 1, NOW + WINDOW - 1):
+        report = look(judge, now)
+        assert {(each.check.code, each.state) for each in report.findings} == {
+            ("thermal.hw", State.CONFIRMED),
+            ("gpu.missing", State.CONFIRMED),
+        }
+        assert {each.lasted_seconds for each in report.findings} == {900.0}
+        assert report.ended == ()
+
+
+def test_a_gpu_that_stays_unread_keeps_its_finding_and_one_unseen_for_a_day_says_so() -> None:
+    judge = judge_of(life(HOT, unseen_seconds=UNSEEN_SECONDS - 100))
+    look(judge, NOW)
+    (finding,) = look(judge, NOW + 79).findings
+    assert finding.state is State.CONFIRMED
+    report = look(judge, NOW + 80)
+    assert report.findings == ()
+    (ended,) = report.ended
+    assert ended.state is State.ENDED
+    assert (ended.measured, ended.end) == ("hot", End.UNSEEN.value)
+
+
+HEAT = 'at = 100\ngpu = 1\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
+GONE = 'at = 300\ngpu = 0\neffect = { kind = "removed" }'
+
+
+@pytest.mark.slow
+def test_a_finding_moves_with_its_gpu_to_another_index(tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", HEAT, GONE), STEP) as seen:
+        seen.run_to(290)
+        ((before, _),) = seen.running.series("gpu_finding_since_timestamp_seconds", code="thermal.hw")
+        assert before["gpu"] == "1"
+        seen.run_to(500)
+        ((after, _),) = seen.running.series("gpu_finding_since_timestamp_seconds", code="thermal.hw")
+        assert (after["gpu"], after["uuid"]) == ("0", before["uuid"])
+        assert len(seen.running.series("gpu_finding", code="thermal.hw")) == 1
+        lasted = seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw")
+        assert lasted is not None
+        assert lasted > 300
+
+
+@pytest.mark.slow
+def test_a_judge_that_failed_for_a_while_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_self: object, _store: OutcomeStore, _now: Moment) -> Iterable[Sample]:
+        raise ZeroDivisionError
+
+    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", HEAT), STEP) as seen:
+        seen.run_to(300)
+        since = seen.running.value("gpu_finding_since_timestamp_seconds", code="thermal.hw")
+        lasted = seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw")
+        assert lasted is not None
+        with monkeypatch.context() as patched:
+            patched.setattr(DaemonJudge, "judge", broken)
+            seen.run_to(400)
+            assert seen.running.series("gpu_finding") == []
+        seen.run_to(410)
+        assert seen.running.value("gpu_finding_since_timestamp_seconds", code="thermal.hw") == since
+        assert seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw") == pytest.approx(
+            lasted + 110, abs=10
+        )
+
+
+ASKED = 'at = 20\nuntil = 100\ngpu = 0\neffect = { kind = "recovery_action", action = 1 }'
+LOST = 'at = 20\nuntil = 100\ngpu = 1\neffect = { kind = "lost" }'
+RELOADED = 'at = 100\nuntil = 110\neffect = { kind = "driver_not_loaded" }'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("events", "gpu", "code"),
+    [((ASKED,), "0", "recovery.action"), ((LOST, RELOADED), "1", "gpu.lost"), ((LOST, RELOADED), "1", "xid.79")],
+)
+def test_what_a_reset_cured_is_over_with_the_reset(
+    tmp_path: Path, events: tuple[str, ...], gpu: str, code: str
+) -> None:
+    with judged(scenario_with(tmp_path, "idle-downshift", *events), STEP) as seen:
+        seen.run_to(95)
+        assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED]
+        assert seen.running.value("gpu_verdict", gpu=gpu) == 2
+        seen.run_to(200)
+        assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED, State.ENDED]
+        assert seen.running.value("gpu_verdict", gpu=gpu) == 0
+        (ended,) = (each for each in seen.report.ended if each.check.code == code)
+        assert ended.end == End.RESET.value

@@ -1,0 +1,279 @@
+"""What `check` finds in the kernel log of a host."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.evidence import evidence_of
+from tests.judged import judged
+from tests.one_shot import codes, finding, look_at
+from tests.rig import scenario_with
+
+from gpu_triage.judge.conditions.kernel import judge_kernel
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
+from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.kernel_log import (
+    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
+    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
+    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
+)
+from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage_simulator import load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.read.metrics.metric import Sample
+
+pytestmark = pytest.mark.slow
+
+WALL = 1_768_435_200.0
+
+
+def said(kind: str, subject: str, ago: float) -> Sample:
+    return GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(WALL - ago, kind, subject)
+
+
+def found(*samples: Sample) -> dict[str, str]:
+    host = evidence_of((0.0, samples), wall=WALL)
+    return {each.check.code: each.measured for each in judge_kernel(host, {})}
+
+
+@pytest.mark.parametrize(
+    ("sample", "code", "measured"),
+    [
+        (said("pcie_dpc", "0000:a9:10.0", 60), "pcie.dpc", "port 0000:a9:10.0 shut its link, last 60 s ago"),
+        (
+            said("memory_uncorrected", "P1-DIMMA1", 3000),
+            "host.hardware_error",
+            "uncorrected memory error of P1-DIMMA1, last 50 min ago",
+        ),
+        (
+            said("hardware_uncorrected", "", 60),
+            "host.hardware_error",
+            "uncorrected hardware error of an unnamed part, last 60 s ago",
+        ),
+        (said("soft_lockup", "CPU 3", 60), "host.lockup", "soft lockup of CPU 3, last 60 s ago"),
+        (
+            said("filesystem_read_only", "sda3", 700_000),
+            "storage.read_only",
+            "the filesystem on sda3 went read-only, last 8 days ago",
+        ),
+        (said("nvme_lost", "nvme2", 700_000), "storage.nvme", "nvme2 is gone, last 8 days ago"),
+        (said("nvme_reset", "nvme2", 3000), "storage.nvme", "nvme2 was reset, last 50 min ago"),
+        (said("nvme_timeout", "nvme2", 60), "storage.nvme_timeout", "commands to nvme2 timed out, last 60 s ago"),
+        (
+            said("nfs_not_responding", "nas01", 60),
+            "storage.not_responding",
+            "NFS server nas01 does not respond, last 60 s ago",
+        ),
+        (said("cpu_thermal", "package", 60), "cpu.thermal", "package too hot, clock lowered, last 60 s ago"),
+        (said("gsp_timeout", "GPU 6", 3000), "gpu.gsp_timeout", "the GSP of GPU 6 does not answer, last 50 min ago"),
+        (said("gsp_timeout", "", 60), "gpu.gsp_timeout", "the GSP of a GPU does not answer, last 60 s ago"),
+        (
+            said("nvswitch_version_mismatch", "kernel module 450.80.02, program 450.51.06", 60),
+            "fabric.version_mismatch",
+            "kernel module 450.80.02, program 450.51.06, last 60 s ago",
+        ),
+        (
+            said("adapter_module", "0000:5c:00.0", 60),
+            "network.adapter_module",
+            "cable or module of 0000:5c:00.0 failed, last 60 s ago",
+        ),
+        (
+            said("adapter_power", "0000:5c:00.0", 60),
+            "network.adapter_power",
+            "the slot of 0000:5c:00.0 does not guarantee enough power, last 60 s ago",
+        ),
+        (said("peermem_error", "x", 60), "network.peermem", "nvidia-peermem: x, last 60 s ago"),
+        (
+            said("gpu_bound_elsewhere", "0000:01:00.0", 200_000),
+            "driver.bound_elsewhere",
+            "another kernel driver holds it, last 2 days ago",
+        ),
+        (said("gpu_init_failed", "0000:01:00.0", 60), "driver.init_failed", "RmInitAdapter failed, last 60 s ago"),
+    ],
+)
+def test_a_message_is_a_finding(sample: Sample, code: str, measured: str) -> None:
+    assert found(sample) == {code: measured}
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        said("pcie_dpc", "0000:a9:10.0", 601),
+        said("soft_lockup", "CPU 3", 601),
+        said("hardware_uncorrected", "CPU 3", 3601),
+        said("nvme_reset", "nvme2", 3601),
+        said("nfs_not_responding", "nas01", 601),
+        said("hardware_corrected", "CPU 3", 1),
+        said("memory_corrected", "MC0", 1),
+        said("hung_task", "jbd2 (911)", 1),
+        said("gsp_timeout", "GPU 6", 3601),
+        said("gpu_init_failed", "0x25:0x40:1084", 1),
+        said("driver_version_mismatch", "client 1.2, kernel module 1.3", 1),
+        said("pcie_corrected", "0000:09:00.0", 1),
+        said("adapter_link_down", "mlx5_5 port 1", 1),
+    ],
+)
+def test_what_is_over_was_corrected_or_passes_by_itself_is_no_finding(sample: Sample) -> None:
+    assert found(sample) == {}
+
+
+def test_the_versions_are_told_while_no_program_can_use_the_driver() -> None:
+    unavailable = GPU_DRIVER_ERROR_INFO.sample(1, "version_mismatch")
+    assert found(unavailable, said("driver_version_mismatch", "client 1.2, kernel module 1.3", 90_000)) == {
+        "driver.version_mismatch": "client 1.2, kernel module 1.3, last 25 h ago"
+    }
+
+
+@pytest.mark.parametrize(("shown", "codes"), [(7, {"driver.init_failed"}), (8, set())])
+def test_why_a_gpu_failed_is_told_while_one_is_missing(shown: int, codes: set[str]) -> None:
+    counts = (GPU_DEVICES.sample(shown, "nvml"), GPU_DEVICES.sample(8, "pci"))
+    assert set(found(*counts, said("gpu_init_failed", "0000:01:00.0", 90_000))) == codes
+
+
+def test_a_gsp_that_timed_out_before_a_gpu_was_reset_is_over() -> None:
+    reset = GPU_RESET_TIMESTAMP_SECONDS.sample(WALL - 30, "6", "GPU-6")
+    assert found(reset, said("gsp_timeout", "GPU 6", 60)) == {}
+    assert set(found(reset, said("gsp_timeout", "GPU 6", 20))) == {"gpu.gsp_timeout"}
+
+
+def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> None:
+    message = '["NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2393)"]'
+    event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
+    assert codes(report, "host") == set()
+    assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+
+
+def test_tasks_that_hang_together_are_one_finding() -> None:
+    tasks = [said("hung_task", f"python3 ({pid})", 60) for pid in range(5)]
+    assert found(*tasks) == {
+        "host.hung_task": "python3 (0) hung, last 60 s ago; python3 (1) hung, last 60 s ago; "
+        "python3 (2) hung, last 60 s ago; 2 more"
+    }
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [(("", "", "4711"), " of Slurm job 4711"), (("", "0a1b", ""), " of pod 0a1b"), (("", "", ""), "")],
+)
+def test_a_killed_process_is_told_with_its_job(owner: tuple[str, str, str], words: str) -> None:
+    kill = GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 60, "4242", "python3", *owner)
+    old = GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(WALL - 901, "4243", "python3", *owner)
+    assert found(kill, old) == {"memory.oom_killed": f"the kernel killed python3 (4242){words}, 60 s ago"}
+
+
+def test_a_filesystem_that_is_read_only_drains_the_host(tmp_path: Path) -> None:
+    message = '["EXT4-fs (nvme0n1p2): Remounting filesystem read-only"]'
+    event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
+    assert codes(report, "host") == {"storage.read_only"}
+    assert finding(report, "storage.read_only").measured.startswith("the filesystem on nvme0n1p2 went read-only, last ")
+    assert report.verdict is Verdict.DRAIN
+    assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+
+
+@pytest.mark.parametrize(
+    ("severity", "code", "when"),
+    [("uncorrected", "host.hardware_error", "lately"), ("corrected", "host.memory_errors", "just now")],
+)
+def test_errors_that_memory_controllers_count_now_are_found(severity: str, code: str, when: str) -> None:
+    rounds = ((at, [GPU_HOST_EDAC_ERRORS_TOTAL.sample(count, "mc0", severity)]) for at, count in ((0.0, 5), (30.0, 7)))
+    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL), {}))
+    assert [(each.check.code, each.measured) for each in findings] == [
+        (code, f"2 {severity} memory errors {when}, of memory controller mc0")
+    ]
+    still = evidence_of((0.0, [GPU_HOST_EDAC_ERRORS_TOTAL.sample(5, "mc0", severity)]), wall=WALL)
+    assert list(judge_kernel(still, {})) == []
+
+
+def test_a_kernel_log_that_lost_records_is_found() -> None:
+    rounds = ((at, [GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL.sample(lost)]) for at, lost in ((0.0, 0), (30.0, 120)))
+    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL), {}))
+    assert [(each.check.code, each.value) for each in findings] == [("host.kernel_log_lost", 120)]
+    assert findings[0].measured.startswith("120 records of the kernel log were lost ")
+
+
+@pytest.mark.parametrize(("seconds", "hot"), [(2.0, False), (15.0, True)])
+def test_processors_that_count_heat_are_found(seconds: float, *, hot: bool) -> None:
+    metric = GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+    rounds = [(at, [metric.sample(100.0 + share * seconds, "1")]) for at, share in ((0.0, 0.0), (60.0, 1.0))]
+    findings = [(each.check.code, each.measured) for each in judge_kernel(evidence_of(*rounds, wall=WALL), {})]
+    assert findings == ([("cpu.thermal", "CPUs of NUMA node 1 too hot for 25% of the time")] if hot else [])
+
+
+def test_a_host_whose_kernel_is_silent_has_no_such_finding() -> None:
+    assert codes(look_at(load_scenario("rtx-4070-ti-super"), 60.0), "host") == set()
+
+
+@pytest.mark.parametrize(("at", "found_codes"), [(50.0, set()), (130.0, {"work.blocked"})])
+def test_a_process_that_hangs_in_the_kernel_is_found_after_a_minute(
+    tmp_path: Path, at: float, found_codes: set[str]
+) -> None:
+    scenario = load_scenario("rtx-4070-ti-super")
+    pid = next(process.pid for process in scenario.processes if process.gpu == 0)
+    event = f'at = 5\neffect = {{ kind = "blocked", pids = [{pid}], wait_channel = "uvm_ioctl" }}'
+    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", event)) as watched:
+        watched.run_to(at)
+        report = watched.report
+        assert codes(report, "GPU 0") == found_codes
+        assert codes(report, "GPU 1") == set()
+        if found_codes:
+            assert f"({pid}) has waited in uvm_ioctl for " in finding(report, "work.blocked").measured
+
+
+@pytest.mark.parametrize(
+    ("settings", "busy", "found_codes"),
+    [
+        ('governor = "powersave", frequency_ratio = 0.21', True, {"cpu.slow_clock"}),
+        ('governor = "powersave", frequency_ratio = 0.21', False, set()),
+        ('governor = "powersave", frequency_ratio = 0.5', True, set()),
+        ('clock_source = "hpet"', False, {"host.clock_source"}),
+        ('clock_source = "kvm-clock"', False, set()),
+    ],
+)
+def test_settings_that_make_every_cpu_slow_are_found(
+    tmp_path: Path,
+    settings: str,
+    found_codes: set[str],
+    *,
+    busy: bool,
+) -> None:
+    events = [f'at = 0\neffect = {{ kind = "cpu_settings", {settings} }}']
+    events += ['at = 0\neffect = { kind = "cpu", saturated_cpus = "3" }'] if busy else []
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *events), 60.0)
+    assert codes(report, "host") - {"cpu.saturated"} == found_codes
+
+
+@pytest.mark.parametrize(
+    ("messages", "bottleneck"),
+    [
+        (["nfs: server nas01 not responding, still trying"], "storage"),
+        (["nfs: server nas01 not responding, still trying", "nfs: server nas01 OK"], "unattributed"),
+        (
+            [
+                (
+                    "Lustre: scratch-OST0003-osc-ffff8: Connection to scratch-OST0003 (at 10.0.0.43@o2ib) was lost; in "
+                    "progress operations using this service will wait for recovery to complete"
+                )
+            ],
+            "storage",
+        ),
+    ],
+)
+def test_gpus_that_wait_while_a_file_server_is_silent_wait_for_storage(
+    tmp_path: Path, messages: list[str], bottleneck: str
+) -> None:
+    events = [
+        'at = 0\neffect = { kind = "load", utilization = 0.3 }',
+        f'at = 5\neffect = {{ kind = "kernel_messages", texts = {json.dumps(messages)} }}',
+    ]
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *events), 60.0)
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
+    assert ("storage.starved" in codes(report, "host")) is (bottleneck == "storage")

@@ -1,0 +1,147 @@
+"""Links that change, rest, flap or go down: over minutes, and for hours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.fed import GPU, HOUR, MINUTE, Fed, Total, loaded
+
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, GPU_HOST_INFINIBAND_UP
+
+if TYPE_CHECKING:
+    from gpu_triage.read.metrics.metric import Sample
+
+Series = Callable[[float], Iterator["Sample"]]
+STEPS = [15.0, 60.0]
+"""Seconds between two judgements."""
+
+pytestmark = pytest.mark.slow
+
+
+def link(
+    width: Callable[[float], int], generation: Callable[[float], int] = lambda _: 4, busy: float = 1.0, p_state: int = 0
+) -> Series:
+    """A GPU on a link that should have 16 lanes of generation 4, and the counts of its changes."""
+    before: list[tuple[int, int]] = []
+    changes = [0, 0]
+
+    def samples(at: float) -> Iterator[Sample]:
+        now = (width(at), generation(at))
+        if before and before[-1] != now:
+            changes[0] += before[-1][0] != now[0]
+            changes[1] += before[-1][1] != now[1]
+        before[:] = [now]
+        yield from loaded(at, busy, p_state=p_state)
+        yield GPU_PCIE_LINK_WIDTH.sample(now[0], *GPU)
+        yield GPU_PCIE_LINK_GENERATION.sample(now[1], *GPU)
+        yield GPU_PCIE_LINK_EXPECTED_WIDTH.sample(16, *GPU)
+        yield GPU_PCIE_LINK_EXPECTED_GENERATION.sample(4, *GPU)
+        yield GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[0], *GPU, "width")
+        yield GPU_PCIE_LINK_TRANSITIONS_TOTAL.sample(changes[1], *GPU, "generation")
+
+    return samples
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_width_that_flips_under_load_is_one_warning_for_as_long_as_it_does(step: float) -> None:
+    fed = Fed(step)
+    flips = link(lambda at: 8 if at % 360 >= 180 else 16)
+    changes = fed.states("pcie.width_changes", 3 * HOUR, flips)
+    assert [state for _, state in changes] == ["confirmed"]
+    assert changes[0][0] <= 7 * MINUTE
+    assert fed.finding("pcie.width_changes").value == pytest.approx(5, abs=1)
+
+
+def test_a_link_that_lost_lanes_for_good_is_told_as_that() -> None:
+    fed = Fed()
+    fed.run(HOUR, link(lambda at: 8 if at >= 600 else 16))
+    assert fed.state("pcie.width") == "confirmed"
+    assert fed.state("pcie.width_changes") == "absent"
+    assert fed.finding("pcie.width").value == 8
+
+
+def test_errors_of_a_link_are_told_with_the_time_in_which_they_were_counted() -> None:
+    def errors(at: float) -> Iterator[Sample]:
+        yield from loaded(at)
+        yield GPU_PCIE_AER_ERRORS_TOTAL.sample(at, *GPU, "gpu", "correctable")
+        yield GPU_PCIE_AER_ERRORS_TOTAL.sample(at >= 3000, *GPU, "port", "fatal")
+
+    fed = Fed()
+    fed.run(HOUR, errors)
+    measured = fed.finding("pcie.aer").measured
+    assert re.fullmatch("[56][0-9]{2} correctable on the gpu in 10 min, 1 fatal on the port in 30 min", measured)
+
+
+def test_a_width_that_changes_at_rest_is_no_fault() -> None:
+    fed = Fed()
+    assert fed.states("pcie.width_changes", HOUR, link(lambda at: 8 if at % 360 >= 180 else 16, busy=0.0)) == []
+
+
+def test_a_low_generation_at_low_load_in_a_p_state_of_load_is_a_ticket_after_an_hour() -> None:
+    fed = Fed()
+    changes = fed.states("pcie.generation_low", 3 * HOUR, link(lambda _: 16, lambda _: 1, busy=0.12))
+    assert [state for _, state in changes] == ["pending", "confirmed"]
+    assert changes[-1][0] == pytest.approx(HOUR, abs=2 * MINUTE)
+    assert fed.finding("pcie.generation_low").value == 1
+
+
+@pytest.mark.parametrize(("busy", "p_state"), [(0.04, 0), (0.12, 5), (0.0, 8)])
+def test_a_low_generation_of_a_gpu_that_rests_saves_power(busy: float, p_state: int) -> None:
+    fed = Fed()
+    fed.run(3 * HOUR, link(lambda _: 16, lambda _: 1, busy=busy, p_state=p_state))
+    assert fed.codes() == set()
+
+
+def nvlinks(down: Callable[[float], int]) -> Series:
+    """A GPU with four NVLinks, of which so many are down."""
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield from loaded(at)
+        yield from (GPU_NVLINK_UP.sample(number >= down(at), *GPU, str(number)) for number in range(4))
+
+    return samples
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_nvlink_that_goes_down_again_and_again_is_one_warning(step: float) -> None:
+    fed = Fed(step)
+    changes = fed.states("nvlink.flapping", 3 * HOUR, nvlinks(lambda at: int(at % 600 >= 360)))
+    assert [state for _, state in changes] == ["confirmed"]
+    assert changes[0][0] <= 18 * MINUTE
+
+
+def test_links_that_go_down_once_together_do_not_flap() -> None:
+    fed = Fed()
+    assert fed.states("nvlink.flapping", 2 * HOUR, nvlinks(lambda at: 4 * (600 <= at < 900))) == []
+
+
+@pytest.mark.parametrize(("downs", "state"), [(3, "absent"), (4, "confirmed")])
+def test_a_port_flaps_that_loses_its_link_more_than_three_times_an_hour(downs: int, state: str) -> None:
+    fed = Fed(60.0)
+    total = Total(lambda at: 1.0 if at % HOUR < downs * 300 and at % 300 == 150 and at < HOUR else 0.0)
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(7 + total.at(at), "mlx5_0", "1")
+
+    fed.run(HOUR, samples)
+    assert fed.state("network.port_flapping") == state
+
+
+def test_a_port_that_was_up_and_is_down_is_found_and_one_without_a_cable_is_not() -> None:
+    fed = Fed()
+
+    def samples(at: float) -> Iterator[Sample]:
+        yield GPU_HOST_INFINIBAND_UP.sample(at < 600, "mlx5_0", "1")
+        yield GPU_HOST_INFINIBAND_UP.sample(0, "mlx5_1", "1")
+
+    changes = fed.states("network.port_down", HOUR, samples)
+    assert [state for _, state in changes] == ["pending", "confirmed"]
+    assert changes[-1][0] == pytest.approx(900, abs=20)
+    assert fed.finding("network.port_down").measured == "was up, and is down: mlx5_0:1"

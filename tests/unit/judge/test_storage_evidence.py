@@ -1,0 +1,161 @@
+"""When disks and NFS are at their limit, and when they are only busy.
+
+What the counters mean: https://docs.kernel.org/admin-guide/iostats.html. Since Linux 5.0, field 10 counts ticks in
+which a request started or ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.evidence import evidence_of
+
+from gpu_triage.judge.evidence.storage import full_disks, slow_mounts
+from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
+from gpu_triage.read.host.disk import DiskCounts, HostDiskReader, HostDiskReading, parse_disk, render
+from gpu_triage.read.host.nfs import HostNfsReading, NfsMount, NfsOperation
+from gpu_triage.read.host.nfs import render as render_nfs
+from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+    from gpu_triage.judge.evidence.host import HostEvidence
+    from gpu_triage.read.metrics.metric import Sample
+
+SECONDS = 30.0
+IDLE = "259 0 nvme0n1 0 0 0 0 0 0 0 0 0 0 0"
+
+
+def host_of(after: str, *more: tuple[Sample, Sample]) -> HostEvidence:
+    """Evidence of a disk whose line of /proc/diskstats was all zeros 30 s ago; `more`: a series then and now."""
+
+    def samples(line: str, place: int) -> list[Sample]:
+        reader = HostDiskReader()
+        name, counts = parse_disk(line)
+        return [*render(HostDiskReading((reader._disk(name, counts),))), *(each[place] for each in more)]
+
+    return evidence_of((0.0, samples(IDLE, 0)), (SECONDS, samples(after, 1)))
+
+
+def line(reads: int, read_ms: int, busy_ms: int) -> str:
+    """A line of /proc/diskstats after 30 s."""
+    return f"259 0 nvme0n1 {reads} 0 {reads * 8} {read_ms} 0 0 0 0 0 {busy_ms} {read_ms}"
+
+
+def stalled(share: float) -> tuple[Sample, Sample]:
+    metric = GPU_HOST_PRESSURE_SECONDS_TOTAL
+    return metric.sample(0.0, "io", "some"), metric.sample(share * SECONDS, "io", "some")
+
+
+def blocked(tasks: int) -> tuple[Sample, Sample]:
+    sample = GPU_HOST_PROCESSES_BLOCKED.sample(tasks)
+    return sample, sample
+
+
+QUIET = (stalled(0.01),)
+
+
+@pytest.mark.parametrize(
+    ("after", "more"),
+    [
+        # One reader of 20,000 blocks a second at 48 us each, which an NVMe drive answers without being full.
+        (line(20_000 * 30, 28_800, 28_900), QUIET),
+        # 1,000 short reads a second touch every tick of the kernel: busy by field 10, at work for 8 % of the time.
+        (line(30_000, 2_400, 30_000), (stalled(0.5),)),
+        # munin #1119, nvme0n1: field 4 and 8 grew by 22988 and 457568 ms since boot, field 10 by 2440737408.
+        ("259 0 nvme0n1 9000 0 72000 23 90000 0 720000 457 0 30000 30000", (stalled(0.5),)),
+        # A request that the kernel lost count of: nothing under way, and nobody waits.
+        (line(0, 0, 30_000), QUIET),
+        (line(0, 0, 30_000), ()),
+        (line(0, 0, 30_000), (blocked(0),)),
+        (line(3_000, 24_000, 24_000), QUIET),  # a hard disk that is busy 80 % of the time
+    ],
+)
+def test_a_disk_that_is_only_busy_is_not_at_its_limit(after: str, more: tuple[tuple[Sample, Sample], ...]) -> None:
+    host = host_of(after, *more)
+    assert list(full_disks(host, 1.0)) == []
+    assert "disk" not in (host.scarce_storage() or "")
+
+
+@pytest.mark.parametrize(
+    ("after", "more", "words"),
+    [
+        (line(3_600, 29_900, 29_900), QUIET, "disk nvme0n1 busy 100% of the time, 8 ms a request"),
+        (line(1_000_000 * 30, 30 * 64_000, 30_000), QUIET, "disk nvme0n1 busy 100% of the time, 64 requests under way"),
+        (line(20_000 * 30, 28_800, 28_900), (stalled(0.06),), "96% of the time, tasks stalled for I/O 6% of the time"),
+        (line(0, 0, 30_000), (stalled(0.9),), "100% of the time, tasks stalled for I/O 90% of the time"),
+        (line(0, 0, 30_000), (blocked(3),), "100% of the time, nothing completed, 3 tasks wait for I/O"),
+    ],
+)
+def test_a_disk_at_its_limit_is_told_with_the_sign(
+    after: str, more: tuple[tuple[Sample, Sample], ...], words: str
+) -> None:
+    (said,) = full_disks(host_of(after, *more), 1.0)
+    assert said.endswith(words)
+
+
+def test_a_class_that_is_entered_is_kept_until_all_of_it_is_lower() -> None:
+    host = host_of(line(3_600 * 2, 29_900, 29_900), *QUIET)  # 4.2 ms a request
+    assert list(full_disks(host, 1.0)) == []
+    assert list(full_disks(host, 0.8)) == ["disk nvme0n1 busy 100% of the time, 4 ms a request"]
+
+
+def test_lines_are_what_the_reader_reads(host: HostTree) -> None:
+    host.write({"proc/diskstats": line(10, 20, 30) + "\n"})
+    (disk,) = HostDiskReader().read(host.round()).disks
+    assert (disk.reads, disk.read_seconds, disk.busy_seconds, disk.queue_seconds) == (10, 0.02, 0.03, 0.02)
+    assert parse_disk(IDLE) == ("nvme0n1", DiskCounts(*(0,) * 8))
+
+
+def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[float, float]) -> HostEvidence:
+    """Evidence of a mount with so many of each operation a second, each of which takes so many seconds."""
+
+    def samples(seconds: float) -> list[Sample]:
+        counts = {
+            name: NfsOperation(round(rate * seconds), rate * seconds * each)
+            for name, (rate, each) in operations.items()
+        }
+        share = seconds / SECONDS
+        mount = NfsMount("/data", counts, 0, 0, round(retransmissions * share), round(timeouts * share))
+        return list(render_nfs(HostNfsReading((mount,))))
+
+    return evidence_of((0.0, samples(0.0)), (SECONDS, samples(SECONDS)))
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        # net/sunrpc/stats.c sums execution time by operation: 400 ms READs among a hundred times as many GETATTRs,
+        # 4.3 ms an operation on average.
+        (
+            mounted(READ=(10, 0.4), GETATTR=(1000, 0.0003)),
+            "NFS /data takes 400 ms a READ, 4.0 under way",
+        ),
+        (
+            mounted(12, 3, READ=(10, 0.4), WRITE=(0.0, 0.0)),
+            "NFS /data takes 400 ms a READ, 4.0 under way (12 requests sent again, 3 timed out)",
+        ),
+        (mounted(WRITE=(30, 0.06), COMMIT=(1, 0.5)), "NFS /data takes 74 ms a WRITE, 2.3 under way"),
+        (mounted(OPEN=(20, 0.08), LOOKUP=(10, 0.06), READ=(500, 0.001)), "takes 73 ms a lookup, 2.2 under way"),
+        (mounted(READ=(5, 0.4)), "NFS /data takes 400 ms a READ, 2.0 under way"),
+    ],
+)
+def test_slow_nfs_is_told_by_the_kind_of_operation(host: HostEvidence, words: str) -> None:
+    (said,) = slow_mounts(host, 1.0)
+    assert said.endswith(words)
+    assert words in (host.scarce_storage() or "")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        mounted(READ=(1400, 0.0011), GETATTR=(60, 0.0003)),  # fast, with many under way
+        mounted(READ=(1, 0.4)),  # slow, and at most times nobody waits
+        mounted(READ=(0, 0.0), WRITE=(0, 0.0)),
+        mounted(),
+    ],
+)
+def test_fast_or_idle_nfs_is_not(host: HostEvidence) -> None:
+    assert list(slow_mounts(host, 1.0)) == []

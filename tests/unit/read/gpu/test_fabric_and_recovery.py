@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.gpu_rounds import rounds_of
+from tests.one_shot import look_at
+from tests.rig import only, pair_with, rig, scenario_with
+
+from gpu_triage.errors import DocumentError
+from gpu_triage.read.gpu import fabric, recovery
+from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RecoveryReading, read_recovery
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario import Driver
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nvml_bench import BenchMaker
+
+pytestmark = pytest.mark.slow
+LEAN = only("fabric", "recovery", "identity")
+
+GPU = GpuLabels("2", "GPU-2")
+
+
+def test_the_fabric_renders_state_and_health() -> None:
+    samples = [(s.spec.name, s.labels, s.value) for s in fabric.FABRIC.render(FabricReading(state=3, health=1), GPU)]
+    assert samples == [("gpu_fabric_state", GPU, 3.0), ("gpu_fabric_health", GPU, 1.0)]
+    assert list(fabric.FABRIC.render(FabricReading(None, None), GPU)) == []
+
+
+def test_the_recovery_action_renders_and_none_asked_for_is_zero() -> None:
+    assert [(s.spec.name, s.labels, s.value) for s in recovery.RECOVERY.render(RecoveryReading(4), GPU)] == [
+        ("gpu_recovery_action", GPU, 4.0)
+    ]
+    assert [s.value for s in recovery.RECOVERY.render(RecoveryReading(0), GPU)] == [0.0]
+    assert list(recovery.RECOVERY.render(RecoveryReading(None), GPU)) == []
+
+
+def test_a_board_with_switches_has_joined_a_healthy_fabric() -> None:
+    with rounds_of("h100-8") as rounds:
+        round_ = rounds.at(1)
+        assert read_fabric(round_) == FabricReading(state=3, health=1)
+        assert round_.inquiry.failures == []
+
+
+def test_a_driver_without_the_summary_still_tells_the_state() -> None:
+    older = replace(load_scenario("h100-8"), driver=Driver("550.54.14", "12.4"))
+    with rounds_of(older) as rounds:
+        round_ = rounds.at(1)
+        for _ in range(2):
+            assert read_fabric(round_) == FabricReading(state=3, health=None)
+        assert round_.inquiry.failures == []
+
+
+@pytest.mark.parametrize(
+    ("state", "health", "reading"),
+    [
+        (2, 0, FabricReading(state=2, health=None)),
+        (3, 2, FabricReading(state=3, health=2)),
+        (3, 3, FabricReading(state=3, health=3)),
+        (0, 0, FabricReading(state=None, health=None)),
+    ],
+)
+def test_a_fabric_that_is_not_well_says_so(tmp_path: Path, state: int, health: int, reading: FabricReading) -> None:
+    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
+    with rounds_of(pair_with(tmp_path, "h100-8", event)) as rounds:
+        assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
+        assert read_fabric(rounds.at(15)) == reading
+        assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
+
+
+def joined(bench: BenchMaker, **members: int) -> FabricReading:
+    """What is read of a driver that fills the struct like this."""
+    nvml = bench("h100-8")
+
+    def fill(_handle: object, info: Any) -> int:
+        for name, value in members.items():
+            setattr(info._obj, name, value)
+        return 0
+
+    nvml.answer("nvmlDeviceGetGpuFabricInfoV", fill)
+    return read_fabric(nvml.round())
+
+
+@pytest.mark.parametrize("summary", [0, 1, 3])
+def test_a_gpu_that_has_completed_joining_with_an_error_is_unhealthy(bench: BenchMaker, summary: int) -> None:
+    error = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
+    assert joined(bench, state=3, status=error, healthSummary=summary) == FabricReading(state=3, health=2)
+    # Before that, the status means nothing.
+    assert joined(bench, state=2, status=error, healthSummary=0) == FabricReading(state=2, health=None)
+
+
+def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> None:
+    assert joined(bench, state=0x7F3A5D03, status=0, healthSummary=1) == FabricReading(state=3, health=1)
+
+
+@pytest.mark.parametrize(
+    ("mask", "faults", "configuration"),
+    [
+        (0, {}, None),
+        (
+            0b01_10_0001_10_10_10_10,
+            dict.fromkeys(FABRIC_FAULTS, False),
+            1,
+        ),
+        (
+            0b10_10_0101_01_10_01_01,
+            dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False},
+            5,
+        ),
+        (0b01, {"degraded_bandwidth": True}, None),
+        (0xFFFFFFFF, {}, None),
+    ],
+)
+def test_the_mask_tells_the_faults_that_the_driver_knows_of(
+    bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None
+) -> None:
+    found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
+    assert (found.faults, found.configuration) == (faults, configuration)
+
+
+def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> None:
+    cluster = "ea1ae1c3-7d0f-4b5e-9d3a-5f4c2b1a0987"
+    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", cluster_uuid = "{cluster}", clique = 32766 }}'
+    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
+        running.run_to(5)
+        assert running.series("gpu_fabric_info") == []
+        running.run_to(75)
+        (told,) = running.series("gpu_fabric_info", gpu="0")
+        assert (told[0]["cluster_uuid"], told[0]["clique"]) == (cluster, "32766")
+
+
+def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
+    event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
+    report = look_at(pair_with(tmp_path, "h100-8", event), 80.0)
+    assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
+        "the driver reports: route recovery, configuration: incompatible GPU firmware"
+    ]
+
+
+@pytest.mark.parametrize("scenario", ["dual-a10", "a100-power-capped", "rtx-4070-ti-super", "v100-old-driver"])
+def test_systems_without_a_fabric_have_none_and_no_errors(scenario: str) -> None:
+    with rounds_of(scenario) as rounds:
+        round_ = rounds.at(1)
+        assert read_fabric(round_) == FabricReading(None, None)
+        assert round_.inquiry.failures == []
+
+
+def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
+    event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "recovery_action", action = 2 }'
+    with rig(scenario_with(tmp_path, "idle-downshift", event), LEAN) as running:
+        for second, actions in ((10, [0, 0]), (30, [0, 2]), (70, [0, 0])):
+            running.run_to(second)
+            assert [value for _, value in running.series("gpu_recovery_action")] == actions
+
+
+def test_drivers_before_the_action_have_none_and_no_error() -> None:
+    with rounds_of("a100-power-capped") as rounds:
+        round_ = rounds.at(1)
+        assert read_recovery(round_) == RecoveryReading(None)
+        assert round_.inquiry.failures == []
+
+
+def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path: Path) -> None:
+    fault = 'kind = "error", function = "nvmlDeviceGetGpuFabricInfoV", code = "UNKNOWN"'
+    with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}"), LEAN) as running:
+        running.run(5)
+        assert running.series("gpu_fabric_state", gpu="0") == []
+        assert running.value("gpu_fabric_state", gpu="1") == 3
+        assert running.value("gpu_up", gpu="0") == 1
+        assert (running.value("gpu_exporter_errors_total", collector="fabric", error="unknown") or 0) > 0
+
+
+@pytest.mark.parametrize("action", [value for value in GPU_RECOVERY_ACTION.states if value])
+def test_a_check_calls_every_recovery_action_by_its_name(tmp_path: Path, action: int) -> None:
+    asked = f'at = 0\ngpu = 0\neffect = {{ kind = "recovery_action", action = {action} }}'
+    report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
+    (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))
+    assert measured == f"the driver asks for: {GPU_RECOVERY_ACTION.states[action]}"
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [
+        f'kind = "recovery_action", action = {max(GPU_RECOVERY_ACTION.states) + 1}',
+        f'kind = "fabric", state = {max(GPU_FABRIC_STATE.states) + 1}',
+        f'kind = "fabric", health = {max(GPU_FABRIC_HEALTH.states) + 1}',
+    ],
+)
+def test_a_scenario_takes_no_state_that_has_no_name(tmp_path: Path, effect: str) -> None:
+    with pytest.raises(DocumentError, match="to"):
+        scenario_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {effect} }}")

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.nvml_bench import shown
+from tests.rig import only, pair, pair_with, rig
+from tests.simulated_driver import devices_of
+
+from gpu_triage.errors import GpuUnavailable
+from gpu_triage.read.gpu import gpm
+from gpu_triage.read.gpu.gpm import GpmReader, GpmReading
+from gpu_triage.read.metrics.contract import GpuLabels
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nvml_bench import Bench, BenchMaker
+
+pytestmark = pytest.mark.slow
+LEAN = only("gpm", "activity", "identity")
+
+NOTHING = GpmReading(None, None, None, None, None, None, None)
+METRICS = (
+    "gpu_sm_active_ratio",
+    "gpu_sm_occupancy_ratio",
+    "gpu_tensor_active_ratio",
+    "gpu_dram_active_ratio",
+    "gpu_fp64_active_ratio",
+    "gpu_fp32_active_ratio",
+    "gpu_fp16_active_ratio",
+)
+
+
+def reader() -> GpmReader:
+    return GpmReader(max_gap_seconds=3.0, retry_seconds=60.0)
+
+
+def live_samples(nvml: Bench) -> int:
+    """Sample buffers that the library has given out and not got back."""
+    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
+
+
+def moments_of(nvml: Bench, function: str) -> list[float]:
+    """Moments at which a function is called from now on."""
+    moments: list[float] = []
+    original = getattr(nvml.library._base, function)
+
+    def call(*arguments: Any) -> int:
+        moments.append(nvml.clock.now().monotonic)
+        return int(original(*arguments))
+
+    nvml.answer(function, call)
+    return moments
+
+
+def test_rendering() -> None:
+    reading = GpmReading(0.89, 0.33, 0.45, 0.58, 0.0, 0.09, 0.05)
+    labels = '{gpu="3",uuid="GPU-3"}'
+    assert shown(gpm.GPM.render(reading, GpuLabels("3", "GPU-3"))) == [
+        f"gpu_sm_active_ratio{labels} 0.89",
+        f"gpu_sm_occupancy_ratio{labels} 0.33",
+        f"gpu_tensor_active_ratio{labels} 0.45",
+        f"gpu_dram_active_ratio{labels} 0.58",
+        f"gpu_fp64_active_ratio{labels} 0.0",
+        f"gpu_fp32_active_ratio{labels} 0.09",
+        f"gpu_fp16_active_ratio{labels} 0.05",
+    ]
+    assert shown(gpm.GPM.render(NOTHING, GpuLabels("3", "GPU-3"))) == []
+
+
+def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_last(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    assert gpu.read(nvml.round()) == NOTHING
+    for _ in range(5):
+        nvml.clock.advance(1)
+        round_ = nvml.round()
+        reading = gpu.read(round_)
+        assert reading.sm_active_ratio == pytest.approx(0.89, abs=0.03)
+        assert reading.sm_occupancy_ratio == pytest.approx(0.33, abs=0.02)
+        assert reading.tensor_active_ratio == pytest.approx(0.45, abs=0.02)
+        assert reading.dram_active_ratio == pytest.approx(0.58, abs=0.02)
+        assert reading.fp64_active_ratio == 0.0
+        assert round_.inquiry.failures == []
+    assert nvml.calls("nvmlGpmSampleAlloc") == live_samples(nvml) == 2
+    assert nvml.calls("nvmlGpmQueryDeviceSupport") == 1
+
+
+def test_an_idle_gpu_is_idle_inside(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8", 'at = 0\neffect = { kind = "load", utilization = 0.0 }'), reader()
+    nvml.clock.advance(5)
+    gpu.read(nvml.round())
+    nvml.clock.advance(1)
+    assert gpu.read(nvml.round()) == GpmReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_a_gpu_without_gpm_is_asked_once_a_slow_interval_and_nothing_fails(bench: BenchMaker) -> None:
+    nvml, gpu = bench("dual-a10"), reader()
+    for _ in range(130):
+        round_ = nvml.round()
+        assert gpu.read(round_) == NOTHING
+        assert round_.inquiry.failures == []
+        nvml.clock.advance(1)
+    assert nvml.calls("nvmlGpmSampleAlloc") == 0
+    assert nvml.calls("nvmlGpmQueryDeviceSupport") == 3
+
+
+def test_a_driver_without_gpm_has_none_and_nothing_fails(bench: BenchMaker) -> None:
+    nvml, gpu = (
+        bench("h100-8", 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'),
+        reader(),
+    )
+    for _ in range(3):
+        round_ = nvml.round()
+        assert gpu.read(round_) == NOTHING
+        assert (round_.inquiry.failures, nvml.calls("nvmlGpmSampleGet")) == ([], 0)
+        nvml.clock.advance(1)
+
+
+def test_rounds_every_100_ms_leave_more_than_100_ms_between_samples_and_no_hole(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    moments = moments_of(nvml, "nvmlGpmSampleGet")
+    readings = []
+    for _ in range(100):
+        round_ = nvml.round()
+        readings.append(gpu.read(round_).sm_active_ratio)
+        assert round_.inquiry.failures == []
+        nvml.clock.advance(0.1)
+    assert len(moments) == 50
+    assert all(later - earlier > 0.1 for earlier, later in pairwise(moments))
+    assert readings[:2] == [None, None]
+    assert None not in readings[2:]
+    assert readings[2] == readings[3]
+
+
+def test_rounds_every_second_take_a_sample_each(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    moments = moments_of(nvml, "nvmlGpmSampleGet")
+    for _ in range(20):
+        gpu.read(nvml.round())
+        nvml.clock.advance(1)
+    assert len(moments) == 20
+
+
+def test_an_average_over_a_gap_longer_than_values_stay_published_is_not_told(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    gpu.read(nvml.round())
+    nvml.clock.advance(1)
+    assert gpu.read(nvml.round()) != NOTHING
+    nvml.clock.advance(30)
+    assert gpu.read(nvml.round()) == NOTHING
+    nvml.clock.advance(1)
+    assert gpu.read(nvml.round()) != NOTHING
+
+
+def test_each_metric_stands_or_falls_by_its_own_return_code_and_range(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    codes = [0, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_UNKNOWN, 0, 0, 0, pynvml.NVML_ERROR_INVALID_ARGUMENT]
+    values = [55.5, 50.0, 50.0, 250.0, float("nan"), 100.4, 50.0]
+
+    def answer(request: Any) -> int:
+        for metric, code, value in zip(request._obj.metrics, codes, values, strict=False):
+            metric.nvmlReturn, metric.value = code, value
+        return 0
+
+    gpu.read(nvml.round())
+    nvml.answer("nvmlGpmMetricsGet", answer)
+    nvml.clock.advance(1)
+    round_ = nvml.round()
+    assert gpu.read(round_) == GpmReading(0.555, None, None, None, None, 1.0, None)
+    assert round_.inquiry.failures == ["unknown", "implausible", "implausible"]
+
+
+def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    addresses = set()
+
+    def silent(request: Any) -> int:
+        addresses.add(ctypes.addressof(request._obj))
+        return 0
+
+    gpu.read(nvml.round())
+    nvml.clock.advance(1)
+    assert gpu.read(nvml.round()) != NOTHING
+    nvml.answer("nvmlGpmMetricsGet", silent)
+    for _ in range(3):
+        nvml.clock.advance(1)
+        round_ = nvml.round()
+        assert gpu.read(round_) == NOTHING
+        assert round_.inquiry.failures == []
+    assert len(addresses) == 1
+
+
+def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    gpu.read(nvml.round())
+    nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN)
+    nvml.clock.advance(1)
+    round_ = nvml.round()
+    assert gpu.read(round_) == NOTHING
+    assert (round_.inquiry.failures, live_samples(nvml)) == (["unknown"], 0)
+    nvml.restore("nvmlGpmSampleGet")
+    readings = []
+    for _ in range(2):
+        nvml.clock.advance(1)
+        readings.append(gpu.read(nvml.round()))
+    assert readings[0] == NOTHING != readings[1]
+
+
+def test_a_library_out_of_memory_for_samples_is_counted(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    nvml.answer("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY)
+    round_ = nvml.round()
+    assert gpu.read(round_) == NOTHING
+    assert round_.inquiry.failures == ["memory"]
+
+
+def test_a_thousand_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-mig"), reader()
+    for number in range(1000):
+        # The second sample comes, or the GPU is lost over it; then NVML starts anew.
+        gpu.read(nvml.round(1))
+        nvml.clock.advance(0.2)
+        if number % 2:
+            nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_GPU_IS_LOST)
+            with pytest.raises(GpuUnavailable):
+                gpu.read(nvml.round(1))
+            nvml.restore("nvmlGpmSampleGet")
+        else:
+            assert gpu.read(nvml.round(1)) != NOTHING
+        assert live_samples(nvml) == (0 if number % 2 else 2)
+        nvml.session.close()
+        nvml.session.open()
+        nvml.devices = devices_of(nvml.session)
+
+
+def test_a_reader_that_is_forgotten_gives_its_buffers_back(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8"), reader()
+    gpu.read(nvml.round())
+    nvml.clock.advance(1)
+    gpu.read(nvml.round())
+    del gpu
+    assert live_samples(nvml) == 0
+
+
+def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_path: Path) -> None:
+    denied = 'kind = "error", function = "nvmlGpmSampleGet", code = "NO_PERMISSION"'
+    scenario = pair_with(tmp_path, "h100-8", f'at = "20s"\nuntil = "170s"\ngpu = 1\neffect = {{ {denied} }}')
+
+    def errors() -> float | None:
+        return running.value("gpu_exporter_errors_total", collector="gpm", error="no_permission")
+
+    with rig(scenario, LEAN) as running:
+        running.run_to(19)
+        assert [running.value(name, gpu="1") is not None for name in METRICS] == [True] * len(METRICS)
+        running.run_to(22)
+        for second, seen in ((22, 1), (70, 1), (85, 2), (145, 3)):
+            running.run_to(second)
+            assert [running.value(name, gpu="1") for name in METRICS] == [None] * len(METRICS)
+            assert running.value("gpu_sm_active_ratio", gpu="0") is not None
+            assert running.value("gpu_up", gpu="1") == 1
+            assert running.value("gpu_exporter_collector_success", collector="gpm") == 1
+            assert errors() == seen
+        running.run_to(205)
+        assert running.value("gpu_sm_active_ratio", gpu="1") is not None
+        assert errors() == 3
+
+
+@pytest.mark.parametrize("interval", [0.1, 1.0])
+def test_a_healthy_host_has_every_ratio_below_the_utilisation_and_no_error(interval: float) -> None:
+    with rig(pair("h100-8"), replace(LEAN, sample_fast_seconds=interval)) as running:
+        running.run_to(12)
+        for gpu in map(str, range(2)):
+            utilization = running.value("gpu_sm_utilization_ratio", gpu=gpu)
+            assert utilization is not None
+            ratios = [running.value(name, gpu=gpu) for name in METRICS]
+            assert all(ratio is not None and 0 <= ratio < utilization for ratio in ratios)
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:
+    with rig(pair("h100-8"), LEAN) as first:
+        first.run(3)
+        with rig(pair("h100-8"), LEAN) as second:
+            second.run(3)
+            # Both stand-ins count their buffers' addresses from the same start.
+            del first
+            gc.collect()
+            second.run(3)
+            assert second.series("gpu_exporter_errors_total", collector="gpm") == []
+            assert len(second.series("gpu_sm_active_ratio")) == 2

@@ -1,0 +1,129 @@
+"""A field value that cannot be costs that field: the rest of its collector is published."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.faults.library import Call, FaultyLibrary
+from tests.nvml_bench import says
+from tests.rig import Rig, pair
+
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.memory import read_device_memory
+from gpu_triage.read.gpu.nvlink import NvlinkReader
+from gpu_triage.read.gpu.power import PowerReader
+from gpu_triage_simulator import VirtualClock, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.nvml_bench import BenchMaker
+
+pytestmark = pytest.mark.slow
+
+REPLAYS_FIELD = 161
+MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+JUNK = (
+    ("dVal", float("nan")),
+    ("dVal", float("inf")),
+    ("dVal", -1e300),
+    ("dVal", 5e-324),
+    ("dVal", -7.0),
+    ("siVal", -7),
+    ("sllVal", -(1 << 62)),
+    ("ullVal", (1 << 64) - 2),
+    ("usVal", 65_535),
+)
+
+
+def junk_in(chosen: Callable[[int], bool], member: str, value: float) -> Callable[[Call], int]:
+    """nvmlDeviceGetFieldValues with this value in the chosen fields of every GPU."""
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if call.function == "nvmlDeviceGetFieldValues":
+            entries: Any = call.arguments[2]._obj
+            for entry in entries[: call.arguments[1].value]:
+                if chosen(entry.fieldId):
+                    entry.nvmlReturn, entry.valueType = 0, MEMBERS.index(member)
+                    entry.value.ullVal = 0
+                    setattr(entry.value, member, value)
+        return code
+
+    return fault
+
+
+def every_field(value: float) -> Callable[..., int]:
+    """nvmlDeviceGetFieldValues that answers each field with this double."""
+
+    def call(_device: Any, count: Any, out: Any) -> int:
+        for entry in out._obj[: count.value]:
+            entry.nvmlReturn, entry.valueType, entry.value.dVal = 0, 0, value
+        return 0
+
+    return call
+
+
+def errors(running: Rig) -> set[str]:
+    return {labels["error"] for labels, _ in running.series("gpu_exporter_errors_total")}
+
+
+@pytest.mark.parametrize(("member", "value"), JUNK)
+def test_junk_in_every_field_costs_no_collector(member: str, value: float) -> None:
+    clock = VirtualClock()
+    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
+        library = FaultyLibrary(simulated.machine.nvml)
+        running = Rig(simulated, clock, Config(), dataclasses.replace(simulated.machine, nvml=library))
+        running.run(6)
+        library.fault = junk_in(lambda _field: True, member, value)
+        running.run(12)
+        assert "exception" not in errors(running)
+        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1}
+
+
+@pytest.mark.parametrize(("member", "value"), [("dVal", float("nan")), ("dVal", -7.0), ("dVal", 5e-324)])
+def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, value: float) -> None:
+    nvml, reader = bench("h100-8"), NvlinkReader()
+    healthy = reader.read(nvml.round()).links[0]
+    below = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # any function has a name
+
+    def junk(device: Any, count: Any, out: Any) -> int:
+        fault = junk_in(lambda field: field == REPLAYS_FIELD, member, value)
+        arguments = (device, count, out)
+        return fault(Call("nvmlDeviceGetFieldValues", 0, None, arguments, lambda: int(below(*arguments))))
+
+    nvml.answer("nvmlDeviceGetFieldValues", junk)
+    link = reader.read(nvml.round()).links[0]
+    assert set(link.errors) == set(healthy.errors) - {"replay"}
+    assert (link.is_up, link.transmit_bytes is None) == (True, False)
+
+
+def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
+    nvml.answer("nvmlDeviceGetFieldValues", every_field(float("nan")))
+    round_ = nvml.round()
+    assert PowerReader().read(round_).power_watts == 88.0
+    assert round_.inquiry.failures == ["malformed"] * 6  # each field of power
+
+
+def test_used_memory_beyond_the_total_is_not_published(bench: BenchMaker) -> None:
+    nvml = bench()
+
+    def memory(_device: Any, out: Any) -> int:
+        out._obj.total, out._obj.used, out._obj.free = 24 << 30, 25 << 30, 26 << 30
+        return 0
+
+    def bar1(_device: Any, out: Any) -> int:
+        out._obj.bar1Total, out._obj.bar1Used = 1 << 28, 1 << 29
+        return 0
+
+    nvml.answer("nvmlDeviceGetMemoryInfo_v2", memory)
+    nvml.answer("nvmlDeviceGetBAR1MemoryInfo", bar1)
+    round_ = nvml.round()
+    reading = read_device_memory(round_)
+    assert (reading.total_bytes, reading.used_bytes, reading.free_bytes) == (24 << 30, None, None)
+    assert (reading.bar1_total_bytes, reading.bar1_used_bytes) == (1 << 28, None)
+    assert set(round_.inquiry.failures) == {"implausible"}

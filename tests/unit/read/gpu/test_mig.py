@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.mig_layouts import cut, seven
+from tests.nvml_bench import says, shown
+
+from gpu_triage.read.gpu import mig
+from gpu_triage.read.gpu.activity import ActivityReader
+from gpu_triage.read.gpu.gpm import GpmReader
+from gpu_triage.read.gpu.media import read_media
+from gpu_triage.read.gpu.mig import MigInstanceReading, MigReader, MigReading, profile_name
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.processes.on_gpu import ProcessesReader
+
+if TYPE_CHECKING:
+    from tests.nvml_bench import Bench, BenchMaker
+
+MIB = 2**20
+GPU = GpuLabels("3", "GPU-3")
+
+
+def reader() -> MigReader:
+    return MigReader(max_gap_seconds=15.0, retry_seconds=60.0)
+
+
+def live_samples(nvml: Bench) -> int:
+    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
+
+
+def test_rendering() -> None:
+    known = MigInstanceReading("MIG-1", 9, 0, "1g.10gb", 3e9, 10e9, 0.7, 0.35, 0.3)
+    unknown = MigInstanceReading("MIG-2", None, None, "", None, None)
+    labels = '{gpu="3",uuid="GPU-3",mig_uuid="MIG-1"}'
+    assert shown(mig.render(MigReading((known, unknown)), GPU)) == [
+        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-1",gi="9",ci="0",profile="1g.10gb"} 1.0',
+        f"gpu_mig_memory_used_bytes{labels} 3000000000.0",
+        f"gpu_mig_memory_total_bytes{labels} 10000000000.0",
+        f"gpu_mig_sm_active_ratio{labels} 0.7",
+        f"gpu_mig_tensor_active_ratio{labels} 0.35",
+        f"gpu_mig_dram_active_ratio{labels} 0.3",
+        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-2",gi="",ci="",profile=""} 1.0',
+    ]
+    assert shown(mig.render(MigReading(()), GPU)) == []
+
+
+def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-mig"), reader()
+    first = gpu.read(nvml.round())
+    assert [(i.profile, i.gpu_instance, i.compute_instance) for i in first.instances] == [
+        ("3g.40gb", 2, 0),
+        ("2g.20gb", 3, 0),
+        ("1g.10gb", 9, 0),
+    ]
+    assert [i.memory_used_bytes for i in first.instances] == [35600 * MIB, 14200 * MIB, 3100 * MIB]
+    assert [i.memory_total_bytes for i in first.instances] == [39936 * MIB, 19968 * MIB, 9984 * MIB]
+    assert {i.sm_active_ratio for i in first.instances} == {None}
+    nvml.clock.advance(5)
+    round_ = nvml.round()
+    second = gpu.read(round_)
+    assert round_.inquiry.failures == []
+    assert [i.uuid for i in second.instances] == [i.uuid for i in first.instances]
+    assert [i.sm_active_ratio for i in second.instances] == pytest.approx([0.72, 0.45, 0.11], abs=0.05)
+    assert [i.tensor_active_ratio for i in second.instances] == pytest.approx([0.36, 0.23, 0.06], abs=0.03)
+    assert [i.dram_active_ratio for i in second.instances] == pytest.approx([0.33, 0.21, 0.05], abs=0.03)
+
+
+def test_holes_between_the_drivers_indices_are_skipped(bench: BenchMaker) -> None:
+    nvml = bench("h100-8", cut("1g.10gb 13 0 6 0.1", "3g.40gb 1 0 0 0.2", "2g.20gb 5 0 3 0.3"))
+    round_ = nvml.round()
+    reading = reader().read(round_)
+    assert [i.profile for i in reading.instances] == ["3g.40gb", "2g.20gb", "1g.10gb"]
+    assert round_.inquiry.failures == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "gpu"), [("h100-8", 0), ("h100-mig", 1), ("dual-a10", 0), ("a100-power-capped", 0)]
+)
+def test_a_gpu_outside_mig_mode_has_no_instances_and_nothing_fails(bench: BenchMaker, scenario: str, gpu: int) -> None:
+    nvml = bench(scenario)
+    round_ = nvml.round(gpu)
+    assert reader().read(round_) == MigReading(())
+    assert round_.inquiry.failures == []
+    assert nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex") == 0
+
+
+def test_mig_mode_without_instances_is_empty(bench: BenchMaker) -> None:
+    nvml = bench("h100-8", cut())
+    round_ = nvml.round()
+    assert reader().read(round_) == MigReading(())
+    assert round_.inquiry.failures == []
+
+
+def test_before_hopper_instances_have_memory_and_no_activity(bench: BenchMaker) -> None:
+    nvml, gpu = bench("a100-power-capped", cut("1g.5gb 7 0 0 0.5", "2g.10gb 3 0 1 0.5")), reader()
+    for _ in range(3):
+        round_ = nvml.round()
+        reading = gpu.read(round_)
+        assert [(i.profile, i.sm_active_ratio) for i in reading.instances] == [("1g.5gb", None), ("2g.10gb", None)]
+        assert [i.memory_total_bytes for i in reading.instances] == [4992 * MIB, 9984 * MIB]
+        assert round_.inquiry.failures == []
+        nvml.clock.advance(5)
+
+
+@pytest.mark.parametrize(
+    ("gpu_mib", "sizes", "name"),
+    [
+        (81559, (1, 1, 9984, 0), "1g.10gb"),
+        (81559, (1, 1, 9984, 1), "1g.10gb+me"),
+        (81559, (1, 1, 20096, 0), "1g.20gb"),
+        (81559, (2, 2, 20096, 0), "2g.20gb"),
+        (81559, (3, 3, 40448, 0), "3g.40gb"),
+        (81559, (3, 1, 40448, 0), "1c.3g.40gb"),
+        (81559, (7, 7, 81152, 1), "7g.80gb"),
+        (40960, (1, 1, 4864, 0), "1g.5gb"),
+        (40960, (3, 3, 19968, 0), "3g.20gb"),
+        (24576, (1, 1, 5952, 0), "1g.6gb"),
+        (143771, (1, 1, 16384, 0), "1g.18gb"),
+        (143771, (3, 3, 71424, 0), "3g.71gb"),
+    ],
+)
+def test_profiles_are_named_as_nvidia_smi_names_them(gpu_mib: int, sizes: tuple[int, int, int, int], name: str) -> None:
+    slices, compute, memory_mib, ofa = sizes
+    attributes = SimpleNamespace(
+        gpuInstanceSliceCount=slices,
+        computeInstanceSliceCount=compute,
+        memorySizeMB=memory_mib,
+        sharedOfaCount=ofa,
+    )
+    assert profile_name(attributes, gpu_mib * MIB) == name
+
+
+def test_a_driver_that_names_no_profile_has_it_made_of_the_sizes(bench: BenchMaker) -> None:
+    layout = cut("1c.3g.40gb 2 0 0 0", "1g.10gb+me 9 0 1 0", "2g.20gb 3 0 2 0")
+    nvml = bench("h100-8", layout)
+    nvml.answer("nvmlDeviceGetName", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    round_ = nvml.round()
+    assert [i.profile for i in reader().read(round_).instances] == ["1c.3g.40gb", "1g.10gb+me", "2g.20gb"]
+    nvml.answer("nvmlDeviceGetAttributes_v2", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert {i.profile for i in reader().read(round_).instances} == {""}
+    assert round_.inquiry.failures == []
+
+
+def test_compute_instances_on_one_gpu_instance_show_its_activity_and_cost_one_sample(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-8", cut("1c.3g.40gb 2 0 0 0.5", "2c.3g.40gb 2 1 1 0.9", "1g.10gb 9 0 2 0.0")), reader()
+    gpu.read(nvml.round())
+    nvml.clock.advance(5)
+    shared, same, own = gpu.read(nvml.round()).instances
+    assert shared.uuid != same.uuid
+    assert shared.sm_active_ratio == same.sm_active_ratio
+    assert shared.sm_active_ratio == pytest.approx(0.8, abs=0.05)
+    assert own.sm_active_ratio == 0.0
+    assert nvml.calls("nvmlGpmMigSampleGet") == 4
+
+
+def test_a_junk_count_of_instances_is_not_followed(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+    nvml.answer("nvmlDeviceGetMaxMigDeviceCount", says(4_000_000_000))
+    round_ = nvml.round()
+    assert reader().read(round_) == MigReading(())
+    assert round_.inquiry.failures == ["implausible"]
+    assert nvml.calls("nvmlDeviceGetMigDeviceHandleByIndex") == 0
+
+
+def test_an_instance_that_goes_while_it_is_asked_is_left_out(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+    original: Any = nvml.library._base.nvmlDeviceGetUUID  # type: ignore[attr-defined]  # the simulated library's
+    answers = iter((pynvml.NVML_ERROR_NOT_FOUND,))
+    nvml.answer("nvmlDeviceGetUUID", lambda *arguments: next(answers, None) or original(*arguments))
+    round_ = nvml.round()
+    assert [i.profile for i in reader().read(round_).instances] == ["2g.20gb", "1g.10gb"]
+    assert round_.inquiry.failures == []
+
+
+def test_two_instances_under_one_uuid_are_one(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+
+    def same(_handle: Any, buffer: Any, _length: Any) -> int:
+        buffer.value = b"MIG-twice"
+        return 0
+
+    nvml.answer("nvmlDeviceGetUUID", same)
+    assert [i.uuid for i in reader().read(nvml.round()).instances] == ["MIG-twice"]
+
+
+def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: BenchMaker) -> None:
+    nvml, gpu = bench("h100-mig"), reader()
+    gpu.read(nvml.round())
+    nvml.answer("nvmlGpmMigSampleGet", pynvml.NVML_ERROR_NO_PERMISSION)
+    failures: list[str] = []
+    for _ in range(12):
+        nvml.clock.advance(5)
+        round_ = nvml.round()
+        reading = gpu.read(round_)
+        assert [i.memory_used_bytes is not None for i in reading.instances] == [True] * 3
+        assert {i.sm_active_ratio for i in reading.instances} == {None}
+        failures += round_.inquiry.failures
+    assert failures == ["no_permission"]
+    assert live_samples(nvml) == 0
+    nvml.restore("nvmlGpmMigSampleGet")
+    for _ in range(3):
+        nvml.clock.advance(5)
+        reading = gpu.read(nvml.round())
+    assert None not in {i.sm_active_ratio for i in reading.instances}
+
+
+@pytest.mark.slow
+def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker) -> None:
+    events = [seven(f"{20 * n}s", first=7 - n % 2) for n in range(20)]
+    nvml, gpu = bench("h100-8", *events), reader()
+    for _ in range(80):
+        round_ = nvml.round()
+        gpu.read(round_)
+        assert round_.inquiry.failures == []
+        assert live_samples(nvml) <= 14
+        nvml.clock.advance(5)
+    del gpu
+    assert live_samples(nvml) == 0
+
+
+def test_the_parent_in_mig_mode_has_no_utilisation_of_any_kind(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+    nvml.clock.advance(5)
+    activity, processes = ActivityReader(3.0), ProcessesReader(32)
+    for driver_keeps_samples in (False, True):
+        if driver_keeps_samples:
+            # "No new sample" must not pass for "did nothing".
+            nvml.answer("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_FOUND)
+        round_ = nvml.round()
+        read = activity.read(round_)
+        assert (read.sm_utilization_ratio, read.memory_utilization_ratio, read.busy_seconds) == (None, None, None)
+        assert read.performance_state == 0
+        assert read_media(round_).encoder_utilization_ratio is None
+        assert GpmReader(3.0, 60.0).read(round_).sm_active_ratio is None
+        listed = processes.read(round_)
+        assert listed.counts == {"compute": 3, "graphics": 0, "compute_graphics": 0, "mps": 0}
+        assert [(p.pid, p.memory_bytes) for p in listed.processes] == [
+            (52100, 35600 * MIB),
+            (52200, 14200 * MIB),
+            (52300, 3100 * MIB),
+        ]
+        assert {p.sm_utilization_ratio for p in listed.processes} == {None}
+        assert round_.inquiry.failures == []

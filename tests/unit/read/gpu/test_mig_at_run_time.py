@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.mig_layouts import cut, seven
+from tests.rig import only, pair_with, rig, scenario_with
+
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.rig import Rig
+
+pytestmark = pytest.mark.slow
+LEAN = only("gpm", "mig", "modes", "activity", "identity")
+
+
+def profiles(running: Rig, gpu: str = "0") -> dict[str, str]:
+    """Profile by MIG UUID, as published for a GPU."""
+    return {labels["mig_uuid"]: labels["profile"] for labels, _ in running.series("gpu_mig_info", gpu=gpu)}
+
+
+def test_the_shipped_scenario_is_healthy_and_complete() -> None:
+    with rig(load_scenario("h100-mig"), LEAN) as running:
+        running.run_to(70)
+        assert running.series("gpu_exporter_errors_total") == []
+        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
+        assert sorted(profiles(running).values()) == ["1g.10gb", "2g.20gb", "3g.40gb"]
+        assert profiles(running, "1") == {}
+        for name in ("gpu_mig_memory_used_bytes", "gpu_mig_memory_total_bytes", "gpu_mig_sm_active_ratio"):
+            assert {labels["mig_uuid"] for labels, _ in running.series(name)} == set(profiles(running))
+        assert running.value("gpu_sm_active_ratio", gpu="0") is None
+        assert running.value("gpu_sm_active_ratio", gpu="1") is not None
+
+
+def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_round(tmp_path: Path) -> None:
+    # The new ones get the old ones' indices, and so their handles, and some of their ids.
+    scenario = scenario_with(
+        tmp_path,
+        "h100-8",
+        cut("3g.40gb 1 0 0 0.9", "3g.40gb 2 0 1 0.8"),
+        cut("1g.10gb 9 0 0 0.1", "3g.40gb 1 0 1 0.2", "2g.20gb 5 0 2 0.3", at="22s"),
+    )
+    with rig(scenario, LEAN) as running:
+        running.run_to(21)
+        before = profiles(running)
+        assert sorted(before.values()) == ["3g.40gb", "3g.40gb"]
+        running.run_to(26)
+        after = profiles(running)
+        assert sorted(after.values()) == ["1g.10gb", "2g.20gb", "3g.40gb"]
+        assert not set(before) & set(after)
+        published = {labels["mig_uuid"] for labels, _ in running.series("gpu_mig_memory_used_bytes")}
+        assert published == set(after)
+        running.run_to(31)
+        active = {after[labels["mig_uuid"]]: value for labels, value in running.series("gpu_mig_sm_active_ratio")}
+        assert active == pytest.approx({"1g.10gb": 0.09, "2g.20gb": 0.27, "3g.40gb": 0.18}, abs=0.02)
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back(tmp_path: Path) -> None:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
+        running.run_to(19)
+        busy = running.value("gpu_busy_seconds_total", gpu="0")
+        assert busy is not None
+        assert busy > 15
+        assert profiles(running) == {}
+        running.run_to(30)
+        assert len(profiles(running)) == 7
+        for name in ("gpu_sm_utilization_ratio", "gpu_busy_seconds_total", "gpu_sm_active_ratio"):
+            assert running.value(name, gpu="0") is None
+            assert running.value(name, gpu="1") is not None
+        running.run_to(64)
+        assert running.value("gpu_mig_mode", gpu="0") == 1
+        running.run_to(106)
+        assert profiles(running) == {}
+        running.run_to(170)
+        assert running.value("gpu_sm_utilization_ratio", gpu="0") is not None
+        assert running.value("gpu_sm_active_ratio", gpu="0") is not None
+        assert (running.value("gpu_busy_seconds_total", gpu="0") or 0) > busy
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_a_lost_gpu_in_mig_mode_loses_its_instances_and_they_return_with_it(tmp_path: Path) -> None:
+    lost = 'at = "20s"\nuntil = "60s"\ngpu = 0\neffect = { kind = "lost" }'
+    with rig(scenario_with(tmp_path, "h100-mig", lost), LEAN) as running:
+        running.run_to(16)
+        before = profiles(running)
+        running.run_to(26)
+        assert running.value("gpu_up", gpu="0") == 0
+        assert profiles(running) == {}
+        running.run_to(200)
+        assert profiles(running) == before
+        assert len(running.series("gpu_mig_sm_active_ratio")) == 3
+
+
+def test_sixteen_gpus_of_seven_instances_are_all_read(tmp_path: Path) -> None:
+    text = (SCENARIOS / "h100-mig.toml").read_text()
+    head, gpu = text.split("[[gpu]]")[:2]
+    gpus = [gpu.replace("0000:18:00.0", f"0000:{0x20 + n:02x}:00.0") for n in range(16)]
+    events = [seven("0s", gpu=n) for n in range(16)]
+    path = tmp_path / "sixteen.toml"
+    path.write_text(
+        head + "".join(f"[[gpu]]{gpu}" for gpu in gpus) + "".join(f"\n[[event]]\n{event}\n" for event in events)
+    )
+    with rig(load_scenario(path), LEAN) as running:
+        running.run_to(11)
+        for gpu_index in map(str, range(16)):
+            assert len(profiles(running, gpu_index)) == 7
+        assert len({labels["mig_uuid"] for labels, _ in running.series("gpu_mig_info")}) == 112
+        assert len(running.series("gpu_mig_sm_active_ratio")) == 112
+        assert running.series("gpu_exporter_errors_total") == []

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.gpu_rounds import rounds_of
+from tests.mig_layouts import seven
+from tests.rig import only, pair, pair_with, rig
+
+from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.nvml_bench import Bench, BenchMaker
+
+    from gpu_triage_simulator import Scenario
+
+pytestmark = pytest.mark.slow
+LEAN = only("nvlink", "mig", "memory_repair", "activity", "identity")
+
+GPU = GpuLabels("0", "GPU-1")
+
+
+def down(links: list[int], at: str, until: str = "", state: int = 0) -> str:
+    end = f'until = "{until}"\n' if until else ""
+    return f'at = "{at}"\n{end}gpu = 0\neffect = {{ kind = "nvlink_down", links = {links}, state = {state} }}'
+
+
+def card_with_links_connected(tmp_path: Path, connected: int, *events: str) -> Scenario:
+    """The host with one A100, whose twelve links lead somewhere up to this number."""
+    text = (SCENARIOS / "a100-power-capped.toml").read_text()
+    model = 'model = "a100-sxm4-40gb"\n'
+    path = tmp_path / "card.toml"
+    path.write_text(
+        text.replace(model, f"{model}nvlinks_connected = {connected}\n")
+        + "".join(f"\n[[event]]\n{event}\n" for event in events)
+    )
+    return load_scenario(path)
+
+
+def test_links_render_together_and_one_by_one() -> None:
+    down = LinkReading(is_up=False, errors={"replay": 3.0, "crc": 1.0}, transmit_bytes=2048.0, receive_bytes=1024.0)
+    up = LinkReading(is_up=True, errors={"replay": 0.0}, transmit_bytes=512.0, receive_bytes=None)
+    reading = NvlinkReading({4: down, 5: up}, {"replay": 3.0, "crc": 1.0}, 2560.0, 1024.0)
+    samples = [(s.spec.name, s.labels[2:], s.value) for s in render(reading, GPU)]
+    assert samples == [
+        ("gpu_nvlink_links", (), 2.0),
+        ("gpu_nvlink_links_up", (), 1.0),
+        ("gpu_nvlink_errors_total", ("replay",), 3.0),
+        ("gpu_nvlink_errors_total", ("crc",), 1.0),
+        ("gpu_nvlink_transmit_bytes_total", (), 2560.0),
+        ("gpu_nvlink_receive_bytes_total", (), 1024.0),
+        ("gpu_nvlink_up", ("4",), 0.0),
+        ("gpu_nvlink_link_errors_total", ("4", "replay"), 3.0),
+        ("gpu_nvlink_link_errors_total", ("4", "crc"), 1.0),
+        ("gpu_nvlink_link_transmit_bytes_total", ("4",), 2048.0),
+        ("gpu_nvlink_link_receive_bytes_total", ("4",), 1024.0),
+        ("gpu_nvlink_up", ("5",), 1.0),
+        ("gpu_nvlink_link_errors_total", ("5", "replay"), 0.0),
+        ("gpu_nvlink_link_transmit_bytes_total", ("5",), 512.0),
+    ]
+
+
+def test_what_a_link_does_not_tell_has_no_sample() -> None:
+    link = LinkReading(is_up=None, errors={}, transmit_bytes=None, receive_bytes=None)
+    samples = [s.spec.name for s in render(NvlinkReading({0: link}, {}, None, None), GPU)]
+    assert samples == ["gpu_nvlink_links"]
+    assert list(render(NvlinkReading({}, {}, None, None), GPU)) == []
+
+
+def test_all_links_of_a_board_with_switches_are_up_and_count() -> None:
+    with rounds_of(pair("h100-8")) as rounds:
+        reader = NvlinkReader()
+        before = reader.read(rounds.at(10))
+        round_ = rounds.at(20)
+        after = reader.read(round_)
+        assert list(after.links) == list(range(18))
+        assert {link.is_up for link in after.links.values()} == {True}
+        assert {tuple(link.errors.items()) for link in after.links.values()} == {
+            (("replay", 0), ("recovery", 0), ("crc", 0))
+        }
+        for number, link in after.links.items():
+            assert (link.transmit_bytes or 0) > (before.links[number].transmit_bytes or 0) > 0
+            assert (link.receive_bytes or 0) % 1024 == 0
+        assert round_.inquiry.failures == []
+
+
+def test_more_fields_than_one_call_takes_are_asked_for_in_several() -> None:
+    fields = [(field, link) for field in (138, 139, 161, 162, 163, 164, 165) for link in range(18)]
+    assert len([*fields, 74, 82, 94]) > 128
+    with rounds_of(pair("h100-8")) as rounds:
+        inquiry = rounds.at(1).inquiry
+        assert set(inquiry.fields([*fields, 74, 82, 94])) == {*fields, 74, 82, 94}
+        assert inquiry.answered == 2
+
+
+def test_cards_without_nvlink_have_no_links_and_no_errors() -> None:
+    for scenario in ("dual-a10", "rtx-4070-ti-super"):
+        with rounds_of(scenario) as rounds:
+            round_ = rounds.at(5)
+            assert NvlinkReader().read(round_).links == {}
+            assert round_.inquiry.failures == []
+
+
+@pytest.mark.parametrize(("state", "is_up"), [(0, False), (2, True), (3, False)])
+def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:
+        reader = NvlinkReader()
+        assert reader.read(rounds.at(5)).links[3].is_up is True
+        links = reader.read(rounds.at(15)).links
+        assert (links[3].is_up, links[4].is_up) == (is_up, True)
+
+
+def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_path: Path) -> None:
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", "30s"))) as rounds:
+        reader = NvlinkReader()
+        states, sent = [], []
+        for second in (5, 15, 25, 35):
+            link = reader.read(rounds.at(second)).links[3]
+            states.append(link.is_up)
+            sent.append(link.transmit_bytes or 0)
+        assert states == [True, False, False, True]
+        assert sent[0] < sent[1] == sent[2] < sent[3]
+
+
+def test_a_link_that_broke_before_the_start_shows_because_it_once_carried_traffic(tmp_path: Path) -> None:
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
+        assert NvlinkReader().read(rounds.at(5)).links[3].is_up is False
+
+
+def test_a_link_that_never_carried_anything_shows_if_the_driver_names_its_far_end(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
+    just_booted = replace(scenario, gpus=tuple(replace(gpu, powered_seconds=0) for gpu in scenario.gpus))
+    with rounds_of(just_booted) as rounds:
+        reading = NvlinkReader().read(rounds.at(0))
+        assert reading.links[3] == LinkReading(False, {"replay": 0, "recovery": 0, "crc": 0}, 0, 0)  # noqa: FBT003
+
+
+@pytest.mark.parametrize("connected", [0, 8])
+def test_links_that_lead_nowhere_are_no_fault(tmp_path: Path, connected: int) -> None:
+    # As a PCIe card without a bridge, and with one that uses some of its links.
+    with rig(card_with_links_connected(tmp_path, connected), LEAN) as running:
+        running.run(70)
+        assert [value for _, value in running.series("gpu_nvlink_links")] == [connected] * bool(connected)
+        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [connected] * bool(connected)
+        assert len(running.series("gpu_nvlink_transmit_bytes_total")) == bool(connected)
+        assert len(running.series("gpu_nvlink_errors_total")) == 3 * bool(connected)
+        assert running.series("gpu_exporter_errors_total") == []
+        assert running.value("gpu_exporter_collector_success", collector="nvlink") == 1
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN", "NOT_FOUND", "NOT_SUPPORTED", "INVALID_ARGUMENT", "NO_PERMISSION"])
+def test_however_the_driver_says_that_nothing_is_there_it_is_no_failure(tmp_path: Path, code: str) -> None:
+    name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
+    refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "{code}" }}'
+    with rounds_of(card_with_links_connected(tmp_path, 8, refusal)) as rounds:
+        round_ = rounds.at(5)
+        assert list(NvlinkReader().read(round_).links) == list(range(8))
+        assert round_.inquiry.failures == []
+
+
+def test_errors_count_by_link_and_type(tmp_path: Path) -> None:
+    effect = (
+        'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000'
+    )
+    with rounds_of(pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')) as rounds:
+        links = NvlinkReader().read(rounds.at(20)).links
+        assert links[7].errors == {"replay": 10, "recovery": 2, "crc": 100}
+        assert links[8].errors == {"replay": 0, "recovery": 0, "crc": 0}
+
+
+def test_counters_of_the_fifth_generation_take_the_place_of_those_it_lacks(tmp_path: Path) -> None:
+    effect = 'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720'
+    fourth = pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')
+    fifth = replace(fourth, gpus=tuple(replace(gpu, model=replace(gpu.model, nvlink_version=5)) for gpu in fourth.gpus))
+    with rounds_of(fifth) as rounds:
+        round_ = rounds.at(20)
+        link = NvlinkReader().read(round_).links[7]
+        assert link.errors == {"recovery": 2, "recovery_failed": 0}
+        assert link.transmit_bytes == link.receive_bytes
+        assert (link.transmit_bytes or 0) > 0
+        assert round_.inquiry.failures == []
+
+
+def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
+    with rounds_of(pair("h100-8")) as rounds:
+        reader = NvlinkReader()
+        before = reader.read(rounds.at(5)).links[0]
+        round_ = rounds.at(10)
+        round_.inquiry.device.unsupported.add(("field", (138, 0)))
+        assert reader.read(round_).links[0].transmit_bytes is None
+        round_.inquiry.device.unsupported.clear()
+        after = reader.read(rounds.at(15)).links[0]
+        assert (after.transmit_bytes or 0) > (before.transmit_bytes or 0)
+
+
+def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_path: Path) -> None:
+    fault = 'kind = "error", function = "nvmlDeviceGetFieldValues", code = "UNKNOWN"'
+    event = f'at = "20s"\nuntil = "40s"\ngpu = 0\neffect = {{ {fault} }}'
+    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
+        running.run_to(15)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+        running.run_to(38)
+        assert running.value("gpu_nvlink_links_up", gpu="0") is None
+        assert running.value("gpu_nvlink_links_up", gpu="1") == 18
+        assert (running.value("gpu_exporter_errors_total", collector="nvlink", error="unknown") or 0) > 0
+        running.run_to(50)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+
+
+def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> None:
+    with rounds_of(pair("h100-8")) as rounds:
+        reader = NvlinkReader()
+        totals = []
+        for second in (5, 10, 15):
+            round_ = rounds.at(second)
+            if second == 10:
+                round_.inquiry.device.unsupported.add(("field", (138, 0)))
+            totals.append(reader.read(round_).transmit_bytes or 0)
+            round_.inquiry.device.unsupported.clear()
+        silent, back = totals[1] - totals[0], totals[2] - totals[1]
+        assert 0 < silent < back < 2 * silent
+
+
+def driver_with(nvml: Bench, change: Callable[[int, int, int], int]) -> None:
+    """Let the driver answer fields otherwise: `change` gets the field, its scope and its value."""
+    original = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # the simulated driver's
+
+    def call(device: Any, count: Any, out: Any) -> int:
+        code: int = original(device, count, out)
+        for entry in out._obj[: count.value]:
+            if entry.nvmlReturn == 0:
+                entry.value.ullVal = change(entry.fieldId, entry.scopeId, entry.value.ullVal)
+        return code
+
+    nvml.answer("nvmlDeviceGetFieldValues", call)
+
+
+def odd_links(links: int, share: float = 1, last: int = -1) -> Callable[[int, int, int], int]:
+    """So many links, and a share of what those up to the last one counted."""
+
+    def change(field: int, scope: int, value: int) -> int:
+        if field == LINK_COUNT_FIELD:
+            return links
+        return value if field == STATE_FIELD or scope > last else int(value * share)
+
+    return change
+
+
+def totals_of(reading: NvlinkReading) -> dict[str, float]:
+    """The totals over all links."""
+    bytes_of = {"transmit": reading.transmit_bytes, "receive": reading.receive_bytes}
+    return {**reading.errors, **{name: total for name, total in bytes_of.items() if total is not None}}
+
+
+@pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
+def test_a_total_neither_falls_nor_leaps_when_the_driver_lists_fewer_links_for_a_while(
+    bench: BenchMaker, fewer: int
+) -> None:
+    nvml, reader = bench("h100-8"), NvlinkReader()
+    sent: list[float] = []
+    for links in (18, 18, fewer, fewer, fewer, 18, 18):
+        driver_with(nvml, odd_links(links))
+        total = reader.read(nvml.round()).transmit_bytes
+        if total is not None:
+            sent.append(total)
+        nvml.clock.advance(5)
+    assert len(sent) == (7 if fewer else 4)
+    assert sent == sorted(sent)
+    each_step = sent[1] - sent[0]
+    # What went over the links meanwhile is made up for when they are back, and no more.
+    assert sent[-1] - sent[0] <= 6 * each_step * 1.05
+
+
+def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench: BenchMaker) -> None:
+    nvml, reader = bench("h100-8"), NvlinkReader()
+    sent = []
+    for links in (6, 6, 18, 18):
+        driver_with(nvml, odd_links(links))
+        sent.append(reader.read(nvml.round()).transmit_bytes or 0)
+        nvml.clock.advance(5)
+    few, joined, many = (after - before for before, after in pairwise(sent))
+    assert joined == pytest.approx(few, rel=0.1)
+    assert many == pytest.approx(3 * few, rel=0.1)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
+def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
+    bench: BenchMaker, answers: list[tuple[int, float, int]]
+) -> None:
+    nvml, reader = bench("a100-power-capped"), NvlinkReader()
+    before: dict[str, float] = {}
+    for answer in answers:
+        driver_with(nvml, odd_links(*answer))
+        now = totals_of(reader.read(nvml.round()))
+        assert all(total >= before.get(name, 0) for name, total in now.items())
+        before |= now
+        nvml.clock.advance(5)
+
+
+def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
+    errors = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_errors", links = [7], crc_per_hour = 3600 }'
+    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors), LEAN) as running:
+        running.run_to(30)
+        assert [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_up")] == [("0", "3")]
+        shown = [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_link_errors_total")]
+        assert shown == [("1", "7")]
+        assert running.series("gpu_nvlink_link_transmit_bytes_total") == []
+        assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 2
+        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0, 18.0]
+
+
+def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
+        running.run_to(19)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+        sent = running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0
+        running.run_to(70)
+        for name in ("gpu_nvlink_links", "gpu_nvlink_links_up", "gpu_nvlink_up", "gpu_nvlink_transmit_bytes_total"):
+            assert running.series(name, gpu="0") == []
+        assert running.value("gpu_nvlink_links_up", gpu="1") == 18
+        assert running.series("gpu_remapped_rows", gpu="0") == []
+        assert running.value("gpu_row_remap_banks", gpu="0", availability="max") == 2560
+        assert running.series("gpu_exporter_errors_total") == []
+        running.run_to(170)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+        assert (running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0) > sent
+        assert len(running.series("gpu_remapped_rows", gpu="0")) == 2
+
+
+def test_a_driver_that_says_nothing_of_links_has_not_lost_them() -> None:
+    with rounds_of(pair("h100-8")) as rounds:
+        reader = NvlinkReader()
+        assert reader.read(rounds.at(5)).reported
+        round_ = rounds.at(10)
+        round_.inquiry.device.unsupported.add(("field", LINK_COUNT_FIELD))
+        assert not reader.read(round_).reported

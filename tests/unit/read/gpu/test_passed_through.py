@@ -1,0 +1,131 @@
+"""A GPU that a virtual machine or another container has is not missing here."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.rig import Rig, rig, scenario_with
+
+from gpu_triage.machine import gpus_given
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.metric import Kind
+from gpu_triage.read.registry import METRICS
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+
+pytestmark = pytest.mark.slow
+
+
+def plug(sysfs: Path, bus_id: str) -> Path:
+    """An NVIDIA GPU on the bus, without a driver; returns its directory."""
+    device = sysfs / "bus" / "pci" / "devices" / bus_id
+    device.mkdir()
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+    return device
+
+
+def bind_to_vfio(sysfs: Path, device: Path) -> None:
+    """Set a device aside for virtual machines."""
+    driver = sysfs / "bus" / "pci" / "drivers" / "vfio-pci"
+    driver.mkdir()
+    (device / "driver").symlink_to(driver)
+
+
+def test_a_gpu_bound_to_vfio_is_not_counted_as_this_hosts(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 1\neffect = { kind = "removed" }')
+    with rig(scenario) as running:
+        sysfs = running.simulated.machine.sysfs
+        lent = plug(sysfs, "0000:f1:00.0")
+        running.run(10)
+        assert running.value("gpu_devices", source="pci") == 2
+        bind_to_vfio(sysfs, lent)
+        running.run(10)
+        assert running.value("gpu_devices", source="nvml") == 1
+        assert running.value("gpu_devices", source="pci") == 1
+
+
+def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+    scenario = scenario_with(
+        tmp_path,
+        "idle-downshift",
+        'at = 15\ngpu = 1\neffect = { kind = "xid", code = 31 }',
+        'at = 20\nuntil = 80\ngpu = 1\neffect = { kind = "removed" }',
+    )
+    of_it = {"uuid": scenario.gpus[1].uuid}
+    with rig(scenario) as running:
+        running.run_to(40)
+        assert running.value("gpu_up", **of_it) == 0
+        device = plug(running.simulated.machine.sysfs, scenario.gpus[1].slot.bus_id)
+        bind_to_vfio(running.simulated.machine.sysfs, device)
+        running.run_to(60)
+        # What was found of it before stays for as long as what nobody can observe.
+        left = [line for line in running.page().splitlines() if of_it["uuid"] in line]
+        assert [line for line in left if not line.startswith("gpu_finding")] == []
+        assert len(running.series("gpu_up")) == 1
+        shutil.rmtree(device)
+        running.run_to(120)
+        assert running.value("gpu_up", **of_it) == 1
+        assert running.value("gpu_temperature_celsius", sensor="gpu", **of_it) is not None
+        # It was initialized anew.
+        assert running.series("gpu_finding_since_timestamp_seconds", code="gpu.lost", **of_it) == []
+
+
+def test_the_counters_of_a_gpu_that_a_virtual_machine_had_go_on_when_it_is_back(tmp_path: Path) -> None:
+    busy = 'at = 0\ngpu = 1\neffect = { kind = "load", utilization = 0.9 }'
+    away = 'at = 100\nuntil = 140\ngpu = 1\neffect = { kind = "removed" }'
+    scenario = scenario_with(tmp_path, "idle-downshift", busy, away)
+    of_it = {"uuid": scenario.gpus[1].uuid}
+    with rig(scenario) as running:
+        running.run_to(99)
+        before = counters_of(running, **of_it)
+        assert before["gpu_busy_seconds_total"] > 50
+        running.run_to(120)
+        device = plug(running.simulated.machine.sysfs, scenario.gpus[1].slot.bus_id)
+        bind_to_vfio(running.simulated.machine.sysfs, device)
+        running.run_to(135)
+        assert counters_of(running, **of_it) == {}
+        shutil.rmtree(device)
+        running.run_to(180)
+        after = counters_of(running, **of_it)
+    assert before.keys() <= after.keys()
+    assert {name: (value, after[name]) for name, value in before.items() if after[name] < value} == {}
+
+
+def counters_of(running: Rig, **labels: str) -> dict[str, float]:
+    """Every counter of the page with these labels; series of one family are told apart by their further labels."""
+    names = {spec.name for spec in METRICS if spec.kind is Kind.COUNTER}
+    return {
+        " ".join([name, *(value for label, value in had.items() if label not in ("gpu", "uuid"))]): counted
+        for name in sorted(names)
+        for had, counted in running.series(name, **labels)
+    }
+
+
+@pytest.mark.parametrize(
+    ("visible", "given"),
+    [
+        ("", None),
+        ("all", None),
+        ("void", None),
+        ("none", 0),
+        ("3", 1),
+        ("0, 1,1,", 2),
+        ("GPU-2a5c9a1e-0001,GPU-2a5c9a1e-0002", 2),
+        ("0:0,0:1,4:0", 2),
+        ("MIG-2a5c9a1e-0001,MIG-2a5c9a1e-0002", 1),
+    ],
+)
+def test_how_many_gpus_a_container_was_given(visible: str, given: int | None) -> None:
+    assert gpus_given(visible) == given
+
+
+@pytest.mark.parametrize(("given", "due"), [(None, 8), (2, 2), (9, 8)])
+def test_of_the_bus_a_container_misses_only_what_it_was_given(given: int | None, due: int) -> None:
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+        running = Rig(simulated, clock, Config(), machine=replace(simulated.machine, gpus_given=given))
+        running.run(5)
+        assert running.value("gpu_devices", source="pci") == due

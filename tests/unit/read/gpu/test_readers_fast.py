@@ -1,0 +1,236 @@
+"""Readers of the fast tier: activity, power and throttling, and what they add up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.nvml_bench import fields_say, says
+
+from gpu_triage.machine import Moment
+from gpu_triage.read.gpu.activity import ActivityReader
+from gpu_triage.read.gpu.power import PowerReader
+
+if TYPE_CHECKING:
+    from tests.nvml_bench import Bench, BenchMaker
+
+WALL = 1_768_435_200.0
+
+
+class Samples:
+    """nvmlDeviceGetSamples of a driver that has these samples: time of day in seconds and percent."""
+
+    def __init__(self) -> None:
+        self.ring: list[tuple[float, int]] = []
+        self.value_type = 1
+
+    def __call__(self, _device: Any, _kind: Any, since: Any, value_type: Any, count: Any, out: Any) -> int:
+        found = [(round(at * 1e6), percent) for at, percent in self.ring if round(at * 1e6) > since.value]
+        value_type._obj.value = self.value_type
+        count._obj.value = len(found)
+        if not found:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        for sample, (stamp, percent) in zip(out or (), found, strict=out is not None):
+            sample.timeStamp, sample.sampleValue.uiVal = stamp, percent
+        return 0
+
+    def tick(self, second: float, *percents: int) -> None:
+        """Take the samples of one second, spread evenly; the ring keeps the last hundred."""
+        step = 1.0 / len(percents)
+        self.ring += [(second + (i + 1) * step, percent) for i, percent in enumerate(percents)]
+        del self.ring[:-100]
+
+
+def sampled(nvml: Bench) -> Samples:
+    """A driver that polls as idle and whose samples the test makes."""
+    samples = Samples()
+    nvml.answer("nvmlDeviceGetSamples", samples)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(0))
+    return samples
+
+
+def polled(percent: int) -> Any:
+    """nvmlDeviceGetUtilizationRates that says this."""
+
+    def call(_device: Any, out: Any) -> int:
+        out._obj.gpu, out._obj.memory = percent, 0
+        return 0
+
+    return call
+
+
+def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float | None = None) -> float:
+    at = Moment(monotonic=500.0 + second, wall=WALL + second if wall is None else wall)
+    seconds = reader.read(nvml.round(at=at)).busy_seconds
+    assert seconds is not None
+    return seconds
+
+
+def test_activity_of_a_busy_gpu(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    reading = ActivityReader(3.0).read(nvml.round())
+    assert reading.sm_utilization_ratio is not None
+    assert 0.9 < reading.sm_utilization_ratio <= 1
+    assert (reading.busy_seconds, reading.performance_state) == (0.0, 0)
+
+
+def test_a_performance_state_that_the_driver_does_not_know_is_none(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetPerformanceState", says(32))
+    assert ActivityReader(3.0).read(nvml.round()).performance_state is None
+
+
+def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    reading = ActivityReader(3.0).read(nvml.round())
+    assert (reading.sm_utilization_ratio, reading.busy_seconds) == (None, None)
+
+
+def test_utilisation_beyond_a_hundred_percent_is_not_published(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(101))
+    round_ = nvml.round()
+    assert ActivityReader(3.0).read(round_).sm_utilization_ratio is None
+    assert round_.inquiry.failures == ["implausible"]
+
+
+def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.tick(WALL - 1, 0, 0, 0, 0, 0)
+    busy_after(nvml, reader, 0)
+    for second in range(10):
+        samples.tick(WALL + second, 0, 100, 0, 0, 0)
+        busy = busy_after(nvml, reader, second + 1)
+    assert busy == pytest.approx(2.0)
+
+
+def test_what_was_sampled_before_the_first_look_is_not_counted(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(30.0)
+    samples = sampled(nvml)
+    for second in range(-15, 0):
+        samples.tick(WALL + second, 100, 100, 100, 100, 100)
+    assert busy_after(nvml, reader, 0) == 0.0
+
+
+def test_samples_on_both_sides_of_a_long_silence_are_not_joined(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.tick(WALL - 1, 100)
+    busy_after(nvml, reader, 0)
+    samples.tick(WALL, 100)
+    assert busy_after(nvml, reader, 1) == pytest.approx(1.0)
+    samples.tick(WALL + 20, 100)
+    assert busy_after(nvml, reader, 21) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("answer", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
+def test_without_samples_busy_time_is_integrated_from_polls(bench: BenchMaker, answer: int) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    nvml.answer("nvmlDeviceGetSamples", answer)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
+    for second in range(11):
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(5.0)
+
+
+def test_samples_of_another_type_are_left_alone(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    samples.value_type = 0
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(50))
+    for second in range(11):
+        samples.tick(WALL + second - 1, 100)
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("step", [-3600.0, -10.0, 3600.0])
+def test_a_clock_that_is_set_anew_does_not_stop_busy_seconds(bench: BenchMaker, step: float) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
+    total = 0.0
+    for second in range(61):
+        wall = WALL + second + (step if second > 20 else 0.0)
+        samples.tick(wall - 1, 100, 100, 100, 100, 100)
+        now = busy_after(nvml, reader, second, wall)
+        assert total <= now <= second + 1
+        total = now
+    assert total == pytest.approx(60.0, abs=2.5)
+
+
+def test_a_driver_that_stops_sampling_is_polled_again(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ActivityReader(3.0)
+    samples = sampled(nvml)
+    nvml.answer("nvmlDeviceGetUtilizationRates", polled(100))
+    for second in range(61):
+        if second <= 20:
+            samples.tick(WALL + second - 1, 100, 100, 100, 100, 100)
+        busy = busy_after(nvml, reader, second)
+    assert busy == pytest.approx(60.0, abs=3.0)
+
+
+def test_power_is_the_instant_one_where_the_driver_has_it(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 151_500), 185: (0, "uiVal", 90_000)}))
+    assert PowerReader().read(nvml.round()).power_watts == 151.5
+
+
+@pytest.mark.parametrize("instant", [(0, "uiVal", 0), (pynvml.NVML_ERROR_NOT_SUPPORTED, "uiVal", 7)])
+def test_power_of_zero_or_none_falls_back_to_the_average_and_then_to_the_call(
+    bench: BenchMaker, instant: tuple[int, str, float]
+) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: instant, 185: (0, "uiVal", 90_000)}))
+    assert PowerReader().read(nvml.round()).power_watts == 90.0
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: instant, 185: instant}))
+    assert PowerReader().read(nvml.round()).power_watts == 88.0
+
+
+def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 0xFFFFFFFF), 74: (0, "dVal", 1.5)}))
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([186, 74]) == {74: 1.5}
+    assert inquiry.failures == []
+
+    def odd(_device: Any, _count: Any, out: Any) -> int:
+        out._obj[0].valueType = 99
+        return 0
+
+    nvml.answer("nvmlDeviceGetFieldValues", odd)
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([186]) == {}
+    assert inquiry.failures == ["malformed"]
+
+
+def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
+    nvml = bench()
+    codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
+    inquiry = nvml.round().inquiry
+    assert inquiry.fields([185, 186]) == {}
+    assert inquiry.failures == ["unknown"]
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
+    assert nvml.round().inquiry.fields([185, 186]) == {185: 5}
+
+
+def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 4_000_000_000)}))
+    round_ = nvml.round()
+    assert PowerReader().read(round_).power_watts is None
+    assert round_.inquiry.failures == ["implausible"]
+
+
+def test_energy_goes_on_over_a_reload_of_the_driver(bench: BenchMaker) -> None:
+    nvml, reader = bench(), PowerReader()
+    joules = []
+    for millijoules in (5_000_000, 5_100_000, 200, 400, 600):
+        nvml.answer("nvmlDeviceGetTotalEnergyConsumption", says(millijoules))
+        joules.append(reader.read(nvml.round()).energy_joules)
+    assert joules == pytest.approx([5000.0, 5100.0, 5100.0, 5100.4, 5100.6])

@@ -1,0 +1,212 @@
+"""Readers of the PCIe link, of what it should do, and of how GPUs reach each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+from tests.nvml_bench import says
+
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.pcie import PcieReader, PcieReading
+from gpu_triage.read.gpu.pcie_limits import ExpectedLinkReader, read_pcie_limits
+from gpu_triage.read.gpu.pcie_throughput import read_pcie_throughput
+from gpu_triage.read.gpu.topology import read_topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nvml_bench import Bench, BenchMaker
+
+
+def expected(nvml: Bench, config: Config | None = None, gpu: int = 0) -> tuple[int | None, int | None]:
+    reading = ExpectedLinkReader(config or Config()).read(nvml.round(gpu))
+    return reading.generation, reading.width
+
+
+def test_a_link_that_lost_half_its_lanes(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    reading = PcieReader(15.0, 60.0).read(nvml.round())
+    assert (reading.generation, reading.width) == (4, 8)
+    assert (reading.transmit_bytes, reading.receive_bytes) == (None, None)  # a driver from before the counters
+    assert expected(nvml) == (4, 16)
+
+
+def test_changes_of_the_link_are_counted_and_a_reading_that_fails_is_none(bench: BenchMaker) -> None:
+    nvml, reader = bench(), PcieReader(15.0, 60.0)
+    counts = []
+    for generation in (4, 4, 1, 4):
+        nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", says(generation))
+        counts.append(reader.read(nvml.round()).generation_transitions)
+    nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", pynvml.NVML_ERROR_UNKNOWN)
+    counts.append(reader.read(nvml.round()).generation_transitions)
+    assert counts == [0, 0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("width", [0, 3, 63, 255])
+def test_a_width_no_link_can_have_is_not_published(bench: BenchMaker, width: int) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
+    round_ = nvml.round()
+    assert PcieReader(15.0, 60.0).read(round_).width is None
+    assert round_.inquiry.failures == ["implausible"]
+
+
+def test_a_gpu_that_is_not_on_pcie_has_no_link_at_all(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    nvml.answer("nvmlDeviceGetBusType", says(3))
+    assert PcieReader(15.0, 60.0).read(nvml.round()) == PcieReading(None, None, None, None, None, None, None)
+    assert read_pcie_throughput(nvml.round()).bytes_per_second == {}
+    assert expected(nvml, Config(expect_pcie_generation=5, expect_pcie_width=16)) == (None, None)
+    assert nvml.calls("nvmlDeviceGetCurrPcieLinkWidth") == 0
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN])
+def test_a_driver_that_cannot_tell_the_bus_is_taken_to_mean_pcie(bench: BenchMaker, code: int) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetBusType", code)
+    assert PcieReader(15.0, 60.0).read(nvml.round()).generation == 4
+
+
+def test_traffic_is_in_bytes(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetPcieThroughput", says(250))
+    assert read_pcie_throughput(nvml.round()).bytes_per_second == {"transmit": 250_000, "receive": 250_000}
+
+
+@pytest.mark.parametrize(
+    ("card", "slot", "system", "least"),
+    [(5, 5, 4, 4), (5, 3, 5, 3), (3, 5, 5, 3), (4, 4, 4, 4)],
+)
+def test_the_expected_generation_is_what_card_slot_and_system_all_can_do(
+    bench: BenchMaker, card: int, slot: int, system: int, least: int
+) -> None:
+    nvml = bench()
+    speeds = {3: "8.0", 4: "16.0", 5: "32.0"}
+    port = nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:64:00.0"
+    (port / "max_link_speed").write_text(f"{speeds[slot]} GT/s PCIe\n")
+    nvml.answer("nvmlDeviceGetGpuMaxPcieLinkGeneration", says(card))
+    nvml.answer("nvmlDeviceGetMaxPcieLinkGeneration", says(system))
+    reading = read_pcie_limits(nvml.round())
+    assert (reading.device_generation, reading.slot_generation, reading.system_generation) == (card, slot, system)
+    assert expected(nvml)[0] == least
+
+
+def test_the_expected_width_is_what_card_slot_and_system_all_can_use(bench: BenchMaker) -> None:
+    nvml = bench()
+    port = nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:64:00.0"
+    (port / "max_link_width").write_text("8\n")
+    assert expected(nvml) == (4, 8)
+    nvml.answer("nvmlDeviceGetMaxPcieLinkWidth", says(4))
+    assert expected(nvml) == (4, 4)
+
+
+def test_the_cards_generation_is_the_kernels_where_the_driver_does_not_tell(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    nvml.answer("nvmlDeviceGetGpuMaxPcieLinkGeneration", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    assert read_pcie_limits(nvml.round()).device_generation == 4
+
+
+def test_a_declared_expectation_beats_the_derived_one(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    assert expected(nvml, Config(expect_pcie_generation=3)) == (3, 16)
+    assert expected(nvml, Config(expect_pcie_width=8)) == (4, 8)
+
+
+def test_without_sysfs_the_driver_alone_says_what_to_expect(bench: BenchMaker, tmp_path: Path) -> None:
+    nvml = bench("dual-a10")
+    nvml.machine = dataclasses.replace(nvml.machine, sysfs=tmp_path)
+    reading = read_pcie_limits(nvml.round())
+    assert (reading.slot_generation, reading.device_width) == (None, None)
+    assert expected(nvml) == (4, 16)
+
+
+def test_peers_are_named_by_index_and_uuid_and_asked_for_every_capability(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    here, there = read_topology(nvml.round(0)), read_topology(nvml.round(1))
+    assert (here.numa_node, there.numa_node) == (0, 1)
+    (peer,) = here.peers
+    assert (peer.gpu, peer.uuid) == ("1", "GPU-ffffffff-1111-2222-3333-444444444444")
+    assert peer.p2p == {
+        "read": "ok",
+        "write": "ok",
+        "nvlink": "not_supported",
+        "atomics": "not_supported",
+        "prop": "not_supported",
+    }
+    assert (peer.level, there.peers[0].level) == ("sys", "sys")
+
+
+def test_read_is_capability_zero(bench: BenchMaker) -> None:
+    nvml, asked = bench(), []
+
+    def status(_here: object, _there: object, capability: int, out: object) -> int:
+        asked.append(capability)
+        out._obj.value = 0  # type: ignore[attr-defined]  # a ctypes reference
+        return 0
+
+    nvml.answer("nvmlDeviceGetP2PStatus", status)
+    read_topology(nvml.round())
+    assert asked == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        (0, "ok"),
+        (1, "chipset_not_supported"),
+        (2, "gpu_not_supported"),
+        (3, "topology_not_supported"),
+        (4, "disabled_by_regkey"),
+        (5, "not_supported"),
+        (6, "unknown"),
+        (77, "unknown"),
+    ],
+)
+def test_p2p_statuses_have_names(bench: BenchMaker, code: int, name: str) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetP2PStatus", says(code))
+    assert set(read_topology(nvml.round()).peers[0].p2p.values()) == {name}
+
+
+def test_one_pair_without_p2p_does_not_silence_the_others(bench: BenchMaker) -> None:
+    nvml, asked = bench("h100-8"), []
+
+    def status(_here: object, there: object, _capability: int, out: object) -> int:
+        asked.append(there)
+        if len(asked) <= 5:
+            return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        out._obj.value = 0  # type: ignore[attr-defined]  # a ctypes reference
+        return 0
+
+    nvml.answer("nvmlDeviceGetP2PStatus", status)
+    assert [len(peer.p2p) for peer in read_topology(nvml.round()).peers] == [0, 5, 5, 5, 5, 5, 5]
+    assert [len(peer.p2p) for peer in read_topology(nvml.round()).peers] == [0, 5, 5, 5, 5, 5, 5]
+    assert len(asked) == 65
+
+
+def test_a_peer_that_is_lost_is_not_this_gpus_loss(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetP2PStatus", pynvml.NVML_ERROR_GPU_IS_LOST)
+    nvml.answer("nvmlDeviceGetTopologyCommonAncestor", pynvml.NVML_ERROR_GPU_IS_LOST)
+    round_ = nvml.round()
+    (peer,) = read_topology(round_).peers
+    assert (peer.p2p, peer.level) == ({}, None)
+    assert set(round_.inquiry.failures) == {"peer_lost"}
+
+
+@pytest.mark.parametrize(
+    ("level", "name"), [(0, "internal"), (10, "pix"), (20, "pxb"), (30, "phb"), (40, "node"), (7, None)]
+)
+def test_levels_have_the_names_of_the_topology_matrix(bench: BenchMaker, level: int, name: str | None) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetTopologyCommonAncestor", says(level))
+    assert read_topology(nvml.round()).peers[0].level == name
+
+
+def test_a_node_that_the_firmware_does_not_tell_is_minus_one(bench: BenchMaker) -> None:
+    nvml = bench()
+    (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:65:00.0" / "numa_node").write_text("-1\n")
+    assert read_topology(nvml.round()).numa_node == -1

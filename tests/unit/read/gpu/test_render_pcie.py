@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from tests.nvml_bench import shown
+
+from gpu_triage.read.gpu import pcie, pcie_limits, pcie_throughput, topology
+from gpu_triage.read.gpu.pcie import PcieReading
+from gpu_triage.read.gpu.pcie_limits import LinkExpectation, PcieLimitsReading
+from gpu_triage.read.gpu.pcie_throughput import PcieThroughputReading
+from gpu_triage.read.gpu.topology import PeerReading, TopologyReading
+from gpu_triage.read.metrics.contract import GpuLabels
+
+GPU = GpuLabels("0", "GPU-a")
+
+
+def test_link() -> None:
+    reading = PcieReading(
+        generation=4,
+        width=8,
+        generation_transitions=3,
+        width_transitions=1,
+        transmit_bytes=2e9,
+        receive_bytes=6e9,
+        replays=17.0,
+    )
+    assert shown(pcie.PCIE.render(reading, GPU)) == [
+        'gpu_pcie_link_generation{gpu="0",uuid="GPU-a"} 4.0',
+        'gpu_pcie_link_width{gpu="0",uuid="GPU-a"} 8.0',
+        'gpu_pcie_link_transitions_total{gpu="0",uuid="GPU-a",attribute="generation"} 3.0',
+        'gpu_pcie_link_transitions_total{gpu="0",uuid="GPU-a",attribute="width"} 1.0',
+        'gpu_pcie_transmit_bytes_total{gpu="0",uuid="GPU-a"} 2000000000.0',
+        'gpu_pcie_receive_bytes_total{gpu="0",uuid="GPU-a"} 6000000000.0',
+        'gpu_pcie_replays_total{gpu="0",uuid="GPU-a"} 17.0',
+    ]
+    assert shown(pcie.PCIE.render(PcieReading(None, None, None, None, None, None, None), GPU)) == []
+
+
+def test_link_limits_and_expectation() -> None:
+    limits = PcieLimitsReading(
+        device_generation=5,
+        device_width=16,
+        slot_generation=4,
+        slot_width=8,
+        system_generation=4,
+        system_width=16,
+    )
+    assert shown(pcie_limits.render(LinkExpectation(limits, generation=4, width=8), GPU)) == [
+        'gpu_pcie_link_device_max_generation{gpu="0",uuid="GPU-a"} 5.0',
+        'gpu_pcie_link_device_max_width{gpu="0",uuid="GPU-a"} 16.0',
+        'gpu_pcie_link_slot_max_generation{gpu="0",uuid="GPU-a"} 4.0',
+        'gpu_pcie_link_slot_max_width{gpu="0",uuid="GPU-a"} 8.0',
+        'gpu_pcie_link_expected_generation{gpu="0",uuid="GPU-a"} 4.0',
+        'gpu_pcie_link_expected_width{gpu="0",uuid="GPU-a"} 8.0',
+    ]
+    nothing = LinkExpectation(PcieLimitsReading(None, None, None, None, None, None), None, None)
+    assert shown(pcie_limits.render(nothing, GPU)) == []
+
+
+def test_traffic() -> None:
+    reading = PcieThroughputReading({"transmit": 1.5e9, "receive": 0.0})
+    assert shown(pcie_throughput.PCIE_THROUGHPUT.render(reading, GPU)) == [
+        'gpu_pcie_throughput_bytes_per_second{gpu="0",uuid="GPU-a",direction="transmit"} 1500000000.0',
+        'gpu_pcie_throughput_bytes_per_second{gpu="0",uuid="GPU-a",direction="receive"} 0.0',
+    ]
+    assert shown(pcie_throughput.PCIE_THROUGHPUT.render(PcieThroughputReading({}), GPU)) == []
+
+
+def test_topology() -> None:
+    peers = (
+        PeerReading("1", "GPU-b", {"read": "ok", "atomics": "not_supported"}, "pxb"),
+        PeerReading("2", "GPU-c", {"read": "ok"}, "pxb"),
+        PeerReading("3", "GPU-d", {}, None),
+    )
+    there = 'gpu="0",uuid="GPU-a",peer_gpu="1",peer_uuid="GPU-b"'
+    further = 'gpu="0",uuid="GPU-a",peer_gpu="2",peer_uuid="GPU-c"'
+    assert shown(topology.render(TopologyReading(1, peers), GPU)) == [
+        'gpu_numa_node{gpu="0",uuid="GPU-a"} 1.0',
+        'gpu_p2p_peers{gpu="0",uuid="GPU-a",capability="read",status="ok",level="pxb"} 2.0',
+        f'gpu_p2p_status{{{there},capability="read",status="ok",level="pxb"}} 1.0',
+        f'gpu_p2p_status{{{there},capability="atomics",status="not_supported",level="pxb"}} 1.0',
+        f'gpu_topology_info{{{there},level="pxb"}} 1.0',
+        f'gpu_p2p_status{{{further},capability="read",status="ok",level="pxb"}} 1.0',
+        f'gpu_topology_info{{{further},level="pxb"}} 1.0',
+    ]
+
+
+def test_the_distance_of_a_pair_is_told_by_the_gpu_of_the_lower_index() -> None:
+    reading = TopologyReading(1, (PeerReading("0", "GPU-z", {}, "pxb"),))
+    assert "gpu_topology_info" not in "".join(shown(topology.render(reading, GpuLabels("10", "GPU-a"))))
+
+
+def test_a_node_that_firmware_does_not_tell_shows_and_one_that_is_not_known_does_not() -> None:
+    assert shown(topology.render(TopologyReading(-1, ()), GPU)) == ['gpu_numa_node{gpu="0",uuid="GPU-a"} -1.0']
+    assert shown(topology.render(TopologyReading(None, ()), GPU)) == []

@@ -1,0 +1,58 @@
+"""The license of a vGPU, as NVML reports it in the virtual machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.judged import judged
+from tests.rig import rig, scenario_with
+
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage_simulator import load_scenario
+
+NAME = "gpu_vgpu_license_state"
+BASE = "idle-downshift"
+
+
+def license_event(*, licensed: bool, at: str = "0") -> str:
+    return f'at = {at}\ngpu = 0\neffect = {{ kind = "vgpu_license", licensed = {str(licensed).lower()} }}'
+
+
+def test_a_gpu_that_is_no_vgpu_has_no_license() -> None:
+    with rig(load_scenario(BASE)) as running:
+        running.run(70)
+        assert running.series(NAME) == []
+
+
+@pytest.mark.slow
+def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> None:
+    events = license_event(licensed=False), license_event(licensed=True, at="90")
+    with rig(scenario_with(tmp_path, BASE, *events)) as running:
+        running.run_to(70)
+        assert running.value(NAME, gpu="0", product="NVIDIA Virtual Compute Server") == 0
+        assert running.value(NAME, gpu="1") is None
+        running.run_to(160)
+        assert running.value(NAME, gpu="0") == 1
+
+
+def test_a_driver_without_the_call_reports_no_license(tmp_path: Path) -> None:
+    missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlDeviceGetGridLicensableFeatures_v4" }'
+    with rig(scenario_with(tmp_path, BASE, license_event(licensed=False), missing)) as running:
+        running.run(70)
+        assert running.series(NAME) == []
+        assert not running.value("gpu_exporter_errors_total", collector="vgpu_license")
+
+
+@pytest.mark.slow
+def test_a_vgpu_without_its_license_is_to_be_watched_until_it_has_it(tmp_path: Path) -> None:
+    events = license_event(licensed=False), license_event(licensed=True, at="120")
+    with judged(scenario_with(tmp_path, BASE, *events)) as host:
+        host.run_to(100)
+        (found,) = [each for each in host.report.findings if each.check.code == "vgpu.unlicensed"]
+        assert (found.gpu, found.severity) == ("0", Severity.WARNING)
+        assert found.measured == "NVIDIA Virtual Compute Server: unlicensed"
+        assert host.report.gpus[0].verdict is Verdict.WATCH
+        host.run_to(200)
+        assert "vgpu.unlicensed" not in [each.check.code for each in host.report.findings]

@@ -1,0 +1,252 @@
+"""What lacks a right is told from a host's files; what cannot be told is not claimed."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
+from gpu_triage.options.config import Config
+from gpu_triage.read.host.access import AccessReader, AccessReading, render, wanted
+from gpu_triage.read.host.lacks import Lack, Wanted
+from gpu_triage.read.metrics.rounds import HostRound
+
+EVERYTHING = frozenset(
+    {
+        "procfs",
+        "sysfs",
+        "kernel_log",
+        "pci_bus",
+        "processes",
+        "process_memory_locality",
+        "host_network",
+        "host_network_link",
+        "host_nfs",
+        "pcie_aer",
+        "textfile",
+        "pod_names",
+        "slurm_jobs",
+        "container_names",
+        "cgroups",
+        "host_pressure",
+    }
+)
+
+
+@dataclass
+class Host:
+    """A host's files below a folder."""
+
+    root: Path
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def lacks(self, wanted_here: Wanted | None = None) -> dict[str, str]:
+        """Reasons by feature."""
+        reading = AccessReader(wanted_here or Wanted(EVERYTHING, None, None)).read(self.round())
+        return {lack.feature: lack.reason for lack in reading.lacks}
+
+    def round(self) -> HostRound:
+        machine = Machine(
+            SystemNvml(), sysfs=self.root / "sys", procfs=self.root / "proc", kmsg=self.root / "kmsg", clock=RealClock()
+        )
+        return HostRound(machine, Moment(0.0, 0.0))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host that gives every right, to a process in the host's own namespaces."""
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    host.write("sys/bus/pci/devices/.keep", "")
+    host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\n")
+    host.write("proc/1/status", "Name:\tsystemd\nNSpid:\t1\n")
+    host.write("proc/1/numa_maps", "")
+    host.write("proc/1/mountstats", "")
+    host.write("proc/1/cgroup", "0::/init.scope\n")
+    host.write("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    host.write("sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
+    host.write("proc/self/mountinfo", "22 27 0:21 / /proc rw\n")
+    host.write("proc/1/mountinfo", "22 27 0:21 / /proc rw\n")
+    (tmp_path / "proc/self/ns").mkdir()
+    (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+    return host
+
+
+def test_a_host_that_gives_every_right_lacks_nothing(host: Host) -> None:
+    assert host.lacks() == {}
+
+
+def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    host.write("proc/stat", "")
+    host.write("sys/devices/system/node/node0/cpulist", "0\n")
+    assert host.lacks() == {}
+
+
+def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys").mkdir()
+    assert host.lacks() == {"procfs": "missing", "sysfs": "missing"}
+    remedies = [record.__dict__["fields"]["remedy"] for record in caplog.records]
+    assert all(f"--path.{name}" in remedy for name, remedy in zip(("procfs", "sysfs"), remedies, strict=True))
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
+    (host.root / "kmsg").unlink()
+    assert host.lacks() == {"kernel_log": "missing"}
+
+
+def test_hidden_processes_are_told(host: Host) -> None:
+    (host.root / "proc/1/status").unlink()
+    assert host.lacks() == {"processes": "hidden"}
+
+
+def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_shows_them(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container with the host's PID namespace and a cgroup namespace of its own: cgroup_namespaces(7)."""
+    host.write("proc/1/cgroup", "0::/../../../../init.scope\n")
+    assert host.lacks() == {}
+    host.write("sys/fs/cgroup/cgroup.type", "domain\n")
+    assert host.lacks() == {"cgroups": "other_cgroup_namespace"}
+    assert "--path.sysfs" in caplog.records[-1].__dict__["fields"]["remedy"]
+    shutil.rmtree(host.root / "sys/fs/cgroup")
+    assert host.lacks() == {"cgroups": "missing"}
+
+
+def test_a_kernel_without_psi_is_told_with_the_argument_that_turns_it_on(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As RHEL 8, which builds PSI in and switches it off (CONFIG_PSI_DEFAULT_DISABLED): there is no /proc/pressure."""
+    shutil.rmtree(host.root / "proc/pressure")
+    assert host.lacks() == {"host_pressure": "missing"}
+    assert "psi=1" in caplog.records[-1].__dict__["fields"]["remedy"]
+
+
+def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(host: Host) -> None:
+    pid = host.root / "proc/self/ns/pid"
+    pid.unlink()
+    pid.symlink_to("pid:[4026532999]")
+    assert host.lacks() == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
+
+
+def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: Host) -> None:
+    host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\t1\n")
+    assert host.lacks() == {"processes": "other_pid_namespace"}
+
+
+def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: Host) -> None:
+    host.write("proc/self/mountinfo", "522 500 0:21 / /proc rw\n")
+    assert host.lacks() == {}
+
+
+def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(EVERYTHING, tmp_path / "jobs", tmp_path / "kubelet.sock")
+    assert host.lacks(asked) == {"textfile": "missing", "pod_names": "missing"}
+    (tmp_path / "jobs").mkdir()
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        kubelet.bind(str(tmp_path / "kubelet.sock"))
+        assert host.lacks(asked) == {}
+
+
+def test_folders_of_slurms_jobs_and_of_containers_logs_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(EVERYTHING, None, None, slurm_jobs=tmp_path / "jobs", container_logs=tmp_path / "containers")
+    assert host.lacks(asked) == {"slurm_jobs": "missing", "container_names": "missing"}
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "containers").mkdir()
+    assert host.lacks(asked) == {}
+
+
+def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(frozenset({"state_directory"}), None, None, tmp_path / "state")
+    assert host.lacks(asked) == {"state_directory": "missing"}
+    (tmp_path / "state").mkdir()
+    assert host.lacks(asked) == {}
+
+
+def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
+    (host.root / "kmsg").unlink()
+    assert host.lacks(Wanted(EVERYTHING - {"kernel_log"}, None, None)) == {}
+
+
+def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    reader = AccessReader(Wanted(EVERYTHING, None, None))
+    kmsg = host.root / "kmsg"
+    with caplog.at_level(logging.INFO):
+        kmsg.unlink()
+        for _ in range(3):
+            reader.read(host.round())
+        kmsg.touch()
+        reader.read(host.round())
+        kmsg.unlink()
+        reader.read(host.round())
+    assert [record.message for record in caplog.records] == [
+        "feature degraded",
+        "feature no longer degraded",
+        "feature degraded",
+    ]
+
+
+def test_what_is_switched_off_is_not_wanted() -> None:
+    everything = wanted(Config()).features
+    roots = {"procfs", "sysfs", "pci_bus"}
+    of_host = {"host_pressure", "host_network", "host_network_link", "host_nfs", "host_services", "host_file_systems"}
+    assert everything == roots | of_host | {"kernel_log", "processes", "cgroups", "pcie_aer"}
+    off = {"xid": False, "processes": False, "host": False, "pcie_aer": False, "process_memory_locality": True}
+    assert wanted(Config(collectors=off)).features == roots | {"process_memory_locality"}
+
+
+def test_a_lack_is_one_series() -> None:
+    (sample,) = render(AccessReading((Lack("kernel_log", "missing", "a right"),)))
+    assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
+
+
+def interfaces(*names: str) -> str:
+    """A file like /proc/net/dev."""
+    return "\n".join(f"{name}: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0" for name in names) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("of_host", "in_sysfs", "lacking"),
+    [
+        (("lo", "ens1f0np0", "bond0", "veth1a"), ("lo", "eth0"), True),  # a pod's own /sys beside the host's /proc
+        (("lo", "eth0", "ens1"), ("lo", "eth0"), False),  # one came a moment ago
+        (("lo", "eth0"), ("lo", "eth0", "docker0"), False),
+        (("lo",), ("lo",), False),
+        (("lo", "eth0"), (), False),  # no sysfs at all, which another feature lacks
+    ],
+)
+def test_a_sysfs_of_another_network_namespace_is_told(
+    host: Host, of_host: tuple[str, ...], in_sysfs: tuple[str, ...], *, lacking: bool
+) -> None:
+    host.write("proc/1/net/dev", interfaces(*of_host))
+    for name in in_sysfs:
+        host.write(f"sys/class/net/{name}/ifindex", "1\n")
+    assert host.lacks() == ({"host_network_link": "other_network_namespace"} if lacking else {})
+
+
+@pytest.mark.parametrize(
+    ("service", "table", "lacking"),
+    [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)],
+)
+def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, table: bool, lacking: bool) -> None:
+    """get_port_device_capability of drivers/pci/pcie/portdrv.c: the service AER only if native_aer."""
+    host.write(f"sys/bus/pci_express/devices/0000:00:01.0:{service}/uevent", "")
+    if table:
+        host.write("sys/firmware/acpi/tables/HEST", "")
+    assert host.lacks() == ({"pcie_aer": "firmware_first"} if lacking else {})

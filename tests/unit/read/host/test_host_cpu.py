@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpu_triage.driver.kernel.numa import read_numa_nodes
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.cpu import (
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPUS,
+    GPU_HOST_LOAD1,
+    GPU_HOST_PROCESSES_BLOCKED,
+    HostCpuReader,
+    HostCpuReading,
+    NodeCpu,
+    busy_ratio,
+    parse_load1,
+    parse_stat,
+    render,
+)
+from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+# A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
+STAT = """\
+cpu  2255 34 2290 22625563 6290 127 456 10 300 0
+cpu0 1000 10 200 8000 50 1 2 3 300 0
+cpu1 2000 20 400 6000 150 1 2 3 0 0
+cpu2 500 0 100 9000 0 0 0 0 0 0
+intr 114930548 113199788 3 0 5 263 0 4 [...]
+ctxt 1990473
+btime 1062191376
+processes 2915
+procs_running 1
+procs_blocked 2
+softirq 183433 0 21755 12 39 1137 231 21459 2263
+"""
+TWO_NODES = {
+    "proc/stat": STAT,
+    "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",
+    "sys/devices/system/node/node0/cpulist": "0-1\n",
+    "sys/devices/system/node/node1/cpulist": "2\n",
+    "sys/devices/system/node/node2/cpulist": "\n",
+    "sys/devices/system/node/online": "0-2\n",
+}
+
+
+def stat(*cpus: tuple[int, int, int, int]) -> str:
+    """Text of /proc/stat; each CPU is (number, user, idle, iowait)."""
+    return "".join(f"cpu{cpu} {user} 0 0 {idle} {iowait} 0 0 0 0 0\n" for cpu, user, idle, iowait in cpus)
+
+
+def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: HostTree) -> None:
+    host.write(TWO_NODES)
+    round_ = host.round()
+    assert HostCpuReader().read(round_) == HostCpuReading(
+        nodes=(
+            NodeCpu(
+                numa_node=0,
+                cpus=2,
+                seconds={
+                    "user": 30.0,
+                    "nice": 0.3,
+                    "system": 6.0,
+                    "idle": 140.0,
+                    "iowait": 2.0,
+                    "irq": 0.02,
+                    "softirq": 0.04,
+                    "steal": 0.06,
+                },
+                busiest_ratio=None,
+            ),
+            NodeCpu(
+                numa_node=1,
+                cpus=1,
+                seconds={
+                    "user": 5.0,
+                    "nice": 0.0,
+                    "system": 1.0,
+                    "idle": 90.0,
+                    "iowait": 0.0,
+                    "irq": 0.0,
+                    "softirq": 0.0,
+                    "steal": 0.0,
+                },
+                busiest_ratio=None,
+            ),
+        ),
+        load1=12.5,
+        processes_blocked=2,
+        context_switches=1990473,
+    )
+    assert round_.failures == []
+
+
+def test_without_numa_every_cpu_is_on_node_0(host: HostTree) -> None:
+    host.write({"proc/stat": stat((0, 1, 1, 0), (1, 1, 1, 0))})
+    reading = HostCpuReader().read(host.round())
+    assert [(node.numa_node, node.cpus) for node in reading.nodes] == [(0, 2)]
+    assert reading.load1 is None
+
+
+def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0), (2, 0, 0, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+    host.write({"proc/stat": stat((0, 200, 100, 0), (1, 100, 150, 50), (2, 10, 30, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [1.0, 0.25]
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+
+
+def test_context_switches_do_not_go_back(host: HostTree) -> None:
+    reader, counts = HostCpuReader(), []
+    for switches in (1000, 990, 1100, 20, 25):
+        host.write({"proc/stat": f"{stat((0, 1, 1, 1))}ctxt {switches}\n"})
+        counts.append(reader.read(host.round()).context_switches)
+    assert counts == [1000, 1000, 1100, 1120, 1125]
+
+
+def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
+    reader.read(host.round())
+    host.write(
+        {"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"},
+    )
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
+
+
+def test_a_cpu_that_comes_back_with_its_idle_time_at_zero_goes_on(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 1000, 100))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 110, 20, 99))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.seconds["user"], node.seconds["idle"], node.seconds["iowait"]) == (1.1, 10.2, 1.0)
+
+
+def test_a_cpu_that_first_comes_online_later_brings_no_past_with_it(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 100, 0))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_000, 900_000, 0))})
+    assert reader.read(host.round()).nodes[0].seconds["user"] == 1.0
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_050, 900_050, 0))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.busiest_ratio) == (2, 1.5, 0.5)
+
+
+def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "junk\n"})
+    host.spoil("proc/loadavg")
+    round_ = host.round()
+    reading = HostCpuReader().read(round_)
+    assert reading.nodes == ()  # which node a CPU is on is not known
+    assert (reading.context_switches, reading.load1) == (1990473, None)
+    assert round_.failures == ["io_error", "malformed"]
+
+
+def test_a_truncated_stat_fails_whatever_else_is_there(host: HostTree) -> None:
+    host.write(TWO_NODES | {"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        HostCpuReader().read(host.round())
+
+
+def test_without_a_stat_the_load_alone_is_no_success(host: HostTree) -> None:
+    host.write({"proc/loadavg": TWO_NODES["proc/loadavg"]})
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/stat: "):
+        HostCpuReader().read(host.round())
+
+
+def test_a_load_that_is_missing_costs_only_itself_and_is_counted(host: HostTree) -> None:
+    host.write({"proc/stat": TWO_NODES["proc/stat"]})
+    round_ = host.round()
+    reading = HostCpuReader().read(round_)
+    assert (reading.context_switches, reading.load1) == (1990473, None)
+    assert round_.failures == ["missing"]
+
+
+def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node10/cpulist": "4,6\n"})
+    assert list(read_numa_nodes(host.sysfs).items()) == [
+        (0, frozenset({0, 1})),
+        (1, frozenset({2})),
+        (10, frozenset({4, 6})),
+    ]
+
+
+def test_a_numa_node_that_is_not_understood_is_not_passed_over(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "0-99999999999\n"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        read_numa_nodes(host.sysfs)
+
+
+def test_rendering_leaves_out_what_is_not_reported() -> None:
+    reading = HostCpuReading(
+        nodes=(NodeCpu(numa_node=1, cpus=64, seconds={"user": 1.5, "idle": 2.5}, busiest_ratio=0.97),),
+        load1=3.25,
+        processes_blocked=0,
+        context_switches=None,
+    )
+    assert list(render(reading)) == [
+        GPU_HOST_CPU_SECONDS_TOTAL.sample(1.5, "1", "user"),
+        GPU_HOST_CPU_SECONDS_TOTAL.sample(2.5, "1", "idle"),
+        GPU_HOST_CPU_BUSIEST_RATIO.sample(0.97, "1"),
+        GPU_HOST_CPUS.sample(64, "1"),
+        GPU_HOST_LOAD1.sample(3.25),
+        GPU_HOST_PROCESSES_BLOCKED.sample(0),
+    ]
+
+
+@given(st.text())
+def test_any_text_is_a_stat_or_a_value_error(text: str) -> None:
+    for candidate in (text, STAT + text, f"cpu0 {text}", f"ctxt {text}"):
+        with suppress(ValueError):
+            parse_stat(candidate)
+
+
+@given(st.text())
+def test_any_text_is_a_load_average_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"0.{text} "):
+        with suppress(ValueError):
+            assert parse_load1(candidate) >= 0
+
+
+ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
+
+
+@pytest.mark.slow
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(st.lists(st.lists(ticks, min_size=1, max_size=4, unique_by=lambda cpu: cpu[0]), min_size=2, max_size=8))
+def test_no_nodes_time_goes_back_and_no_ratio_leaves_its_range_over_any_sequence(
+    host: HostTree, rounds: list[list[tuple[int, int, int, int]]]
+) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "2-3\n"})
+    last: dict[tuple[int, str], float] = {}
+    for cpus in rounds:
+        host.write({"proc/stat": stat(*cpus)})
+        for node in reader.read(host.round()).nodes:
+            assert node.busiest_ratio is None or 0 <= node.busiest_ratio <= 1
+            for mode, seconds in node.seconds.items():
+                assert seconds >= last.get((node.numa_node, mode), 0)
+                last[node.numa_node, mode] = seconds
+
+
+def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
+    assert busy_ratio((5, 0, 0, 5), (5, 0, 0, 5)) is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 300), min_size=3, max_size=3).map(tuple), min_size=1, max_size=8), st.booleans()
+)
+def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, ...]], late: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    together: MonotoneRows[str] = MonotoneRows()
+    alone: MonotoneCounters[int] = MonotoneCounters()
+    for row in rows:
+        expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
+        assert together.published("cpu0", row, starts=row if late else None) == expected
+
+
+def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:
+    """The busiest CPU of each node when the first of these CPUs, and no other, has been busy since the last look."""
+    reader = HostCpuReader()
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n", "proc/stat": stat(*cpus) + "ctxt 1\n"})
+    reader.read(host.round())
+    later = [
+        (cpu, user + (after if place == 0 else 0), idle + (0 if place == 0 else after), iowait)
+        for place, (cpu, user, idle, iowait) in enumerate(cpus)
+    ]
+    host.write({"proc/stat": stat(*later) + "ctxt 1\n"})
+    return {node.numa_node: node.busiest_ratio for node in reader.read(host.round()).nodes}
+
+
+def test_the_busiest_cpu_is_one_that_the_scheduler_gives_work(host: HostTree) -> None:
+    """``isolated`` and ``nohz_full`` of drivers/base/cpu.c: CPU lists, and (null) on kernels without nohz_full=."""
+    cpus = ((0, 100, 900, 0), (1, 100, 900, 0))
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "  (null)\n"})
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "0\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "0,4-7\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+
+
+def test_a_cpu_that_was_always_busy_tells_nothing_of_the_job(host: HostTree) -> None:
+    """As those on which WEKA's client polls, and DPDK, from the boot on."""
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, hour, 0), (1, hour, 9 * hour, 0)) == {0: 0.0}
+    assert busiest(host, (0, 8 * hour, 2 * hour, 0), (1, hour, 9 * hour, 0)) == {0: 1.0}
+    # Shortly after the boot, that may be the job.
+    assert busiest(host, (0, hour // 2, 0, 0), (1, 0, hour // 2, 0)) == {0: 1.0}
+
+
+def test_cpus_that_jobs_share_are_told_apart_from_those_that_poll(host: HostTree) -> None:
+    """Half of the node polls for packets; the other half is full."""
+    host.write({"sys/devices/system/cpu/isolated": "0-1\n", "proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        cpus = ((0, 0, at, 0), (1, 0, at, 0), (2, at, 0, 0), (3, at, 0, 0))
+        host.write({"proc/stat": stat(*cpus) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, 1.0)
+    host.write({"sys/devices/system/cpu/isolated": "\n"})
+    host.write({"proc/stat": stat((0, 0, 200, 0), (1, 200, 0, 0)) + "ctxt 1\n"})
+    (node,) = reader.read(host.round()).nodes
+    assert node.shared_busy_ratio is None
+
+
+def test_a_node_whose_cpus_are_all_busy_since_boot_is_full(host: HostTree) -> None:
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, 0, 0), (1, 9 * hour, hour, 0)) == {0: 0.0}
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        host.write({"proc/stat": stat(*((cpu, 9 * hour + at, 0, 0) for cpu in range(4))) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, None)

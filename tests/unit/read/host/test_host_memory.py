@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.memory import (
+    GPU_HOST_MAJOR_FAULTS_TOTAL,
+    GPU_HOST_MEMORY_AVAILABLE_BYTES,
+    GPU_HOST_MEMORY_TOTAL_BYTES,
+    GPU_HOST_SWAP_IN_BYTES_TOTAL,
+    GPU_HOST_SWAP_OUT_BYTES_TOTAL,
+    GPU_HOST_SWAP_TOTAL_BYTES,
+    GPU_HOST_SWAP_USED_BYTES,
+    HOST_MEMORY,
+    HostMemoryReader,
+    HostMemoryReading,
+    parse_meminfo,
+    parse_vmstat,
+    read_host_memory,
+)
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+MEMINFO = """\
+MemTotal:       2113380500 kB
+MemFree:        1900123456 kB
+MemAvailable:   2000000000 kB
+Buffers:            4192 kB
+SwapCached:            0 kB
+SwapTotal:       8388604 kB
+SwapFree:        8388600 kB
+HugePages_Total:       0
+Hugepagesize:       2048 kB
+"""
+VMSTAT = """\
+nr_free_pages 475030864
+pgpgin 81234
+pswpin 3
+pswpout 7
+pgfault 1234567
+pgmajfault 1470
+"""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def test_no_count_of_the_kernel_goes_back(host: HostTree) -> None:
+    # While a CPU goes offline its events are missing for a moment; and a container's own procfs may begin anew.
+    reader = HostMemoryReader()
+    readings = []
+    for swapped, faults in ((100, 1470), (98, 1400), (101, 1480), (3, 10), (5, 20)):
+        host.write(
+            {"proc/meminfo": MEMINFO, "proc/vmstat": f"pswpin {swapped}\npswpout {swapped}\npgmajfault {faults}\n"}
+        )
+        readings.append(reader.read(host.round()))
+    pages = [(reading.swap_in_bytes or 0) // PAGE_BYTES for reading in readings]
+    assert pages == [(reading.swap_out_bytes or 0) // PAGE_BYTES for reading in readings] == [100, 100, 101, 104, 106]
+    assert [reading.major_faults for reading in readings] == [1470, 1470, 1480, 1490, 1500]
+
+
+def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT})
+    round_ = host.round()
+    assert read_host_memory(round_) == HostMemoryReading(
+        total_bytes=2113380500 * 1024,
+        available_bytes=2000000000 * 1024,
+        swap_total_bytes=8388604 * 1024,
+        swap_used_bytes=4096,
+        swap_in_bytes=3 * PAGE_BYTES,
+        swap_out_bytes=7 * PAGE_BYTES,
+        major_faults=1470,
+    )
+    assert round_.failures == []
+
+
+GH200 = {
+    # bytedance/xpu-perf #129: node 0 has the CPUs, and nodes 1 to 8 are for the GPU and its instances.
+    "sys/devices/system/node/node0/cpulist": "0-71\n",
+    **{f"sys/devices/system/node/node{node}/cpulist": "\n" for node in range(1, 9)},
+    "sys/devices/system/node/has_generic_initiator": "1-8\n",
+    "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       502000000 kB\nNode 0 MemFree:  9 kB\n",
+    # node_read_meminfo of drivers/base/node.c
+    "sys/devices/system/node/node1/meminfo": (
+        "Node 1 MemTotal:       100000000 kB\nNode 1 MemFree:        90000000 kB\nNode 1 MemUsed:        10000000 kB\n"
+    ),
+    "sys/devices/system/node/node2/meminfo": "Node 2 MemTotal:       0 kB\nNode 2 MemFree:        0 kB\n",
+}
+
+
+def test_memory_of_gpus_is_not_the_hosts(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    round_ = host.round()
+    reading = read_host_memory(round_)
+    assert (reading.total_bytes, reading.available_bytes) == (2013380500 * 1024, 1910000000 * 1024)
+    assert round_.failures == []
+
+
+def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> None:
+    """node_read_meminfo and node_read_numastat of drivers/base/node.c, docs.kernel.org/admin-guide/numastat.html."""
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    host.write({"sys/devices/system/node/node0/numastat": "numa_hit 9000\nnuma_miss 512\nnuma_foreign 0\n"})
+    reader = HostMemoryReader()
+    reading = reader.read(host.round())
+    assert reading.node_total_bytes == {"0": 502000000 * 1024, "1": 100000000 * 1024, "2": 0}
+    assert reading.node_free_bytes == {"0": 9 * 1024, "1": 90000000 * 1024, "2": 0}
+    assert reading.node_miss_bytes == {"0": 512 * PAGE_BYTES}
+    host.write({"sys/devices/system/node/node0/numastat": "numa_miss 500\n"})
+    assert reader.read(host.round()).node_miss_bytes == {"0": 512 * PAGE_BYTES}
+    host.write({"sys/devices/system/node/node0/numastat": "numa_miss some\n"})
+    round_ = host.round()
+    assert reader.read(round_).node_miss_bytes == {}
+    assert round_.failures == ["malformed"]
+
+
+def test_memory_of_the_only_node_is_the_hosts(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, "sys/devices/system/node/node0/cpulist": "0-3\n"})
+    host.write({"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 5 kB\n"})
+    assert read_host_memory(host.round()).node_total_bytes == {}
+
+
+def test_memory_behind_cxl_is_the_hosts(host: HostTree) -> None:
+    """It has no CPUs either; and on a kernel before 5.10, nobody says what it is."""
+    files = {name: text for name, text in GH200.items() if "initiator" not in name}
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | files)
+    assert read_host_memory(host.round()).total_bytes == 2113380500 * 1024
+
+
+def test_a_node_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    host.spoil("sys/devices/system/node/has_generic_initiator")
+    round_ = host.round()
+    assert read_host_memory(round_).total_bytes == 2113380500 * 1024
+    assert round_.failures == ["io_error"]
+
+
+def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
+    host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
+    reading = read_host_memory(host.round())
+    assert (reading.available_bytes, reading.swap_total_bytes, reading.swap_used_bytes) == (None, None, None)
+    assert (reading.swap_in_bytes, reading.major_faults) == (None, 1)
+
+
+def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
+    host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n", "proc/vmstat": VMSTAT})
+    assert read_host_memory(host.round()).swap_used_bytes is None
+
+
+@pytest.mark.parametrize(("vmstat", "error"), [({}, "missing"), ({"proc/vmstat": "pswpin x\n"}, "malformed")])
+def test_paging_that_cannot_be_read_costs_only_itself_and_is_counted(
+    host: HostTree, vmstat: dict[str, str], error: str
+) -> None:
+    host.write({"proc/meminfo": MEMINFO} | vmstat)
+    round_ = host.round()
+    reading = read_host_memory(round_)
+    assert (reading.available_bytes, reading.major_faults) == (2000000000 * 1024, None)
+    assert round_.failures == [error]
+
+
+@pytest.mark.parametrize("meminfo", ["", "MemTotal: much kB\n"])
+def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: str) -> None:
+    host.write({"proc/vmstat": VMSTAT})
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/meminfo: "):
+        read_host_memory(host.round())
+    host.write({"proc/meminfo": meminfo})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        read_host_memory(host.round())
+
+
+def test_rendering_leaves_out_what_is_not_reported() -> None:
+    assert list(HOST_MEMORY.render(HostMemoryReading(1, 2, 3, 4, 5, 6, 7))) == [
+        GPU_HOST_MEMORY_TOTAL_BYTES.sample(1),
+        GPU_HOST_MEMORY_AVAILABLE_BYTES.sample(2),
+        GPU_HOST_SWAP_TOTAL_BYTES.sample(3),
+        GPU_HOST_SWAP_USED_BYTES.sample(4),
+        GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(5),
+        GPU_HOST_SWAP_OUT_BYTES_TOTAL.sample(6),
+        GPU_HOST_MAJOR_FAULTS_TOTAL.sample(7),
+    ]
+    assert list(HOST_MEMORY.render(HostMemoryReading(None, None, 0, None, None, None, None))) == [
+        GPU_HOST_SWAP_TOTAL_BYTES.sample(0)
+    ]
+
+
+@given(st.text())
+def test_any_text_is_meminfo_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"MemTotal:{text}", MEMINFO + text):
+        with suppress(ValueError):
+            assert all(value >= 0 for value in parse_meminfo(candidate).values())
+
+
+@given(st.text())
+def test_any_text_is_vmstat_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"pswpin {text}", VMSTAT + text):
+        with suppress(ValueError):
+            assert all(value >= 0 for value in parse_vmstat(candidate).values())

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rig import pair_with, rig, scenario_with
+
+from gpu_triage.errors import HostReadFailed, ScenarioError
+from gpu_triage.read.host.nfs import (
+    GPU_HOST_NFS_BYTES_TOTAL,
+    GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL,
+    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
+    GPU_HOST_NFS_OPERATIONS_TOTAL,
+    GPU_HOST_NFS_RETRANSMISSIONS_TOTAL,
+    MOST_MOUNTS,
+    HostNfsReader,
+    HostNfsReading,
+    MountCounts,
+    NfsMount,
+    NfsOperation,
+    nfs_sections,
+    parse_section,
+    render,
+    unescape,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.host_tree import HostTree
+
+    from gpu_triage.read.metrics.rounds import HostRound
+
+pytestmark = pytest.mark.slow
+
+LOCAL = """\
+device rootfs mounted on / with fstype rootfs
+device proc mounted on /proc with fstype proc
+no device mounted on /run/weird with fstype tmpfs
+device systemd-1 mounted on /data with fstype autofs
+device /dev/mapper/vg-root mounted on / with fstype ext4
+"""
+
+# Kernel 5.15, NFS 4.2.
+V4 = """\
+device filer1:/export/data sets mounted on /data with fstype nfs4 statvers=1.1
+\topts:\trw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,nconnect=4,timeo=600,retrans=2,sec=sys
+\tage:\t7100
+\timpl_id:\tname='',domain='',date='0,0'
+\tcaps:\tcaps=0xfffbc0bf,wtmult=512,dtsize=1048576,bsize=0,namlen=255
+\tnfsv4:\tbm0=0xfdffbfff,bm1=0x40f9be3e,bm2=0x60803,acl=0x3,sessions,pnfs=not configured,lease_time=90,lease_expired=0
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t82 1052 3 96 61 16 4096 1024 4 0 0 20 3 0 22 38 0 16 0 0 1024 0 0 0 0 0 0
+\tbytes:\t9000000 50000 77 88 8388608 4096 2048 1
+\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)
+\txprt:\ttcp 832 0 2 0 0 2200 2199 0 2210 0 4 11 12
+\txprt:\ttcp 901 0 2 0 0 1100 1100 0 1105 0 4 11 12
+\tper-op statistics
+\t        NULL: 1 1 0 44 24 0 0 0 0
+\t        READ: 2048 2050 2 458752 8650752 15 9000 9250 0
+\t       WRITE: 0 0 0 0 0 0 0 0 0
+\t      COMMIT: 0 0 0 0 0 0 0 0 0
+\t     GETATTR: 82 82 0 16728 19680 0 41 42 1
+\tLOOKUP_ROOT: 0 0 0 0 0 0 0 0 0
+
+""".replace("data sets", r"data\040sets")
+
+# Kernel 4.18, NFS 3: no count of errors, and the statistics of nfsacl do not stand in this file.
+V3 = """\
+device 10.0.0.7:/home mounted on /home\\040of\\134all with fstype nfs statvers=1.0
+\topts:\trw,vers=3,rsize=65536,wsize=65536,namlen=255,hard,proto=tcp,mountaddr=10.0.0.7,mountvers=3,local_lock=none
+\tage:\t86400
+\tcaps:\tcaps=0x3fcf,wtmult=4096,dtsize=4096,bsize=0,namlen=255
+\tsec:\tflavor=1,pseudoflavor=1
+\tevents:\t1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
+\tbytes:\t1 2 3 4 500 600 7 8
+\tRPC iostats version: 1.0  p/v: 100003/3 (nfs)
+\txprt:\ttcp 0 1 1 0 0 11 11 0 11 0 2 0 0
+\tper-op statistics
+\t        NULL: 0 0 0 0 0 0 0 0
+\t        READ: 10 10 0 1200 5000 1 20 30
+\t       WRITE: 6 6 0 1500 600 2 40 90
+\t    READDIRPLUS: 3 3 0 420 3000 0 7 8
+"""
+DATA = NfsMount(
+    mount="/data",
+    operations={
+        "NULL": NfsOperation(1, 0.0),
+        "READ": NfsOperation(2048, 9.25),
+        "WRITE": NfsOperation(0, 0.0),
+        "GETATTR": NfsOperation(82, 0.042),
+    },
+    read_bytes=8388608,
+    written_bytes=4096,
+    retransmissions=2,
+    major_timeouts=2,
+)
+HOME = NfsMount(
+    mount="/home of\\all",
+    operations={
+        "READ": NfsOperation(10, 0.03),
+        "WRITE": NfsOperation(6, 0.09),
+        "READDIRPLUS": NfsOperation(3, 0.008),
+    },
+    read_bytes=500,
+    written_bytes=600,
+)
+
+
+def section(mount: str, counts: MountCounts, version: str = "1.1") -> str:
+    operations = "".join(
+        f"\t{name:>12}: {count} {count} 0 0 0 0 0 {milliseconds} 0\n"
+        for name, (count, milliseconds) in counts.operations.items()
+    )
+    return (
+        f"device server:/export mounted on {mount} with fstype nfs4 statvers={version}\n"
+        f"\tbytes:\t0 0 0 0 {counts.read_bytes} {counts.written_bytes} 0 0\n\tper-op statistics\n{operations}\n"
+    )
+
+
+def mounts(round_: HostRound) -> tuple[NfsMount, ...]:
+    return HostNfsReader().read(round_).mounts
+
+
+def test_nfs_mounts_of_both_layouts_are_read_among_others(host: HostTree) -> None:
+    host.write({"proc/self/mountstats": LOCAL + V4 + "device tmpfs mounted on /x with fstype tmpfs\n" + V3})
+    round_ = host.round()
+    assert mounts(round_) == (DATA, HOME)
+    assert round_.failures == []
+
+
+def test_the_hosts_mounts_come_before_those_of_the_exporters_container(host: HostTree) -> None:
+    host.write({"proc/self/mountstats": V3, "proc/1/mountstats": V4})
+    assert mounts(host.round()) == (DATA,)
+
+
+def test_mounts_of_one_export_are_told_apart_by_where_they_are(host: HostTree) -> None:
+    host.write({"proc/self/mountstats": V4 + V4.replace(" on /data ", " on /mnt/again ")})
+    assert [mount.mount for mount in mounts(host.round())] == ["/data", "/mnt/again"]
+
+
+def test_of_two_mounts_on_one_point_the_one_that_can_be_seen_counts(host: HostTree) -> None:
+    host.write({"proc/self/mountstats": V4 + V3.replace("/home\\040of\\134all", "/data")})
+    (mount,) = mounts(host.round())
+    assert (mount.mount, mount.read_bytes) == ("/data", 500)
+
+
+def test_a_mount_made_anew_goes_on_counting(host: HostTree) -> None:
+    reader = HostNfsReader()
+    host.write({"proc/self/mountstats": V4})
+    reader.read(host.round())
+    host.write({"proc/self/mountstats": LOCAL})
+    assert reader.read(host.round()).mounts == ()
+    host.write({"proc/self/mountstats": section("/data", MountCounts(10, 0, {"READ": (5, 250)}))})
+    (mount,) = reader.read(host.round()).mounts
+    assert (mount.operations["READ"], mount.read_bytes) == (NfsOperation(2053, 9.5), 8388618)
+
+
+def test_mounts_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
+    counts = MountCounts(1, 2, {"READ": (1, 1)})
+    host.write({"proc/self/mountstats": "".join(section(f"/m{i}", counts) for i in range(MOST_MOUNTS + 3))})
+    reader, round_ = HostNfsReader(), host.round()
+    assert [mount.mount for mount in reader.read(round_).mounts] == [f"/m{i}" for i in range(MOST_MOUNTS)]
+    reader.read(round_)
+    assert round_.failures == ["too_many_mounts"]
+
+
+def test_mount_points_that_come_and_go_are_not_remembered_for_ever(host: HostTree) -> None:
+    reader = HostNfsReader()
+    for i in range(20 * MOST_MOUNTS):
+        host.write({"proc/self/mountstats": section(f"/pods/{i}", MountCounts(1, 2, {}))})
+        reader.read(host.round())
+    assert len(reader._counters) <= 4 * MOST_MOUNTS
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        V3[: V3.index("\tbytes:")],
+        V3[: V3.index("\tper-op")],
+        V3[: V3.index("40 90")],
+        V3.replace("statvers=1.0", "statvers=2.0"),
+        V3.replace(" statvers=1.0", ""),
+        V3.replace("4 500 600", "4 -5 600"),
+        V3.replace("20 30", "20 3x"),
+    ],
+    ids=["no bytes", "no operations", "cut line", "newer", "no version", "negative", "junk"],
+)
+def test_a_mount_that_is_not_understood_costs_only_itself(host: HostTree, broken: str) -> None:
+    host.write({"proc/self/mountstats": V4 + broken})
+    round_ = host.round()
+    assert mounts(round_) == (DATA,)
+    assert round_.failures == ["malformed"]
+    host.write({"proc/self/mountstats": broken})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        mounts(host.round())
+
+
+def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_fail(host: HostTree) -> None:
+    host.mount()
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/self/mountstats: "):
+        mounts(host.round())
+    host.write({"proc/self/mountstats": LOCAL})
+    assert mounts(host.round()) == ()
+    host.spoil("proc/self/mountstats")
+    with pytest.raises(HostReadFailed, match="io_error"):
+        mounts(host.round())
+
+
+def test_rendering() -> None:
+    mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0, retransmissions=7)
+    assert list(render(HostNfsReading((mount,)))) == [
+        GPU_HOST_NFS_OPERATIONS_TOTAL.sample(3, "/data", "READ"),
+        GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(1.5, "/data", "READ"),
+        GPU_HOST_NFS_BYTES_TOTAL.sample(10, "/data", "read"),
+        GPU_HOST_NFS_BYTES_TOTAL.sample(0, "/data", "write"),
+        GPU_HOST_NFS_RETRANSMISSIONS_TOTAL.sample(7, "/data"),
+        GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL.sample(0, "/data"),
+    ]
+
+
+def test_a_server_that_slows_down_shows_in_the_latency_of_its_mount(tmp_path: Path) -> None:
+    slow = 'effect = { kind = "nfs", mount = "/mnt/datasets", reads_per_second = 100, read_seconds = 0.5 }'
+    with rig(pair_with(tmp_path, "h100-8", f'at = "1m"\n{slow}')) as host:
+        latencies = []
+        for until in (60, 120):
+            host.run_to(until - 50)
+            before = [host.value(name, operation="READ") or 0 for name in READS]
+            host.run_to(until)
+            requests, seconds = (
+                (host.value(name, operation="READ") or 0) - was for name, was in zip(READS, before, strict=True)
+            )
+            latencies.append(seconds / requests)
+    assert latencies == pytest.approx([0.0011, 0.5], rel=0.05)
+
+
+READS = ("gpu_host_nfs_operations_total", "gpu_host_nfs_operation_seconds_total")
+
+
+def test_a_scenario_cannot_slow_down_what_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="nothing of NFS is mounted on '/other'"):
+        scenario_with(tmp_path, "h100-8", 'at = "1m"\neffect = { kind = "nfs", mount = "/other" }')
+
+
+@given(st.text())
+def test_any_text_is_counts_or_a_value_error(text: str) -> None:
+    for candidate in (text, V3 + text, V4.replace("8650752", text)):
+        for _, version, lines in nfs_sections(candidate):
+            with suppress(ValueError):
+                parse_section(version, lines)
+
+
+COUNT = st.integers(0, 2**64 - 1)
+OPERATION = st.from_regex(r"[A-Z][A-Z_]{0,15}", fullmatch=True)
+
+
+@given(st.builds(MountCounts, COUNT, COUNT, st.dictionaries(OPERATION, st.tuples(st.integers(1, 2**64 - 1), COUNT))))
+def test_sections_round_trip(counts: MountCounts) -> None:
+    ((mount, version, lines),) = nfs_sections(LOCAL + section("/data", counts) + LOCAL)
+    assert (mount, parse_section(version, lines)) == ("/data", counts)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_paths_are_unescaped_as_the_kernel_escapes_them(path: str) -> None:
+    escaped = "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in path)
+    assert unescape(escaped) == path

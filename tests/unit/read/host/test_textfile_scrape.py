@@ -1,0 +1,173 @@
+"""Whatever the files of jobs hold, the page stays below the limits of the chart's scrape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+from tests.job_files import TARGET_LABELS, read, samples, write
+
+from gpu_triage.read.host.textfile_limits import (
+    MAX_FILES,
+    MAX_HELP_BYTES,
+    MAX_LABELS,
+    MAX_LINE_BYTES,
+    MAX_NAME_BYTES,
+    MAX_SERIES,
+    MAX_TOTAL_SERIES,
+    MAX_VALUE_BYTES,
+    PREFIXES,
+)
+from gpu_triage.read.host.textfile_reading import TextFilesReading
+from gpu_triage.serve.exposition.encoding import END
+from gpu_triage.serve.exposition.foreign import encode
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def chart(repository: Path) -> Mapping[str, Any]:
+    """How the chart's monitors scrape by default."""
+    values: Mapping[str, Any] = yaml.safe_load((repository / "helm/gpu-triage-exporter/values.yaml").read_text())
+    scrape: Mapping[str, Any] = values["scrape"]
+    return scrape
+
+
+def test_the_bounds_of_a_file_lie_below_the_limits_of_the_charts_scrape(chart: Mapping[str, Any]) -> None:
+    own = ("__name__", "owner")
+    assert MAX_LABELS + len(own) + len(TARGET_LABELS) <= chart["labelLimit"]
+    # A label that the target has as well is renamed.
+    assert len("exported_") + MAX_NAME_BYTES <= chart["labelNameLengthLimit"]
+    assert max(MAX_NAME_BYTES, MAX_VALUE_BYTES) <= chart["labelValueLengthLimit"]
+    of_16_gpus, of_the_files = 6000, 3 * MAX_FILES
+    assert of_16_gpus + of_the_files + MAX_TOTAL_SERIES <= chart["sampleLimit"]
+    assert chart["honorLabels"] is False
+
+
+def obeys(reading: TextFilesReading, chart: Mapping[str, Any]) -> None:
+    """Check a page of jobs' files against the limits of a scrape, in both formats."""
+    text = encode(reading.families, openmetrics=False).decode()
+    openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
+    found = [sample for family in parse_text(text) for sample in family.samples]
+    assert openmetrics.count("\n") - openmetrics.count("\n# ") - openmetrics.startswith("# ") == len(found)
+    assert len(found) <= MAX_TOTAL_SERIES
+    for sample in found:
+        assert sample.name.startswith(PREFIXES)
+        assert ":" not in sample.name
+        assert len(sample.labels) + 1 + len(TARGET_LABELS) <= chart["labelLimit"]
+        assert all(len(name.encode()) <= chart["labelNameLengthLimit"] for name in sample.labels)
+        values = (sample.name, *sample.labels.values())
+        assert all(len(value.encode()) <= chart["labelValueLengthLimit"] for value in values)
+        assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
+        assert sample.timestamp is None
+    series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in found]
+    assert len(series) == len(set(series))
+    assert len(text) + (1 << 20) < 10 << 20
+
+
+NAMES = st.one_of(
+    st.sampled_from(["gpu_job_x", "gpu_job_x_total", "gpu_job_x_bucket", "gpu_job_x_count", "gpu_job_x_created", "up"]),
+    st.builds(lambda count: "gpu_job_" + "n" * count, st.integers(0, 300)),
+)
+LABEL_NAMES = st.one_of(
+    st.sampled_from(["le", "quantile", "rank", "instance", "owner", "__name__", "ü", ""]),
+    st.builds(lambda count: "n" * count, st.integers(1, 300)),
+    st.builds("l{}".format, st.integers(0, 60)),
+)
+LABEL_VALUES = st.one_of(
+    st.sampled_from(["", "+Inf", "0.5", "1", '\\"', "\\\\", "\\n", "\\x", "\x00", "\r", "\u2028"]),
+    st.text(st.characters(exclude_characters='"\\\n', codec="utf-8"), max_size=20),
+    st.builds(lambda count: "v" * count, st.integers(0, 3000)),
+)
+VALUES = st.one_of(
+    st.floats().map(str),
+    st.sampled_from(["NaN", "+Inf", "-Inf", "1e999", "1_0", "0x1", "", "1 2", "1 # {} 1", "\u0661"]),
+)
+LABELS = st.lists(st.tuples(LABEL_NAMES, LABEL_VALUES), max_size=50)
+LINES = st.one_of(
+    st.builds(
+        lambda name, labels, value: f"{name}{{{','.join(f'{k}={chr(34)}{v}{chr(34)}' for k, v in labels)}}} {value}",
+        NAMES,
+        LABELS,
+        VALUES,
+    ),
+    st.builds("{} {}".format, NAMES, VALUES),
+    st.builds("# TYPE {} {}".format, NAMES, st.sampled_from(["counter", "gauge", "histogram", "summary", "untyped"])),
+    st.builds("# HELP {} {}".format, NAMES, LABEL_VALUES),
+    st.sampled_from(["# EOF", "#", "# UNIT gpu_job_x seconds", "{", "gpu_job_x{", "\t", "gpu_job_x{} 1", "\x00"]),
+    st.text(max_size=40),
+)
+FILES = st.dictionaries(
+    st.sampled_from(["a/1.prom", "a/2.prom", "b/1.prom", "c.prom"]), st.lists(LINES, max_size=8).map("\n".join)
+)
+
+
+@settings(max_examples=300)
+@given(files=FILES)
+def test_whatever_files_hold_the_page_obeys_the_charts_limits(
+    tmp_path_factory: pytest.TempPathFactory, chart: Mapping[str, Any], files: dict[str, str]
+) -> None:
+    directory = tmp_path_factory.mktemp("jobs")
+    write(directory, {name: text.encode("utf-8", "replace").decode() for name, text in files.items()})
+    obeys(read(directory), chart)
+
+
+LARGEST = {
+    "the most bytes": lambda n: (
+        f'gpu_job_x{{n="{n}",{",".join(f"{k}={chr(34)}{chr(92)}x{chr(34)}" for k in "abcd")}}} 1'
+    ),
+    "the longest names": lambda n: f"gpu_job_{n:0{MAX_NAME_BYTES - 8}} 1",
+    "the longest values": lambda n: f'gpu_job_x{{n="{n:0{MAX_VALUE_BYTES}}"}} 1',
+    "backslashes": lambda n: f'gpu_job_x{{n="{n}{chr(92) * 2 * 90}"}} 1',
+    "many histograms": lambda n: f"# TYPE gpu_job_{n} histogram\ngpu_job_{n}_count 1",
+}
+
+
+@pytest.mark.parametrize("line", LARGEST.values(), ids=LARGEST)
+def test_the_largest_page_that_jobs_can_make_fits_into_a_scrape(
+    tmp_path: Path, chart: Mapping[str, Any], line: Any
+) -> None:
+    each = min(MAX_SERIES, (1 << 20) // (len(line(10_000)) + 1))
+    files = math.ceil(MAX_TOTAL_SERIES / each) + 1
+    write(
+        tmp_path,
+        {
+            f"{'owner' * 20}{file}/jobs.prom": "\n".join(
+                line(number) for number in range(file * each, (file + 1) * each)
+            )
+            for file in range(files)
+        },
+    )
+    reading = read(tmp_path)
+    assert len(samples(reading)) > 1000
+    obeys(reading, chart)
+
+
+def test_the_page_parses_strictly_when_the_files_are_honest(tmp_path: Path) -> None:
+    text = (
+        "# HELP gpu_job_steps_total Steps.\n# TYPE gpu_job_steps_total counter\n"
+        'gpu_job_steps_total{rank="0"} 5\ngpu_job_steps_total{rank="1"} 6\n'
+        "# TYPE gpu_job_steps_created gauge\n"
+        'gpu_job_steps_created{rank="0"} 1.7e9\ngpu_job_steps_created{rank="1"} 1.7e9\n'
+        "# TYPE gpu_job_seconds histogram\n"
+        'gpu_job_seconds_bucket{le="0.5"} 1\ngpu_job_seconds_bucket{le="+Inf"} 2\n'
+        "gpu_job_seconds_sum 3\ngpu_job_seconds_count 2\n"
+    )
+    write(tmp_path, {"a/1.prom": text, "b/1.prom": text})
+    page = (encode(read(tmp_path).families, openmetrics=True) + END).decode()
+    kinds = {family.name: family.type for family in parse_openmetrics(page)}  # type: ignore[no-untyped-call] # not annotated there
+    assert kinds == {"gpu_job_steps": "counter", "gpu_job_seconds": "histogram"}
+
+
+def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:
+    longest = MAX_NAME_BYTES + MAX_LABELS * (MAX_NAME_BYTES + len('="",') + 2 * MAX_VALUE_BYTES) + len("{} ") + 30
+    assert longest < MAX_LINE_BYTES
+    assert len("# HELP  ") + MAX_NAME_BYTES + 2 * MAX_HELP_BYTES < MAX_LINE_BYTES

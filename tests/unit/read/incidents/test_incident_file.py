@@ -1,0 +1,314 @@
+"""The ledger's file: whatever is in it, reading gives what is right or a named error, and writing never spoils it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, Found, copy_aside, set_aside
+from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.errors import DocumentError, StateError
+from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "boot", 5.0)
+MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))
+
+
+NOW = 1.7e9 + 3600
+LATEST = NOW + MOST_AHEAD_SECONDS
+
+
+def reason_of(content: bytes) -> str:
+    with pytest.raises(DocumentError) as raised:
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+    return raised.value.reason
+
+
+def read(path: Path) -> Memory | None:
+    found = INCIDENT_HISTORY.read(path, NOW)
+    assert found is None or found.refused == ()
+    return None if found is None else found.memory
+
+
+def changed(**fields: Any) -> bytes:
+    return json.dumps(json.loads(INCIDENT_HISTORY.encode(MEMORY)) | fields).encode()
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    assert read(path) is None
+    INCIDENT_HISTORY.write(path, MEMORY)
+    assert read(path) == MEMORY
+    INCIDENT_HISTORY.write(path, Memory())
+    assert read(path) == Memory()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
+
+
+def test_the_largest_ledger_fits() -> None:
+    longest = Incident("lost", "G" * 45, "9" * 20, "0000:65:00.0", 1.7e9 + 0.123, 1.7e9 + 0.456, "b" * 36, 123456.789)
+    boards = {f"GPU-{number:036}": Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256)}
+    assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
+
+
+@pytest.mark.parametrize("kept", range(0, len(INCIDENT_HISTORY.encode(MEMORY)) - 2, 7))
+def test_a_truncated_file_is_malformed(kept: int) -> None:
+    assert reason_of(INCIDENT_HISTORY.encode(MEMORY)[:kept]) == "malformed"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x00" * 4096,
+        b"\xff\xfe\x00garbage",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"version": 1}',
+        b"[" * 100_000,
+        b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"version": 1,', b""),
+        changed(boards={}),
+        changed(boards="all"),
+        changed(incidents="all"),
+        changed(incidents={}),
+        changed(incidents=None),
+    ],
+)
+def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
+    assert reason_of(content) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"kind": "<script>"}, "[0].kind: is '<script>'; write an Xid, lost, uncorrected or reset"),
+        ({"kind": None}, "[0].kind: has no value"),
+        ({"last_at": "now"}, "[0].last_at: is 'now'; write a number"),
+        ({"last_at": -1}, "[0].last_at: is -1; write a number from 0 to 1e+11"),
+        ({"last_at": 1e200}, "[0].last_at: is 1e+200; write a number from 0 to 1e+11"),
+        ({"last_at": True}, "[0].last_at: is True; write a number"),
+        ({"first_at": float("-inf")}, "[0].first_at: is -inf; write a number"),
+        ({"uptime_seconds": float("nan")}, "[0].uptime_seconds: is nan; write a number"),
+        ({"last_at": 1.0}, "[0].last_at: is before first_at"),
+        ({"last_at": 1e11}, "[0].last_at: is 5138-11-16T09:46:40Z, more than 24 hours in the future"),
+        ({"last_at": LATEST + 1}, "[0].last_at: is 2023-11-15T23:13:21Z, more than 24 hours in the future"),
+        ({"slot": None}, "[0].slot: has no value"),
+        ({"since": 7}, "[0].since: unknown key"),
+    ],
+)
+def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(fields: dict[str, Any], told: str) -> None:
+    content = changed(incidents=[asdict(INCIDENT) | fields, asdict(INCIDENT)])
+    found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: incidents{told}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), ("most_gpus", -1), ("most_gpus", 1e300), ("most_gpus", True)],
+)
+def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: Any) -> None:
+    found = INCIDENT_HISTORY.decode(changed(**{key: value}), "incidents.json", LATEST)
+    assert found.memory == Memory("", 0, MEMORY.boards, MEMORY.incidents)
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: {key}: is ")
+
+
+def test_an_entry_that_is_no_table_is_refused_alone() -> None:
+    found = INCIDENT_HISTORY.decode(
+        changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])]), "f", LATEST
+    )
+    assert found.memory == MEMORY
+    assert found.refused == tuple(
+        f"f: {where}: is not a table; write keys and values below it" for where in ("boards[0]", "incidents[0]")
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{"uncorrected": -1}, {"recovery_action": 1.5}, {"first_seen_at": 1e11}, {"uuid": "a b"}]
+)
+def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, Any]) -> None:
+    other = asdict(MEMORY.boards["GPU-1"])
+    found = INCIDENT_HISTORY.decode(
+        changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST
+    )
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: boards[0].{next(iter(fields))}: is ")
+
+
+def test_of_too_many_entries_the_last_are_kept() -> None:
+    boards = [asdict(Board(f"GPU-{number}")) for number in range(MAX_GPUS + 1)]
+    incidents = [asdict(INCIDENT) | {"uptime_seconds": number} for number in range(MOST_INCIDENTS + 2)]
+    found = INCIDENT_HISTORY.decode(changed(boards=boards, incidents=incidents), "f", LATEST)
+    assert next(iter(found.memory.boards)) == "GPU-1"
+    assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
+    assert found.refused == (
+        f"f: boards: has {MAX_GPUS + 1} entries, {MAX_GPUS} at most; the first 1 are not used",
+        f"f: incidents: has {MOST_INCIDENTS + 2} entries, {MOST_INCIDENTS} at most; the first 2 are not used",
+    )
+
+
+def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    INCIDENT_HISTORY.write(path, MEMORY)
+    written_at = INCIDENT.last_at + 60
+    os.utime(path, (written_at, written_at))
+    # The hardware clock kept local time when the incident was noted; the battery is empty at this start.
+    for now in (INCIDENT.last_at - 14 * 3600, 0.0, written_at):
+        found = INCIDENT_HISTORY.read(path, now)
+        assert found is not None
+        assert (found.memory, found.refused) == (MEMORY, ())
+    # Restored with times from an image.
+    os.utime(path, (0, 0))
+    found = INCIDENT_HISTORY.read(path, NOW)
+    assert found is not None
+    assert found.refused == ()
+
+
+NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), "", "79", "x" * 200, None, True, [], {})
+MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 2**70))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
+def test_of_a_damaged_file_every_whole_incident_is_kept_and_no_time_is_in_the_future(
+    damages: list[tuple[int, str, Any]],
+) -> None:
+    rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]
+    damaged = {number for number, _, _ in damages}
+    for number, field, value in damages:
+        rows[number][field] = value
+    found = INCIDENT_HISTORY.decode(changed(incidents=rows), "incidents.json", LATEST)
+    kept = found.memory.incidents
+    assert {f"GPU-{number}" for number in range(10) if number not in damaged} <= {each.uuid for each in kept}
+    assert all(0 <= each.first_at <= each.last_at <= LATEST for each in kept)
+    assert len(kept) + len(found.refused) >= len(rows)
+
+
+@pytest.mark.parametrize("version", [0, INCIDENT_HISTORY.version + 1, "1" * 1000, None, [1]])
+def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
+    assert reason_of(changed(version=version)) == "unknown_version"
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_are_too_strange(content: bytes) -> None:
+    with pytest.raises(DocumentError):
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
+TIMES = st.floats(0, LATEST)
+
+
+@pytest.mark.slow
+@given(
+    st.lists(
+        st.builds(
+            lambda kind, uuid, slot, times, uptime: Incident(kind, uuid, "", slot, min(times), max(times), "", uptime),
+            st.sampled_from(["79", "99999", "lost", "uncorrected", "reset"]),
+            NAMES,
+            NAMES,
+            st.tuples(TIMES, TIMES),
+            TIMES,
+        ),
+        max_size=20,
+    )
+)
+def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
+    memory = Memory("boot", 8, {}, tuple(incidents))
+    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == Found(memory)
+
+
+def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(StateError, match="larger than 1 MiB"):
+        INCIDENT_HISTORY.read(path, NOW)
+
+
+def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
+    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for path in (pipe, folder):
+        with pytest.raises(StateError) as raised:
+            INCIDENT_HISTORY.read(path, NOW)
+        assert raised.value.reason == "not_a_file"
+
+
+def test_a_wrong_file_is_set_aside_over_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    for content in ("first", "second"):
+        path.write_text(content)
+        aside = set_aside(path)
+        assert aside.read_text() == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json.corrupt"]
+
+
+def test_of_a_file_that_is_partly_wrong_a_copy_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    path.write_text("partly wrong")
+    assert copy_aside(path).read_text() == path.read_text() == "partly wrong"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["incidents.json", "incidents.json.corrupt"]
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    INCIDENT_HISTORY.write(path, MEMORY)
+    with largest_file(100), pytest.raises(StateError) as raised:
+        INCIDENT_HISTORY.write(path, Memory(incidents=(INCIDENT,) * 100))
+    assert raised.value.reason == "io_error"
+    assert read(path) == MEMORY
+    INCIDENT_HISTORY.write(path, Memory())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
+
+
+def test_a_folder_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="create the directory or mount the volume") as raised:
+        INCIDENT_HISTORY.write(tmp_path / "none" / "incidents.json", MEMORY)
+    assert raised.value.reason == "missing"
+
+
+@pytest.mark.parametrize("plant", ["symlink", "hard link", "file of another user"])
+def test_nothing_in_the_place_of_the_new_file_is_written_to(tmp_path: Path, plant: str) -> None:
+    victim, planted = tmp_path / "victim", tmp_path / ".incidents.json.new"
+    victim.write_text("precious")
+    if plant == "symlink":
+        planted.symlink_to(victim)
+    elif plant == "hard link":
+        planted.hardlink_to(victim)
+    else:
+        planted.write_text("mine")
+        planted.chmod(0o666)
+    INCIDENT_HISTORY.write(tmp_path / "incidents.json", MEMORY)
+    assert victim.read_text() == "precious"
+    assert read(tmp_path / "incidents.json") == MEMORY
+    assert (tmp_path / "incidents.json").stat().st_mode & 0o022 == 0
+    assert not planted.exists()

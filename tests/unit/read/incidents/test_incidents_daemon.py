@@ -1,0 +1,208 @@
+"""The ledger of incidents in a running exporter: what it notes, and what it remembers over a restart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.incident_hosts import (
+    COARSE,
+    FILE,
+    errors,
+    event,
+    host,
+    incidents,
+    resets,
+    restarted,
+    saved,
+    stop,
+    watching,
+    xid,
+)
+from tests.rig import Rig, rig
+
+from gpu_triage_simulator import load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+WATCHING = watching()
+
+
+def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(tmp_path: Path) -> None:
+    events = (
+        xid(20, 48),
+        xid(20, 31, more=", times = 50"),
+        xid(20, 106),
+        xid(20, 63),
+        xid(20, 149, more=", fatal = false"),
+        event(30, 'kind = "lost"', gpu=1),
+        event(40, 'kind = "ecc", uncorrected = 2'),
+    )
+    with rig(host(tmp_path, *events), WATCHING) as running:
+        running.run_to(90)
+        expected = {("0", "48"): 1, ("0", "63"): 1, ("1", "79"): 1, ("1", "lost"): 1, ("0", "uncorrected"): 1}
+        assert incidents(running) == incidents(running, by="slot") == incidents(running, days="30") == expected
+        boards = running.series("gpu_incident_boards_recent", gpu="1", kind="79")
+        assert [(labels["pci_bus_id"], labels["days"], value) for labels, value in boards] == [
+            ("0000:b3:00.0", "30", 1.0)
+        ]
+
+
+def test_a_healthy_host_has_no_incident_and_writes_nothing_of_one(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
+        running.run_to(120)
+        assert "gpu_incident" not in running.page()
+        assert saved(tmp_path)["incidents"] == []
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+        assert errors(running) == {}
+
+
+def test_a_flood_of_one_xid_and_a_loss_that_lasts_are_one_incident_each(
+    tmp_path: Path,
+) -> None:
+    flood = [xid(at, 62) for at in range(100, 5000, 500)]
+    with rig(host(tmp_path, *flood, event(100, 'kind = "lost"', gpu=1), xid(9000, 62)), COARSE) as running:
+        running.run_to(8400)
+        assert incidents(running) == {("0", "62"): 1, ("1", "79"): 1, ("1", "lost"): 1}
+        running.run_to(9300)
+        assert incidents(running)["0", "62"] == 2, "the same fault, an hour after it was last seen"
+
+
+def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+    events = (xid(20, 48), xid(25, 94, gpu=1), event(30, 'kind = "lost"', gpu=1))
+    with rig(host(tmp_path, *events), watching(state_directory=tmp_path)) as running:
+        running.run_to(100)
+        before = incidents(running)
+        again = restarted(running)
+        again.run(120)
+        assert incidents(again)[("0", "48")] == 1
+        third = restarted(again)
+        third.run(10)
+        assert [(each["kind"], each["slot"]) for each in saved(tmp_path)["incidents"]] == [
+            ("48", "0000:65:00.0"),
+            ("94", "0000:b3:00.0"),
+            ("79", "0000:b3:00.0"),
+            ("lost", "0000:b3:00.0"),
+        ]
+        assert before == {("0", "48"): 1, ("1", "94"): 1, ("1", "79"): 1, ("1", "lost"): 1}
+
+
+def test_without_a_state_directory_the_kernel_log_and_memory_are_all_there_is(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 48)), WATCHING) as running:
+        running.run_to(60)
+        assert incidents(running) == {("0", "48"): 1}
+        assert running.value("gpu_exporter_collector_success", collector="incidents") is None
+        again = restarted(running)
+        again.run(10)
+        assert incidents(again) == {("0", "48"): 1}
+
+
+def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path) -> None:
+    removed = event(100, 'kind = "removed"', gpu=1)
+    with rig(host(tmp_path, removed), replace(COARSE, state_directory=tmp_path)) as running:
+        running.run_to(60)
+        assert running.value("gpu_devices", source="boot") == 2
+        running.run_to(600)
+        again = restarted(running)
+        again.run(60)
+        assert again.value("gpu_devices", source="nvml") == 1
+        assert again.value("gpu_devices", source="boot") == 2
+        forgetful = restarted(again, replace(again.config, state_directory=None))
+        forgetful.run(60)
+        assert forgetful.value("gpu_devices", source="boot") == 1
+
+
+def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
+        running.run_to(30)
+        stop(running)
+        document = saved(tmp_path)
+        assert document["most_gpus"] == 2
+        (tmp_path / FILE).write_text(json.dumps(document | {"boot": "another", "most_gpus": 8}))
+        again = Rig(running.simulated, running.clock, running.config)
+        again.run(30)
+        assert again.value("gpu_devices", source="boot") == 2
+
+
+def test_every_gpu_was_initialised_anew_when_the_driver_was_loaded_after_the_boot() -> None:
+    with rig(load_scenario("idle-downshift"), WATCHING) as running:
+        running.run_to(30)
+        booted = -(running.clock.now().monotonic - running.elapsed)
+        assert resets(running) == {"0": pytest.approx(booted + 4), "1": pytest.approx(booted + 4)}
+
+
+def test_without_the_kernel_log_the_boot_is_the_last_reset() -> None:
+    with rig(load_scenario("idle-downshift"), WATCHING) as running:
+        running.kmsg.unlink()
+        running.run_to(30)
+        booted = -(running.clock.now().monotonic - running.elapsed)
+        assert resets(running) == {"0": pytest.approx(booted), "1": pytest.approx(booted)}
+
+
+@pytest.mark.parametrize("kernel_log", [True, False])
+def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, kernel_log: bool) -> None:  # noqa: FBT001
+    away = 'at = 100\nuntil = 200\neffect = { kind = "driver_not_loaded" }'
+    with rig(host(tmp_path, away), WATCHING) as running:
+        if not kernel_log:
+            running.kmsg.unlink()
+        running.run_to(270)
+        assert all(200 <= at <= 265 for at in resets(running).values())
+        assert incidents(running) == {("0", "reset"): 1, ("1", "reset"): 1}
+
+
+def test_releasing_and_acquiring_is_a_reset(tmp_path: Path) -> None:
+    with rig(host(tmp_path), watching(state_directory=tmp_path)) as running:
+        running.run_to(30)
+        running.sampler.release()
+        running.run_to(60)
+        running.sampler.acquire()
+        running.run_to(120)
+        assert all(60 <= at <= 70 for at in resets(running).values())
+        again = restarted(running)
+        again.run(30)
+        assert all(60 <= at <= 70 for at in resets(again).values()), "remembered in this boot"
+
+
+def test_neither_a_new_nvml_session_nor_a_restart_is_a_reset(tmp_path: Path) -> None:
+    lost = event(20, 'kind = "lost"', gpu=1, until=40)
+    with rig(host(tmp_path, lost), WATCHING) as running:
+        running.run_to(10)
+        before = resets(running)
+        running.run_to(200)
+        assert running.value("gpu_up", gpu="1") == 1
+        assert resets(running) == pytest.approx(before)
+        again = restarted(running)
+        again.run(30)
+        assert resets(again) == pytest.approx(before)
+
+
+def test_a_reset_that_the_driver_asks_for_no_more_was_done(tmp_path: Path) -> None:
+    asked = event(20, 'kind = "recovery_action", action = 1', until=100)
+    drain = event(20, 'kind = "recovery_action", action = 3', gpu=1, until=100)
+    with rig(host(tmp_path, asked, drain), WATCHING) as running:
+        running.run_to(200)
+        seen = resets(running)
+        assert 100 <= seen["0"] <= 110
+        assert seen["1"] < 0, "peer-to-peer work that was drained resets nothing"
+
+
+def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_by_its_address(tmp_path: Path) -> None:
+    with rig(load_scenario("repeat-offender"), watching(sample_fast_seconds=5.0, state_directory=tmp_path)) as running:
+        running.run_to(60)
+        assert incidents(running, by="slot", days="30") == {("1", "79"): 2}
+        running.run_to(700)
+        assert incidents(running, by="slot", days="30") == {("1", "79"): 3, ("1", "lost"): 1}
+        assert incidents(running, by="board", days="30") == {("1", "79"): 1, ("1", "lost"): 1}
+        assert running.value("gpu_incident_boards_recent", gpu="1", kind="79") == 2
+        found = {(labels["code"], labels["gpu"]) for labels, _ in running.series("gpu_finding_since_timestamp_seconds")}
+        assert ("gpu.repeat_offender", "1") in found
+        # The next one never sees the GPU.
+        again = restarted(running)
+        again.run(30)
+        series = again.series("gpu_incidents_recent", by="slot", days="30", kind="79")
+        assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [("", "0000:b3:00.0", 3.0)]

@@ -1,0 +1,141 @@
+"""Faults that came back: when they are told, and whether the board or the slot is blamed, in check and on the page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.one_shot import codes, finding, look_at
+from tests.rig import scenario_with
+from tests.status_pages import GPU, body_of, judged, read
+
+from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import Incident, Memory
+from gpu_triage.read.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
+from gpu_triage_simulator import START_OF_TIME, load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.status_pages import Series
+
+    from gpu_triage.judge.judge import Judgement
+
+SLOT = "0000:65:00.0"
+EVIL = "<script>alert(1)</script>"
+
+
+def incidents(
+    by: str, days: int, count: int, kind: str = "79", *, gpu: tuple[str, str] = GPU, slot: str = SLOT
+) -> Series:
+    return (GPU_INCIDENTS_RECENT, float(count), (*gpu, slot, by, kind, str(days)))
+
+
+def boards(count: int, kind: str = "79", gpu: tuple[str, str] = GPU) -> Series:
+    return (GPU_INCIDENT_BOARDS_RECENT, float(count), (*gpu, SLOT, kind, "30"))
+
+
+def told(latest: Judgement) -> list[str]:
+    return [each.measured for each in latest.report.findings if each.check.code == "gpu.repeat_offender"]
+
+
+@pytest.mark.parametrize(
+    ("series", "expected"),
+    [
+        (
+            (incidents("slot", 30, 3), incidents("board", 30, 1), boards(2)),
+            "Xid 79, 3 times in 30 days in this slot, on 2 different boards: suspect the slot",
+        ),
+        (
+            (incidents("board", 30, 3), incidents("slot", 30, 1), boards(1)),
+            "Xid 79, 3 times in 30 days on this board, 2 of them in another slot: suspect the board",
+        ),
+        (
+            (incidents("board", 30, 3), incidents("slot", 30, 3), boards(1)),
+            "Xid 79, 3 times in 30 days on this board: suspect the board",
+        ),
+        (
+            (incidents("board", 7, 2), incidents("board", 30, 2), incidents("slot", 7, 2), boards(1)),
+            "Xid 79, 2 times in 7 days on this board: suspect the board",
+        ),
+        (
+            (incidents("slot", 30, 3), incidents("board", 30, 1), boards(1)),
+            "Xid 79, 3 times in 30 days in this slot: suspect the slot",
+        ),
+        (
+            (incidents("board", 30, 4, "lost"), incidents("slot", 30, 4, "lost"), boards(1, "lost")),
+            "GPU lost, 4 times in 30 days on this board: suspect the board",
+        ),
+    ],
+)
+def test_the_text_blames_the_board_or_the_slot(series: tuple[Series, ...], expected: str) -> None:
+    assert told(judged(*read(), *series)) == [expected]
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        (incidents("board", 7, 1), incidents("slot", 7, 1), boards(1)),
+        (incidents("board", 30, 2), incidents("slot", 30, 2), boards(2)),
+        (incidents("board", 7, 9, "reset"), incidents("board", 30, 9, "reset")),
+        (),
+    ],
+)
+def test_a_second_time_in_a_month_and_resets_alone_are_no_repeat_offence(series: tuple[Series, ...]) -> None:
+    latest = judged(*read(), *series)
+    assert told(latest) == []
+    assert "Repeat offenders" not in body_of(latest)
+
+
+def test_a_slot_whose_gpu_is_not_seen_is_blamed_by_its_address() -> None:
+    nobody = ("", "")
+    latest = judged(*read(), incidents("slot", 30, 3, gpu=nobody), boards(2, gpu=nobody))
+    (found,) = (each for each in latest.report.findings if each.check.code == "gpu.repeat_offender")
+    assert found.subject == f"GPU at {SLOT}"
+    assert f'data-slot="{SLOT}" data-kind="79" data-suspect="slot"' in body_of(latest)
+
+
+def test_the_page_has_a_row_for_each_fault_that_came_back() -> None:
+    faults = (incidents("board", 30, 3), incidents("board", 30, 3, "48"), incidents("board", 7, 1, "63"))
+    page = body_of(judged(*read(), *faults))
+    assert page.count('data-suspect="board"') == 2
+    assert "Xid 48, 3 times in 30 days on this board" in page
+
+
+def test_a_kind_or_slot_with_markup_is_text() -> None:
+    page = body_of(judged(*read(), incidents("board", 30, 3, EVIL, slot=EVIL)))
+    assert EVIL not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_check_tells_it_with_the_ledger_that_the_host_has() -> None:
+    report = look_at(load_scenario("repeat-offender"), 20 * 60)
+    assert "suspect the slot" in finding(report, "gpu.repeat_offender").measured
+    before = look_at(load_scenario("repeat-offender"), 5 * 60)
+    assert codes(before, "GPU 1") == set()
+
+
+def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "idle-downshift", 'at = 60\ngpu = 0\neffect = { kind = "xid", code = 48 }')
+    folder = tmp_path / "state"
+    folder.mkdir()
+    ledger = folder / "incidents-simulated.json"
+    slot, days = "0000:65:00.0", 86_400.0
+    past = tuple(
+        Incident("48", "GPU-9", "", slot, START_OF_TIME - n * days, START_OF_TIME - n * days, "", 0.0) for n in (9, 5)
+    )
+    INCIDENT_HISTORY.write(ledger, Memory(incidents=past))
+    content = ledger.read_bytes()
+    report = look_at(scenario, 120, config=Config(state_directory=folder))
+    assert "Xid 48, 3 times in 30 days in this slot" in finding(report, "gpu.repeat_offender").measured
+    assert ledger.read_bytes() == content
+    assert [path.name for path in folder.iterdir()] == [ledger.name]
+
+
+def test_check_leaves_a_corrupt_ledger_where_it_is(tmp_path: Path) -> None:
+    ledger = tmp_path / "incidents-simulated.json"
+    ledger.write_text("garbage")
+    report = look_at(load_scenario("idle-downshift"), 60, config=Config(state_directory=tmp_path))
+    assert report.findings == ()
+    assert [path.name for path in tmp_path.iterdir()] == [ledger.name]

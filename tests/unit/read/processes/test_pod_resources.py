@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import dataclasses
+import socket as sockets
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.kubelet import Claim, Held, kubelet, response
+from tests.rig import Rig, three
+
+from gpu_triage.errors import ConfigError, HostReadFailed
+from gpu_triage.machine import Blocked, Moment, Workload, dra_name
+from gpu_triage.options.config import Config
+from gpu_triage.read.processes import pods as pod_resources
+from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
+from gpu_triage.read.processes.workloads import NO_WORKLOAD, in_common
+from gpu_triage_simulator import VirtualClock, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.slow
+
+GPU = "GPU-7c963d6b-0fa3-bd71-22a1-4e40dbd03047"
+OTHER = "GPU-5cf2f180-be81-b6eb-2ba5-343d3f7c76e5"
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+TRAINER = Workload("train-0", "research", "trainer")
+WORDS = st.text(st.characters(codec="utf-8"), max_size=20)
+DEVICES = st.lists(st.sampled_from([GPU, OTHER, MIG, f"{GPU}::3", f"{OTHER}::0", "nvidia0", "sriov", ""]), max_size=4)
+HELD = st.builds(Held, WORDS, WORDS, WORDS, DEVICES.map(tuple), WORDS)
+
+
+def at(seconds: float) -> Moment:
+    return Moment(monotonic=seconds, wall=0.0)
+
+
+def ask(socket: Path) -> bytes:
+    return pod_resources.kubelet(socket, deadline_seconds=0.2)()
+
+
+def test_a_kubelet_is_asked_over_its_socket(tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    answer = response(Held("train-0", "research", "trainer", (GPU,)), Held("web", "default", "nginx", ()))
+    with kubelet(socket, lambda: answer):
+        assert parse_holders(ask(socket)) == {GPU: {TRAINER}}
+
+
+def test_a_kubelet_that_comes_back_answers_at_once(tmp_path: Path) -> None:
+    socket = tmp_path / "kubelet.sock"
+    asks = pod_resources.kubelet(socket)
+    for _ in range(2):
+        with pytest.raises(HostReadFailed, match="unavailable"):
+            asks()
+        with kubelet(socket, response):
+            assert asks() == b""
+
+
+def test_a_kubelet_that_hangs_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    released = Event()
+
+    def hang() -> bytes:
+        released.wait()
+        return b""
+
+    with kubelet(tmp_path / "kubelet.sock", hang):
+        with pytest.raises(HostReadFailed, match="deadline_exceeded"):
+            ask(tmp_path / "kubelet.sock")
+        released.set()
+
+
+def test_a_socket_that_nobody_serves_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    with sockets.socket(sockets.AF_UNIX) as server:
+        server.bind(str(tmp_path / "kubelet.sock"))
+        server.listen()
+        with pytest.raises(HostReadFailed, match=r"deadline_exceeded|unavailable"):
+            ask(tmp_path / "kubelet.sock")
+
+
+def test_without_the_extra_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)  # as if it were not there
+    with pytest.raises(ConfigError, match=r"pip install gpu-triage-exporter\[kubernetes\]"):
+        pod_resources.kubelet(Path("/var/lib/kubelet/pod-resources/kubelet.sock"))
+
+
+def test_shares_of_a_gpu_count_as_the_gpu_and_other_devices_do_not_count() -> None:
+    held = (
+        Held("a", "n", "c", (f"{GPU}::0", "nvidia0")),
+        Held("b", "n", "c", (f"{GPU}::1", MIG), "nvidia.com/mig-1g.10gb"),
+        Held("b", "n", "d", ("0000:65:00.2",), "intel.com/sriov"),
+    )
+    assert parse_holders(response(*held)) == {
+        GPU: {Workload("a", "n", "c"), Workload("b", "n", "c")},
+        MIG: {Workload("b", "n", "c")},
+    }
+
+
+CLAIM = "k8s.gpu.nvidia.com/claim=9c2f1d44-6f0e-4c55-9a3b-2f6a1f0f7b11-"
+
+
+@pytest.mark.parametrize(
+    ("claim", "minor"),
+    [
+        (Claim("gpu.nvidia.com", "gpu-3", CLAIM + "gpu-3"), 3),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-1g.10gb-19-4", CLAIM + "gpu-0-mig-1g.10gb-19-4"), 0),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-9-0-4", CLAIM + "gpu-0-mig-9-0-4"), 0),
+        (Claim("", "", "k8s.gpu.nvidia.com/device=gpu-11"), 11),
+        (Claim("", "", CLAIM + "gpu-5"), 5),
+        (Claim("gpu.nvidia.com", "gpu-vfio-0", CLAIM + "gpu-vfio-0"), None),
+        (Claim("compute-domain.nvidia.com", "channel-0", "k8s.compute-domain.nvidia.com/device=channel-0"), None),
+        (Claim("gpu.intel.com", "gpu-3", "intel.com/gpu=gpu-3"), None),
+        (Claim("", "", "intel.com/gpu=gpu-3"), None),
+    ],
+)
+def test_gpus_that_dra_gave_away_are_told_by_their_minor_number(claim: Claim, minor: int | None) -> None:
+    held = parse_holders(response(Held(*TRAINER, (), claims=(claim,))))
+    assert held == ({} if minor is None else {dra_name(minor): {TRAINER}})
+
+
+def test_fields_that_are_not_known_are_skipped() -> None:
+    known = response(Held("train-0", "research", "trainer", (GPU,)))
+    unknown = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + b"\x42\x03abc"
+    assert parse_holders(unknown + known + unknown) == {GPU: {TRAINER}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x0a",
+        b"\x0a\x05abc",
+        b"\x08",
+        b"\x0b",
+        b"\x08" + b"\xff" * 11,
+        b"\x0a\x03\x0a\x05a",
+        b"\x0a\x04\x0a\x02\xff\xff",
+    ],
+    ids=["no length", "cut", "no number", "group", "endless number", "cut inside", "no UTF-8"],
+)
+def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> None:
+    answers = [response(Held(*TRAINER, (GPU,))), message]
+    pods = PodDirectory(lambda: answers.pop(0), 15.0)
+    pods.refresh(at(0.0))
+    with pytest.raises(HostReadFailed, match="malformed"):
+        pods.refresh(at(5.0))
+    assert pods.holders({GPU}, at(5.0)) == {TRAINER}
+
+
+def test_names_that_were_not_renewed_are_withdrawn() -> None:
+    pods = PodDirectory(lambda: response(Held(*TRAINER, (GPU,))), 15.0)
+    assert pods.holders({GPU}, at(0.0)) == frozenset()
+    assert not pods.known(at(0.0))
+    pods.refresh(at(0.0))
+    assert pods.holders({GPU, OTHER}, at(15.0)) == {TRAINER}
+    assert pods.holders({OTHER}, at(15.0)) == frozenset()
+    assert pods.known(at(15.0))
+    assert pods.holders({GPU}, at(15.1)) == frozenset()
+    assert not pods.known(at(15.1))
+
+
+@pytest.mark.parametrize(
+    ("holders", "certain"),
+    [
+        ([], NO_WORKLOAD),
+        ([TRAINER], TRAINER),
+        ([TRAINER, TRAINER._replace(container="logger")], Workload("train-0", "research", "")),
+        ([TRAINER, TRAINER._replace(namespace="other")], NO_WORKLOAD),
+        ([TRAINER, TRAINER._replace(pod="train-1")], NO_WORKLOAD),
+    ],
+)
+def test_only_what_all_holders_have_in_common_is_certain(holders: list[Workload], certain: Workload) -> None:
+    assert in_common(frozenset(holders)) == certain
+
+
+@given(st.lists(HELD, max_size=6))
+def test_answers_made_by_protobuf_are_understood(held: list[Held]) -> None:
+    expected: dict[str, set[Workload]] = {}
+    for entry in held:
+        for device in entry.devices:
+            if device.startswith(("GPU-", "MIG-")):
+                expected.setdefault(device.split("::")[0], set()).add(Workload(*entry[:3]))
+    assert parse_holders(response(*held)) == expected
+
+
+@given(st.binary(), st.integers(0, 80))
+def test_any_bytes_are_an_answer_or_a_value_error(junk: bytes, cut: int) -> None:
+    whole = response(Held(*TRAINER, (GPU,)))
+    for message in (junk, whole[:cut] + junk, whole[:cut] + junk + whole[cut:]):
+        with suppress(ValueError):
+            parse_holders(message)
+        with suppress(ValueError):
+            list(wire_fields(message))
+
+
+class Kubelet:
+    """Answers a PodDirectory as a test tells it to."""
+
+    def __init__(self, *held: Held) -> None:
+        self.answer: Callable[[], bytes] = lambda: response(*held)
+
+    def __call__(self) -> bytes:
+        return self.answer()
+
+    def fails(self) -> bytes:
+        raise HostReadFailed("unavailable", "kubelet.sock", "connection refused")
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def running(clock: VirtualClock) -> Iterator[tuple[Rig, Kubelet]]:
+    """An exporter on a node of a cluster; GPU 0's and 1's pods are known."""
+    config = Config(kubernetes_pod_resources_socket=Path("/kubelet.sock"))
+    asked = Kubelet(
+        Held(*TRAINER, (GPU,)), Held("a", "n", "c", (f"{OTHER}::0",)), Held("b", "n", "c", (f"{OTHER}::1",))
+    )
+    with simulated_machine(three("h100-8"), clock=clock, when_looked_at=True) as simulated:
+        simulated.machine = dataclasses.replace(simulated.machine, pods=PodDirectory(asked, 15.0))
+        yield Rig(simulated, clock, config), asked
+
+
+def pod_of(rig: Rig, gpu: str) -> set[tuple[str, str, str]]:
+    return {
+        (labels["workload_pod"], labels["workload_namespace"], labels["workload_container"])
+        for labels, _ in rig.series("gpu_process_info", gpu=gpu)
+    }
+
+
+def test_processes_bear_the_names_of_the_one_container_that_holds_their_gpu(running: tuple[Rig, Kubelet]) -> None:
+    rig, _ = running
+    rig.run(10)
+    assert pod_of(rig, "0") == {TRAINER}
+    assert pod_of(rig, "1") == {NO_WORKLOAD}  # shared by two pods
+    assert pod_of(rig, "2") == {NO_WORKLOAD}  # held by none
+    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 1
+
+
+def test_a_process_outside_of_any_pod_has_no_names(running: tuple[Rig, Kubelet]) -> None:
+    rig, _ = running
+    (rig.simulated.machine.procfs / "41000" / "cgroup").write_text("0::/system.slice/sshd.service\n")
+    rig.run(10)
+    names = {labels["pid"]: labels["workload_pod"] for labels, _ in rig.series("gpu_process_info", gpu="0")}
+    assert (names["41000"], names["41001"]) == ("", "train-0")
+
+
+def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig, Kubelet]) -> None:
+    rig, asked = running
+    rig.run(10)
+    asked.answer = asked.fails
+    rig.run(10)
+    assert pod_of(rig, "0") == {TRAINER}
+    rig.run(20)
+    assert pod_of(rig, "0") == {NO_WORKLOAD}
+    assert len(rig.series("gpu_process_info")) == 24
+    assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 0
+    assert (rig.value("gpu_exporter_errors_total", collector="pod_names", error="unavailable") or 0) >= 5
+    assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
+
+
+def test_a_kubelet_that_hangs_holds_up_no_gpu(running: tuple[Rig, Kubelet], clock: VirtualClock) -> None:
+    rig, asked = running
+    rig.run(10)
+
+    def hang() -> bytes:
+        raise Blocked(clock.now().monotonic + 3600)
+
+    asked.answer = hang
+    rig.run(40)
+    assert pod_of(rig, "0") == {NO_WORKLOAD}
+    assert len(rig.series("gpu_process_info")) == 24
+    assert [value for _, value in rig.series("gpu_up")] == [1.0] * 3

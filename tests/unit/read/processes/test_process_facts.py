@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.faults.rows_files import DAMAGES, UNREADABLE
+
+from gpu_triage.driver.kernel.cgroups import Membership, Place
+from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.read.processes import pids
+from gpu_triage.read.processes.cgroup_names import parse_cgroup
+from gpu_triage.read.processes.facts import ProcessFactsReader
+from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_status
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+ID = "3f4e8c1b9a7d6f5e4c3b2a190817263544536271809fabcdef0123456789abcd"
+OUTER_ID = "0" * 64
+UID = "8d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6"
+SYSTEMD_UID = UID.replace("-", "_")
+POD_SLICE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD_UID}.slice"
+
+STAT_TAIL = "S 1 4242 4242 0 -1 4194560 5118 0 12 0 95 31 0 0 20 0 9 0 8812345 11796480 1203" + " 0" * 28 + "\n"
+STATUS = """\
+Name:\tpython3
+Umask:\t0022
+State:\tS (sleeping)
+Pid:\t4242
+Uid:\t1001\t1002\t1001\t1001
+NSpid:\t4242\t7
+Cpus_allowed:\tffffffff,00000000
+Cpus_allowed_list:\t32-63
+Mems_allowed_list:\t0-1
+"""
+
+
+def process(host: HostTree, pid: int = 4242, **files: str) -> None:
+    whole = {
+        "comm": "python3\n",
+        "stat": f"{pid} (python3) {STAT_TAIL}",
+        "status": STATUS,
+        "cgroup": f"0::{POD_SLICE}/cri-containerd-{ID}.scope\n",
+    } | files
+    host.write({f"proc/{pid}/{name}": text for name, text in whole.items()})
+
+
+def facts_of(procfs: Path, pid: int) -> ProcessFacts | None:
+    return ProcessFactsReader().read(procfs, read_process_stats(procfs, (pid,)), 0.0)[pid]
+
+
+def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
+    process(host)
+    assert facts_of(host.procfs, 4242) == ProcessFacts(
+        name="python3",
+        user="1001",  # a procfs that is not /proc is another's: its user names are not known here
+        allowed_cpus=frozenset(range(32, 64)),
+        owner=Owner(ID, UID),
+        cgroups=Membership(unified=Place("", f"{POD_SLICE}/cri-containerd-{ID}.scope")),
+    )
+
+
+def test_a_process_that_is_gone_has_no_facts(host: HostTree) -> None:
+    process(host)
+    assert facts_of(host.procfs, 4243) is None
+
+
+def test_what_cannot_be_read_is_left_out_alone(host: HostTree) -> None:
+    process(host, status="Uid:\tme\nCpus_allowed_list:\t0-99999999999\n", cgroup="")
+    host.spoil("proc/4242/comm")
+    assert facts_of(host.procfs, 4242) == ProcessFacts("", "", None, Owner())
+
+
+@pytest.mark.parametrize("stat", ["", "4242 (python3)", f"4242 (python3) {STAT_TAIL}".replace("8812345", "soon")])
+def test_a_process_whose_start_is_not_told_may_be_any_and_has_no_facts(host: HostTree, stat: str) -> None:
+    process(host, stat=stat)
+    assert facts_of(host.procfs, 4242) is None
+
+
+@pytest.mark.parametrize("file", ["comm", "status", "cgroup"])
+@pytest.mark.parametrize("damage", UNREADABLE[1:])
+def test_a_file_with_nothing_to_read_is_as_good_as_missing(host: HostTree, file: str, damage: str) -> None:
+    process(host)
+    path = host.procfs / "4242" / file
+    path.unlink()
+    missing = facts_of(host.procfs, 4242)
+    assert missing is not None
+    DAMAGES[damage](path)
+    assert facts_of(host.procfs, 4242) == missing
+
+
+def test_a_name_made_to_look_like_something_else_is_cleaned_and_does_not_shift_the_fields(
+    host: HostTree,
+) -> None:
+    process(host, comm="a\x1b[31m) \nR 1\n", stat=f"4242 (a\x1b[31m) \nR 1) {STAT_TAIL}")
+    facts = facts_of(host.procfs, 4242)
+    assert facts is not None
+    assert (facts.name, facts.user) == ("a[31m) R 1", "1001")
+
+
+def test_this_very_process_has_its_users_name_or_number_and_its_cpus() -> None:
+    facts = facts_of(Path("/proc"), os.getpid())
+    assert facts is not None
+    names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == os.getuid()]
+    assert facts.user in (names or [str(os.getuid())])
+    assert facts.allowed_cpus == frozenset(os.sched_getaffinity(0))
+
+
+def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> None:
+    # psutil would: programs that set their title write their arguments there.
+    program = tmp_path / "train-with-secr"
+    program.symlink_to(shutil.which("sleep") or "")
+    with subprocess.Popen(["train-with-secret=1", "60"], executable=program) as sleep:
+        try:
+            while not Path(f"/proc/{sleep.pid}/cmdline").read_bytes():
+                time.sleep(0.001)  # the kernel sets it a moment after it has begun the program
+            facts = facts_of(Path("/proc"), sleep.pid)
+            completed = psutil.Process(sleep.pid).name()
+        finally:
+            sleep.kill()
+    assert facts is not None
+    assert (facts.name, completed) == ("train-with-secr", "train-with-secret=1")
+
+
+@pytest.mark.slow
+def test_psutil_is_not_loaded_before_there_is_a_process_on_a_gpu() -> None:
+    loaded = "import sys, gpu_triage.cli.main; sys.exit('psutil' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_psutil_is_not_asked_for_cpus_by_pids_that_are_not_this_processs_own(host: HostTree) -> None:
+    assert pids.counts_as_this_process(Path("/proc"))
+    process(host, pid=os.getpid())
+    assert not pids.counts_as_this_process(host.procfs)
+    host.link("proc/self", str(os.getpid() + 1))
+    assert not pids.counts_as_this_process(host.procfs)
+    facts = facts_of(host.procfs, os.getpid())
+    assert facts is not None
+    assert facts.allowed_cpus == frozenset(range(32, 64))
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "owner"),
+    [
+        pytest.param(f"0::/system.slice/docker-{ID}.scope", Owner(ID), id="docker, v2, systemd"),
+        pytest.param(f"0::/docker/{ID}", Owner(ID), id="docker, v2, cgroupfs"),
+        pytest.param(
+            f"12:pids:/docker/{ID}\n11:cpuset:/docker/{ID}\n0::/system.slice/containerd.service",
+            Owner(ID),
+            id="docker, v1",
+        ),
+        pytest.param(f"0::/docker/{OUTER_ID}/docker/{ID}", Owner(ID), id="docker in docker: the inner one"),
+        pytest.param(f"0::/../../docker-{ID}.scope", Owner(ID), id="seen from another cgroup namespace"),
+        pytest.param(f"0::/default/{ID}", Owner(ID), id="containerd's own namespace"),
+        pytest.param(f"0::/system.slice/nerdctl-{ID}.scope", Owner(ID), id="nerdctl"),
+        pytest.param(f"0::/machine.slice/libpod-{ID}.scope/container", Owner(ID), id="podman, root"),
+        pytest.param(
+            f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
+            Owner(ID),
+            id="podman, rootless",
+        ),
+        pytest.param(f"0::/machine.slice/libpod-conmon-{ID}.scope", Owner(), id="podman's monitor is outside"),
+        pytest.param(f"9:memory:/libpod_parent/libpod-{ID}", Owner(ID), id="podman, cgroupfs"),
+        pytest.param(
+            f"0::{POD_SLICE}/cri-containerd-{ID}.scope", Owner(ID, UID), id="kubelet, containerd, v2, systemd"
+        ),
+        pytest.param(
+            f"3:memory:/kubepods/burstable/pod{UID}/{ID}",
+            Owner(ID, UID),
+            id="kubelet, containerd, v1, cgroupfs",
+        ),
+        pytest.param(f"0::/kubepods/pod{UID}/{ID}", Owner(ID, UID), id="kubelet, guaranteed pod, cgroupfs"),
+        pytest.param(
+            f"0::/kubepods.slice/kubepods-pod{SYSTEMD_UID}.slice/crio-{ID}.scope",
+            Owner(ID, UID),
+            id="kubelet, cri-o, guaranteed pod",
+        ),
+        pytest.param(f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID), id="kubelet, cri-o with crun"),
+        pytest.param(f"0::{POD_SLICE}/crio-conmon-{ID}.scope", Owner("", UID), id="cri-o's monitor"),
+        pytest.param(f"4:cpu:{POD_SLICE}/docker-{ID}.scope", Owner(ID, UID), id="kubelet, dockershim"),
+        pytest.param(
+            f"11:devices:/system.slice/containerd.service/kubepods-besteffort-pod{SYSTEMD_UID}.slice"
+            f":cri-containerd:{ID}",
+            Owner(ID, UID),
+            id="kubelet on cgroupfs, containerd on systemd",
+        ),
+        pytest.param(
+            f"0::/docker/{OUTER_ID}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice"
+            f"/kubelet-kubepods-burstable-pod{SYSTEMD_UID}.slice/cri-containerd-{ID}.scope",
+            Owner(ID, UID),
+            id="kind",
+        ),
+        pytest.param(
+            "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
+            Owner("", "", "4711"),
+            id="Slurm, v2",
+        ),
+        pytest.param(
+            "0::/system.slice/node7_slurmstepd.scope/job_4711/step_batch/user/task_special",
+            Owner("", "", "4711"),
+            id="Slurm, v2, several slurmd on a host",
+        ),
+        pytest.param(
+            "5:cpuset:/slurm/uid_1001/job_4711/step_0/task_0\n1:name=systemd:/system.slice/slurmd.service",
+            Owner("", "", "4711"),
+            id="Slurm, v1",
+        ),
+        pytest.param("5:cpuset:/slurm_node7/uid_1001/job_4711", Owner("", "", "4711"), id="Slurm, v1, named node"),
+        pytest.param("0::/user.slice/user-1001.slice/session-2.scope", Owner(), id="a login"),
+        pytest.param("0::/system.slice/job_4711.service", Owner(), id="a service that is named like a job"),
+        pytest.param(f"0::/system.slice/backup-{ID}ff.scope", Owner(), id="longer than a container's id"),
+        pytest.param("0::/\n", Owner(), id="a cgroup namespace of its own"),
+    ],
+)
+def test_owners_named_in_cgroups(cgroup: str, owner: Owner) -> None:
+    assert parse_cgroup(cgroup) == owner
+
+
+@given(st.text())
+def test_any_text_is_a_cgroup_file(text: str) -> None:
+    for candidate in (text, f"0::/{text}", f"0::/docker/{ID}{text}"):
+        owner = parse_cgroup(candidate)
+        assert len(owner.container_id) in {0, 64}
+        assert len(owner.pod_uid) in {0, 36}
+        assert owner.slurm_job_id == "" or owner.slurm_job_id.isascii()
+
+
+@given(st.uuids().map(str), st.text("0123456789abcdef", min_size=64, max_size=64), st.booleans())
+def test_pod_uids_come_back_with_dashes_under_both_drivers(uid: str, container: str, systemd: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    path = (
+        f"/kubepods.slice/kubepods-pod{uid.replace('-', '_')}.slice/crio-{container}.scope"
+        if systemd
+        else f"/kubepods/besteffort/pod{uid}/{container}"
+    )
+    assert parse_cgroup(f"0::{path}\n") == Owner(container, uid)
+
+
+@given(st.text())
+def test_any_text_is_a_status_file(text: str) -> None:
+    assert all(value == value.strip() for value in parse_status(text).values())
+
+
+@given(comm=st.binary(max_size=30), status=st.binary(max_size=60), cgroup=st.binary(max_size=60))
+def test_facts_of_any_content_can_be_published(
+    tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes
+) -> None:
+    directory = tmp_path_factory.mktemp("proc", numbered=True) / "1"
+    directory.mkdir()
+    (directory / "stat").write_text(f"1 (x) {STAT_TAIL}")
+    (directory / "comm").write_bytes(comm)
+    (directory / "status").write_bytes(b"Uid:\t" + status)
+    (directory / "cgroup").write_bytes(b"0::/" + cgroup)
+    facts = facts_of(directory.parent, 1)
+    assert facts is not None
+    assert facts.name.isprintable()
+    facts.name.encode("utf-8")
+    assert facts.user == "" or facts.user.isascii()
+
+
+def self_in(host: HostTree, nspid: str, namespace: str | None) -> None:
+    host.write({"proc/self/status": f"Name:\tgpu-triage\n{nspid}"})
+    if namespace is not None:
+        host.link("proc/self/ns/pid", namespace)
+
+
+@pytest.mark.parametrize(
+    ("nspid", "namespace", "answer"),
+    [
+        pytest.param("NSpid:\t812\n", "pid:[4026531836]", True, id="on the host"),
+        pytest.param("NSpid:\t812\t1\n", "pid:[4026532441]", True, id="in a container, with the host's procfs"),
+        pytest.param("NSpid:\t1\n", "pid:[4026532441]", False, id="in a container, with its own procfs"),
+        pytest.param("", "pid:[4026531836]", True, id="a kernel before 4.1, on the host"),
+        pytest.param("NSpid:\t1\n", None, None, id="a kernel that shows no namespaces"),
+    ],
+)
+def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None) -> None:
+    self_in(host, nspid, namespace)
+    assert pids.names_are_host_pids(host.procfs) is answer
+
+
+def test_a_procfs_without_this_process_is_the_hosts(host: HostTree) -> None:
+    assert pids.names_are_host_pids(host.procfs) is True
+
+
+def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
+    host.spoil("proc/self/status")
+    assert pids.names_are_host_pids(host.procfs) is None
+
+
+def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:
+    return reader.read(host.procfs, read_process_stats(host.procfs, (4242,)), now)[4242]
+
+
+def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    first = kept_facts(reader, host, 0.0)
+    later = f"4242 (python3) {STAT_TAIL}".replace("8812345", "8812346")
+    other = STATUS.replace("1001", "1007").replace("32-63", "0-31")
+    process(host, stat=later, status=other, cgroup="0::/slurm/uid_1007/job_77/step_0\n")
+    second = kept_facts(reader, host, 1.0)
+    assert first is not None
+    assert second is not None
+    assert (first.user, first.owner) == ("1001", Owner(ID, UID))
+    assert (second.user, second.owner) == ("1007", Owner("", "", "77"))
+    assert second.allowed_cpus == frozenset(range(32))
+
+
+def test_a_process_that_executes_another_program_has_its_name_at_once(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    kept_facts(reader, host, 0.0)
+    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
+    facts = kept_facts(reader, host, 1.0)
+    assert facts is not None
+    assert facts.name == "train) (S"
+
+
+def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    known = kept_facts(reader, host, 0.0)
+    process(host, status=STATUS.replace("32-63", "0-3"), cgroup="0::/slurm/uid_1001/job_5/step_0\n")
+    assert kept_facts(reader, host, 29.0) == known
+    facts = kept_facts(reader, host, 30.0)
+    assert facts is not None
+    assert (facts.allowed_cpus, facts.owner.slurm_job_id) == (frozenset(range(4)), "5")
+
+
+def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    assert kept_facts(reader, host, 0.0) is not None
+    shutil.rmtree(host.procfs / "4242")
+    assert kept_facts(reader, host, 1.0) is None
+    assert reader._kept == {}
+    process(host)
+    assert kept_facts(reader, host, 2.0) is not None
+    assert reader.read(host.procfs, {}, 3.0) == {}
+    assert reader._kept == {}

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.rig import rig
+
+from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.processes.locality import (
+    GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO,
+    ProcessMemory,
+    ProcessMemoryLocalityReader,
+    ProcessMemoryLocalityReading,
+    parse_numa_maps,
+    render,
+)
+from gpu_triage_simulator import load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.nvml_bench import Bench, BenchMaker
+
+    from gpu_triage.read.metrics.rounds import GpuRound
+
+pytestmark = pytest.mark.slow
+
+KIB = 1024
+NUMA_MAPS = """\
+00400000 default file=/usr/bin/python3.11 mapped=3 mapmax=2 N0=2 N1=1 kernelpagesize_kB=4
+7f0c2c000000 bind:0 anon=512 dirty=512 active=0 N0=500 N1=12 kernelpagesize_kB=4
+7f1000000000 default file=/anon_hugepage\\040(deleted) huge dirty=4 N1=4 kernelpagesize_kB=2048
+7f2000000000 interleave:0-1 file=/SYSV00000000\\040(deleted) N0=1 N10=1
+7f3000000000 default
+7ffc3a1d0000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4
+"""
+
+
+@pytest.fixture
+def h100(bench: BenchMaker) -> Bench:
+    return bench("h100-8")
+
+
+def read(gpu: GpuRound, most: int = 32) -> dict[int, float]:
+    found = ProcessMemoryLocalityReader(most, within_seconds=2.5).read(gpu).processes
+    return {process.pid: process.local_ratio for process in found}
+
+
+def numa_maps(bench: Bench, pid: int) -> Path:
+    return bench.machine.procfs / str(pid) / "numa_maps"
+
+
+def test_pages_are_counted_in_their_own_size() -> None:
+    assert parse_numa_maps(NUMA_MAPS) == {
+        0: (2 + 500 + 1 + 3) * 4 * KIB,
+        1: 13 * 4 * KIB + 4 * 2048 * KIB,
+        10: 4 * KIB,
+    }
+
+
+def test_the_share_on_the_gpus_node_is_found_for_each_process(h100: Bench) -> None:
+    numa_maps(h100, 41000).write_text("7f0 default N0=1 N1=3 kernelpagesize_kB=4\n")
+    numa_maps(h100, 41001).write_text("7f0 default N1=3 kernelpagesize_kB=4\n")
+    ratios = read(h100.round())
+    assert (ratios[41000], ratios[41001], ratios[41002], len(ratios)) == (0.25, 0.0, 1.0, 8)
+
+
+def test_only_the_largest_processes_are_looked_at(h100: Bench) -> None:
+    assert list(read(h100.round(), most=2)) == [41000, 41001]
+
+
+def test_a_host_with_one_node_has_no_ratios(bench: BenchMaker) -> None:
+    assert read(bench("rtx-4070-ti-super").round()) == {}
+
+
+def test_a_process_without_memory_or_that_is_gone_has_no_ratio(h100: Bench) -> None:
+    numa_maps(h100, 41000).write_text("7f0 default\n")
+    numa_maps(h100, 41001).unlink()
+    gpu = h100.round()
+    assert sorted(read(gpu)) == [41002, 41003, 41004, 41005, 41006, 41007]
+    assert gpu.inquiry.failures == []
+
+
+def test_each_reason_for_a_missing_ratio_is_counted_once_a_round(h100: Bench) -> None:
+    for pid in (41000, 41001, 41002):
+        numa_maps(h100, pid).unlink()
+        numa_maps(h100, pid).mkdir()
+    numa_maps(h100, 41003).write_text("7f0 default N0=1 kernelpagesize_kB=huge\n")
+    numa_maps(h100, 41004).write_text("7f0 default N0=1 kernelpagesize_kB=4\n" * 200_000)
+    gpu = h100.round()
+    assert sorted(read(gpu)) == [41005, 41006, 41007]
+    assert gpu.inquiry.failures == ["io_error", "malformed", "too_large"]
+
+
+def test_reading_ends_in_time_for_the_gpus_deadline(h100: Bench) -> None:
+    gpu = h100.round()
+    h100.clock.advance(3.0)
+    assert read(gpu) == {}
+    assert gpu.inquiry.failures == ["out_of_time"]
+
+
+def test_rendering() -> None:
+    reading = ProcessMemoryLocalityReading((ProcessMemory(7, "python", 0.25),))
+    assert list(render(reading, GpuLabels("0", "GPU-0"))) == [
+        GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO.sample(0.25, "0", "GPU-0", "7", "python")
+    ]
+
+
+def test_it_runs_when_asked_for_only() -> None:
+    for collectors, series in (({}, 0), ({"process_memory_locality": True}, 64)):
+        with rig(load_scenario("h100-8"), Config(collectors=collectors)) as host:
+            host.run(3)
+            assert len(host.series("gpu_process_numa_memory_local_ratio")) == series
+
+
+@given(st.text())
+def test_any_text_is_pages_or_a_value_error(text: str) -> None:
+    for candidate in (text, NUMA_MAPS + text, f"7f0 default N0=1 {text}"):
+        with suppress(ValueError):
+            assert all(resident >= 0 for resident in parse_numa_maps(candidate).values())
+
+
+MAPPING = st.tuples(
+    st.sampled_from([4, 64, 2048, 1048576]), st.dictionaries(st.integers(0, 1023), st.integers(1, 2**40))
+)
+
+
+@given(st.lists(MAPPING, max_size=8))
+def test_mappings_add_up(mappings: list[tuple[int, dict[int, int]]]) -> None:
+    lines = []
+    for i, (kib, pages) in enumerate(mappings):
+        counts = " ".join(f"N{node}={count}" for node, count in pages.items())
+        lines.append(f"7f{i:010x} default anon=1 {counts} kernelpagesize_kB={kib}")
+    expected = {
+        node: sum(pages.get(node, 0) * kib * KIB for kib, pages in mappings) for _, pages in mappings for node in pages
+    }
+    assert parse_numa_maps("\n".join(lines)) == expected

@@ -1,0 +1,183 @@
+"""How processes fare on the host: CPU time, memory, threads, and threads that hang in the kernel."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.machine import Moment
+from gpu_triage.read.processes.vitals import Blocked, ProcessVitals, ProcessVitalsReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.host_tree import HostTree
+
+PID = 4242
+WALL = 1_768_435_200.0
+HERTZ = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGESIZE")
+STAT = (
+    "4242 (pt main) thr) {} 1 4242 4242 0 -1 4194560 99887 0 210 0 360000 36000 11 12 20 0 311 0 8812345 "
+    "98765432100 5241001 18446744073709551615 1 1 0 0 0 0 0 16781312 134235898 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+)
+STATUS = (
+    "Name:\tpt main) thr\nState:\tD (disk sleep)\nThreads:\t311\n"
+    "voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t12\n"
+)
+
+
+def thread(host: HostTree, tid: int = PID, state: str = "S", switches: int = 100, channel: str = "0") -> None:
+    """A thread of the process; the first is the process itself."""
+    files = {
+        f"proc/{PID}/task/{tid}/stat": STAT.format(state),
+        f"proc/{PID}/task/{tid}/status": STATUS.format(switches),
+        f"proc/{PID}/task/{tid}/wchan": channel,
+    }
+    if tid == PID:
+        files |= {f"proc/{PID}/stat": STAT.format(state), "proc/stat": "cpu 0 0 0 0\nbtime 1768000000\n"}
+    host.write(files)
+
+
+class Watch:
+    """A reader that looks again and again."""
+
+    def __init__(self, host: HostTree) -> None:
+        self.procfs: Path = host.procfs
+        self.reader = ProcessVitalsReader()
+
+    def all(self, seconds: float) -> Mapping[int, ProcessVitals]:
+        stats = read_process_stats(self.procfs, (PID,))
+        return self.reader.read(self.procfs, stats, Moment(seconds, WALL + seconds))
+
+    def blocked(self, seconds: float) -> Blocked | None:
+        return self.all(seconds)[PID].blocked
+
+
+def test_one_file_tells_cpu_time_memory_threads_and_start(host: HostTree) -> None:
+    thread(host)
+    assert Watch(host).all(0.0) == {
+        PID: ProcessVitals(
+            cpu_seconds=396_000 / HERTZ,
+            resident_bytes=5_241_001 * PAGE,
+            threads=311,
+            started_at=1_768_000_000 + 8_812_345 / HERTZ,
+            blocked=None,
+        )
+    }
+
+
+def test_a_process_that_does_not_run_for_half_a_minute_hangs(host: HostTree) -> None:
+    thread(host, state="D", channel="nvidia_ioctl")
+    watch = Watch(host)
+    assert [watch.blocked(seconds) for seconds in (0.0, 5.0, 29.0)] == [None, None, None]
+    assert watch.blocked(30.0) == watch.blocked(300.0) == Blocked(WALL, "nvidia_ioctl")
+    thread(host, state="S")
+    assert watch.blocked(305.0) is None
+
+
+def test_a_process_that_waits_again_and_again_does_not_hang(host: HostTree) -> None:
+    """As one that reads from a slow disk: whoever looks finds it waiting each time, and it has run in between."""
+    watch = Watch(host)
+    for seconds in range(0, 600, 5):
+        thread(host, state="D", switches=100 + seconds, channel="folio_wait_bit_common")
+        assert watch.blocked(float(seconds)) is None
+
+
+def test_another_thread_that_hangs_is_found_within_a_minute(host: HostTree) -> None:
+    thread(host)
+    thread(host, 4250, "D", channel="rpc_wait_bit_killable")
+    thread(host, 4251, "S")
+    watch = Watch(host)
+    found = [watch.blocked(float(seconds)) for seconds in range(0, 91, 5)]
+    assert found[-1] == Blocked(WALL + 60.0, "rpc_wait_bit_killable")
+    assert found[:-1] == [None] * 18
+
+
+def test_of_several_threads_the_one_that_hangs_longest_is_told(host: HostTree) -> None:
+    thread(host, state="D", channel="nfs_wait")
+    watch = Watch(host)
+    watch.all(0.0)
+    thread(host, 4250, "D", channel="later")
+    for seconds in (60.0, 90.0, 120.0):
+        assert watch.blocked(seconds) == Blocked(WALL, "nfs_wait")
+
+
+def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
+    thread(host, state="D")
+    watch = Watch(host)
+    watch.all(0.0)
+    assert watch.blocked(40.0) is not None
+    host.write({f"proc/{PID}/stat": STAT.format("D").replace("8812345", "9912345")})
+    assert watch.blocked(45.0) is None
+
+
+@pytest.mark.parametrize("channel", ["0", "", "0xffffffff81234567", "a b", "x" * 65, "\x1b[2J"])
+def test_a_wait_channel_that_is_not_told_is_empty(host: HostTree, channel: str) -> None:
+    thread(host, state="D", channel=channel)
+    watch = Watch(host)
+    watch.all(0.0)
+    assert watch.blocked(40.0) == Blocked(WALL, "")
+
+
+@pytest.mark.parametrize("status", ["", "voluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:\tmany\n"])
+def test_without_a_count_of_switches_nobody_knows_that_a_thread_hangs(host: HostTree, status: str) -> None:
+    thread(host, state="D")
+    host.write({f"proc/{PID}/task/{PID}/status": status})
+    watch = Watch(host)
+    watch.all(0.0)
+    assert watch.blocked(40.0) is None
+
+
+@pytest.mark.parametrize("text", ["", "4242 (python3)", "4242 (python3) S 1", STAT.format("S").replace("360000", "-1")])
+def test_a_stat_that_is_not_understood_costs_its_process_alone(host: HostTree, text: str) -> None:
+    thread(host)
+    host.write({f"proc/{PID}/stat": text, "proc/77/stat": STAT.format("S")})
+    stats = read_process_stats(host.procfs, (PID, 77, 78))
+    read = ProcessVitalsReader().read(host.procfs, stats, Moment(0.0, WALL))
+    assert list(read) == [77]
+
+
+def test_cpu_time_does_not_go_back_but_for_another_process_under_the_same_pid(host: HostTree) -> None:
+    thread(host)
+    watch, seconds = Watch(host), []
+    lower = STAT.format("S").replace("360000 36000", "1 1")
+    for text in (STAT.format("S"), lower, lower.replace("8812345", "9000000")):
+        host.write({f"proc/{PID}/stat": text})
+        seconds.append(watch.all(0.0)[PID].cpu_seconds)
+    assert seconds == [396_000 / HERTZ, 396_000 / HERTZ, 2 / HERTZ]
+
+
+def test_without_the_boots_time_the_start_is_not_known(host: HostTree) -> None:
+    thread(host)
+    host.write({"proc/stat": "cpu 0 0 0 0\n"})
+    assert Watch(host).all(0.0)[PID].started_at is None
+
+
+def test_this_process_is_read_as_it_is() -> None:
+    from pathlib import Path  # noqa: PLC0415 - the real one, for this test alone
+
+    stats = read_process_stats(Path("/proc"), (os.getpid(),))
+    read = ProcessVitalsReader().read(Path("/proc"), stats, Moment(0.0, WALL))[os.getpid()]
+    assert read.cpu_seconds > 0
+    assert read.resident_bytes > 1 << 20
+    assert read.threads >= 1
+    assert read.started_at is not None
+    assert read.blocked is None
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(text=st.text(max_size=300))
+def test_junk_raises_nothing(host: HostTree, text: str) -> None:
+    host.write(
+        {f"proc/{PID}/{name}": text for name in ("stat", "task/4242/stat", "task/4242/status", "task/4242/wchan")}
+    )
+    watch = Watch(host)
+    for seconds in (0.0, 60.0, 120.0):
+        watch.all(seconds)

@@ -1,0 +1,298 @@
+"""Who uses a GPU, and from which side of the host."""
+
+from __future__ import annotations
+
+from ctypes import c_uint, sizeof
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+
+from gpu_triage.machine import Moment
+from gpu_triage.read.processes.on_gpu import ProcessesReader
+from gpu_triage.read.processes.placement import Locality
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.nvml_bench import Bench, BenchMaker
+
+NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
+NO_INSTANCE = 0xFFFFFFFF
+LISTS = {
+    "compute": "nvmlDeviceGetComputeRunningProcesses_v3",
+    "graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "mps": "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+}
+
+
+def lists(*processes: tuple[int, int], instances: bool = False) -> Callable[..., int]:
+    """A list of running processes: PID and bytes of each, each on a MIG instance of its own if there are instances."""
+
+    def call(_device: Any, count: Any, out: Any) -> int:
+        room, count._obj.value = count._obj.value, len(processes)
+        if processes and (out is None or room < len(processes)):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for number, (entry, (pid, used)) in enumerate(zip(out or (), processes, strict=False)):
+            entry.pid, entry.usedGpuMemory = pid, used
+            entry.gpuInstanceId = entry.computeInstanceId = number if instances else NO_INSTANCE
+        return 0
+
+    return call
+
+
+def utilization(*samples: tuple[int, float, int]) -> Callable[..., int]:
+    """nvmlDeviceGetProcessUtilization: PID, time of day in seconds and percent of each sample."""
+
+    def call(_device: Any, out: Any, count: Any, since: Any) -> int:
+        found = [sample for sample in samples if round(sample[1] * 1e6) > since.value]
+        room, count._obj.value = count._obj.value, len(found)
+        if not found:
+            return int(pynvml.NVML_ERROR_NOT_FOUND)
+        if out is None or room < len(found):
+            return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        for entry, (pid, at, percent) in zip(out, found, strict=False):
+            entry.pid, entry.timeStamp, entry.smUtil = pid, round(at * 1e6), percent
+        return 0
+
+    return call
+
+
+def listing(nvml: Bench, **processes: tuple[tuple[int, int], ...]) -> Bench:
+    """A bench whose GPUs list these processes by kind."""
+    for kind, function in LISTS.items():
+        nvml.answer(function, lists(*processes.get(kind, ())))
+    return nvml
+
+
+def locality_of(nvml: Bench, cpus: str) -> Locality:
+    """The locality of PID 24819 on GPU 0 when it may run on these CPUs."""
+    status = nvml.machine.procfs / "24819" / "status"
+    lines = [
+        f"Cpus_allowed_list:\t{cpus}" if "Cpus_allowed_list" in line else line
+        for line in status.read_text().split("\n")
+    ]
+    status.write_text("\n".join(lines))
+    return next(p.locality for p in ProcessesReader(32).read(nvml.round()).processes if p.pid == 24819)
+
+
+def test_processes_of_a_gpu(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    round_ = nvml.round()
+    reading = ProcessesReader(32).read(round_)
+    assert round_.inquiry.failures == []
+    assert reading.counts == {"compute": 2, "graphics": 0, "compute_graphics": 0, "mps": 0}
+    assert [(p.pid, p.memory_bytes, p.sm_utilization_ratio) for p in reading.processes] == [
+        (24819, 12120 * 2**20, 0.72),
+        (24820, 10270 * 2**20, 0.69),
+    ]
+    assert [p.locality for p in reading.processes] == [Locality.LOCAL, Locality.REMOTE]
+    assert [p.facts.name for p in reading.processes if p.facts] == ["python", "python"]
+    assert (reading.truncated, reading.locality_known) == (0, True)
+    nothing = ProcessesReader(32).read(nvml.round(1))
+    assert (nothing.processes, nothing.counts["compute"], nothing.locality_known) == ((), 0, True)
+
+
+def test_the_largest_processes_are_kept_and_the_rest_counted(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((1, 10), (2, 30), (3, 20), (4, 30), (5, NOT_AVAILABLE)))
+    reading = ProcessesReader(3).read(nvml.round())
+    assert [p.pid for p in reading.processes] == [2, 4, 3]
+    assert (reading.truncated, reading.counts["compute"]) == (2, 5)
+
+
+@pytest.mark.parametrize(("listed", "more"), [(949, 949 - 32), (950, 950 - 32 + 1)])
+def test_a_list_that_the_driver_ends_may_be_longer(bench: BenchMaker, listed: int, more: int) -> None:
+    # NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT of open-gpu-kernel-modules: at 950 the driver stops, and succeeds.
+    nvml = listing(bench(), compute=tuple((pid, 10) for pid in range(1, listed + 1)))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert (reading.truncated, reading.counts["compute"]) == (more, listed)
+
+
+def test_with_no_process_looked_at_nobody_is_said_to_be_well_placed(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    reading = ProcessesReader(0).read(nvml.round())
+    assert (reading.processes, reading.truncated, reading.counts["compute"]) == ((), 2, 2)
+    assert not reading.locality_known
+
+
+def test_a_process_listed_twice_is_one_process(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((24819, 500),), mps=((24819, 500),), graphics=((24819, 500), (7, 100)))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert [(p.pid, p.memory_bytes, p.is_compute) for p in reading.processes] == [(24819, 500, True), (7, 100, False)]
+    assert reading.counts == {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1}
+
+
+def in_a_pid_namespace_of_its_own(nvml: Bench) -> Bench:
+    """This bench, its procfs that of a container without the host's PID namespace."""
+    own = nvml.machine.procfs / "self"
+    (own / "ns").mkdir(parents=True)
+    (own / "status").write_text("Name:\tgpu-triage\nNSpid:\t7\n")
+    (own / "ns" / "pid").symlink_to("pid:[4026532281]")
+    return nvml
+
+
+def test_an_empty_list_in_a_pid_namespace_of_its_own_says_nothing(bench: BenchMaker) -> None:
+    nvml = in_a_pid_namespace_of_its_own(bench("idle-downshift"))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert (reading.counts, reading.locality_known) == ({}, False)
+
+
+def test_a_list_that_is_not_empty_counts_in_any_pid_namespace(bench: BenchMaker) -> None:
+    nvml = in_a_pid_namespace_of_its_own(listing(bench(), compute=((9, 500),)))
+    assert ProcessesReader(32).read(nvml.round()).counts["compute"] == 1
+
+
+def test_a_process_with_several_mig_instances_has_the_sum_of_their_memory(bench: BenchMaker) -> None:
+    nvml = listing(bench())
+    nvml.answer(LISTS["compute"], lists((9, 500), (9, 300), instances=True))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert [(p.pid, p.memory_bytes) for p in reading.processes] == [(9, 800)]
+    assert reading.counts["compute"] == 1
+
+
+def test_memory_that_the_driver_cannot_tell_is_none(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((9, NOT_AVAILABLE),))
+    round_ = nvml.round()
+    (process,) = ProcessesReader(32).read(round_).processes
+    assert process.memory_bytes is None
+    assert round_.inquiry.failures == []
+
+
+def test_a_kind_of_process_that_the_driver_does_not_list_has_no_count(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((9, 1),))
+    for version in ("v2", "v3"):
+        nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_{version}", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    assert ProcessesReader(32).read(nvml.round()).counts == {"compute": 1, "graphics": 0, "compute_graphics": 0}
+
+
+def test_an_older_driver_is_asked_the_older_way(bench: BenchMaker) -> None:
+    nvml = listing(bench())
+    nvml.answer(LISTS["compute"], pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    nvml.answer("nvmlDeviceGetComputeRunningProcesses_v2", lists((9, 77)))
+    assert [p.memory_bytes for p in ProcessesReader(32).read(nvml.round()).processes] == [77]
+
+
+def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((1, 10), (2, 5)))
+    now = nvml.clock.now().wall
+    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, now - 1.0, 40), (1, now - 0.5, 60)))
+    reader = ProcessesReader(32)
+    assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.6, 0.0]
+    assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.0, 0.0]
+
+
+def test_where_utilisation_is_not_supported_no_process_has_one(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((1, 10),))
+    nvml.answer("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    reader = ProcessesReader(32)
+    for _ in range(2):
+        assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [None]
+    assert nvml.calls("nvmlDeviceGetProcessUtilization") == 1
+
+
+def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: BenchMaker) -> None:
+    nvml, reader = listing(bench(), compute=((1, 10),)), ProcessesReader(32)
+    now = nvml.clock.now()
+    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, now.wall, 50)))
+    reader.read(nvml.round(at=now))
+    back = Moment(now.monotonic + 5, now.wall - 3600)
+    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, now.wall, 50), (1, back.wall, 70)))
+    assert [p.sm_utilization_ratio for p in reader.read(nvml.round(at=back)).processes] == [0.7]
+
+
+def test_utilisation_beyond_a_hundred_percent_is_not_believed(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((1, 10),))
+    nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, nvml.clock.now().wall, 0xFFFFFFFF)))
+    round_ = nvml.round()
+    assert [p.sm_utilization_ratio for p in ProcessesReader(32).read(round_).processes] == [None]
+    assert round_.inquiry.failures == ["implausible"]
+
+
+def test_a_pid_that_no_kernel_gives_out_is_no_process(bench: BenchMaker) -> None:
+    nvml = listing(bench(), compute=((0xFFFFFFFF, 10), (9, 10)))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert [p.pid for p in reading.processes] == [9]
+    assert reading.counts["compute"] == 1
+
+
+@pytest.mark.parametrize(
+    ("cpus", "locality"),
+    [
+        ("0-31", Locality.LOCAL),
+        ("5", Locality.LOCAL),
+        ("32-63", Locality.REMOTE),
+        ("40", Locality.REMOTE),
+        ("30-33", Locality.SPANNING),
+        ("0-63", Locality.UNPINNED),
+        ("0-255", Locality.UNPINNED),
+        ("64-127", Locality.UNKNOWN),
+        ("junk", Locality.UNKNOWN),
+    ],
+)
+def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, locality: Locality) -> None:
+    assert locality_of(bench("dual-a10"), cpus) is locality
+
+
+@pytest.mark.parametrize(
+    ("distances", "locality", "distance"),
+    [
+        ("10 32", Locality.REMOTE, 32),
+        ("10 20", Locality.REMOTE, 20),
+        ("10 12", Locality.UNKNOWN, None),  # two nodes of one socket: the host has no far side
+    ],
+)
+def test_a_process_on_another_node_is_remote_if_that_is_clearly_farther(
+    bench: BenchMaker, distances: str, locality: Locality, distance: int | None
+) -> None:
+    nvml = bench("dual-a10")
+    (nvml.machine.sysfs / "devices/system/node/node0/distance").write_text(f"{distances}\n")
+    assert locality_of(nvml, "32-63") is locality
+    reading = ProcessesReader(32).read(nvml.round())
+    assert next(p.numa_distance for p in reading.processes if p.pid == 24819) == distance
+
+
+def test_a_process_on_another_node_of_the_gpus_socket_is_local(bench: BenchMaker) -> None:
+    """As on DGX A100: two EPYC 7742 with NPS4, 10 for a node itself, 12 on its socket, 32 on the other."""
+    nvml = bench("dual-a10")
+    nodes = nvml.machine.sysfs / "devices" / "system" / "node"
+    for node in range(8):
+        (nodes / f"node{node}").mkdir(exist_ok=True)
+        (nodes / f"node{node}" / "cpulist").write_text(f"{node * 8}-{node * 8 + 7}\n")
+    (nodes / "node0" / "distance").write_text("10 12 12 12 32 32 32 32\n")
+    for cpus, locality in (
+        ("24-31", Locality.LOCAL),
+        ("0-31", Locality.LOCAL),
+        ("32-39", Locality.REMOTE),
+        ("24-39", Locality.SPANNING),
+    ):
+        assert locality_of(nvml, cpus) is locality
+
+
+def test_on_a_host_with_one_node_there_is_no_locality(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    nodes = nvml.machine.sysfs / "devices" / "system" / "node"
+    (nodes / "node0" / "cpulist").write_text("0-63\n")
+    (nodes / "node1" / "cpulist").write_text("\n")
+    assert locality_of(nvml, "0-31") is Locality.UNKNOWN
+    assert not ProcessesReader(32).read(nvml.round()).locality_known
+
+
+def test_a_gpu_whose_node_is_not_known_has_no_local_processes(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    (nvml.machine.sysfs / "bus" / "pci" / "devices" / "0000:65:00.0" / "numa_node").write_text("-1\n")
+    assert locality_of(nvml, "0-31") is Locality.UNKNOWN
+    assert not ProcessesReader(32).read(nvml.round()).locality_known
+
+
+def test_a_process_that_vanished_is_listed_without_facts(bench: BenchMaker) -> None:
+    nvml = listing(bench("dual-a10"), compute=((4_000_000, 10),))
+    reading = ProcessesReader(32).read(nvml.round())
+    (process,) = reading.processes
+    assert (process.facts, process.locality) == (None, Locality.UNKNOWN)
+    assert not reading.locality_known
+
+
+def test_the_structs_have_the_size_that_the_driver_writes() -> None:
+    # nvml.h, nvmlProcessInfo_t: pid, usedGpuMemory, gpuInstanceId, computeInstanceId.
+    assert sizeof(pynvml.c_nvmlProcessInfo_v3_t) == 24
+    assert sizeof(pynvml.c_nvmlProcessUtilizationSample_t) == 2 * 8 + 4 * sizeof(c_uint)

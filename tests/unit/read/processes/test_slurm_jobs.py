@@ -1,0 +1,160 @@
+"""Which job of Slurm has which GPU: the files that a prolog writes, and those that it should not have written."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
+from gpu_triage.options.config import INDEX, MINOR
+from gpu_triage.read.processes import slurm_jobs
+from gpu_triage.read.processes.slurm_jobs import JobDirectory, JobFile, parse_file, parse_list
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# As the prolog of deploy/slurm writes it.
+TWO_GPUS = """\
+SLURM_JOB_ID=4242
+SLURM_JOB_USER=alice
+SLURM_JOB_ACCOUNT=physics
+SLURM_JOB_GPUS=0,1
+CUDA_VISIBLE_DEVICES=0,1
+"""
+ALICE = SlurmJob("4242", "alice", "physics")
+MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+OTHER_MIG = "MIG-5f1e6b2a-0d77-5a9c-8a4e-1f2d3c4b5a69"
+
+
+def at(seconds: float) -> Moment:
+    return Moment(monotonic=seconds, wall=0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "devices"),
+    [
+        (TWO_GPUS, ALICE, {index_name(0), index_name(1)}),
+        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=3", SlurmJob("7", "", ""), {index_name(3)}),
+        ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-2,7\n\n", SlurmJob("7", "", ""), {index_name(n) for n in (0, 1, 2, 7)}),
+        ('SLURM_JOB_ID="7"\r\nSLURM_JOB_GPUS="3"\r\n', SlurmJob("7", "", ""), {index_name(3)}),
+        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n", ALICE, {MIG, OTHER_MIG}),
+        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES={MIG},5\n", ALICE, {MIG, index_name(5)}),
+        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES=NoDevFiles\n", ALICE, {index_name(0), index_name(1)}),
+    ],
+)
+def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: SlurmJob, devices: set[str]) -> None:
+    assert parse_file(text, index_name) == JobFile(job, frozenset(devices))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "SLURM_JOB_ID=7\n",
+        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=\n",
+        "SLURM_JOB_GPUS=0\n",
+        "SLURM_JOB_ID=seven\nSLURM_JOB_GPUS=0\n",
+        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=a100:2\n",
+        "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-99999999\n",
+        "\x00\x00\x00",
+    ],
+)
+def test_a_file_that_names_no_job_or_no_gpu_is_malformed(text: str) -> None:
+    with pytest.raises(ValueError, match="no"):
+        parse_file(text, index_name)
+
+
+def test_names_are_bounded_and_printable() -> None:
+    text = f"SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0\nSLURM_JOB_USER={'a' * 100}\nSLURM_JOB_ACCOUNT=phy\x1b[31msics"
+    job, _ = parse_file(text, index_name)
+    assert job == SlurmJob("7", "a" * 64, "phy[31msics")
+
+
+def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() -> None:
+    device = frozenset({index_name(3)})
+    assert list(parse_list("3", "4242\n\n4243\n")) == [
+        JobFile(SlurmJob("4242", "", ""), device),
+        JobFile(SlurmJob("4243", "", ""), device),
+    ]
+    with pytest.raises(ValueError, match="is not a job number"):
+        list(parse_list("3", "host-job-0\n"))
+
+
+@given(st.text())
+def test_any_text_is_a_job_or_a_value_error(text: str) -> None:
+    for parse in (lambda: parse_file(text, index_name), lambda: list(parse_list("0", text))):
+        try:
+            parse()
+        except ValueError:
+            continue
+
+
+def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
+    (tmp_path / "4242.job").write_text(TWO_GPUS)
+    (tmp_path / "1").write_text("77\n")
+    (tmp_path / ".4243.tmp").write_text("SLURM_JOB_ID=4243\n")
+    (tmp_path / "README").write_text("not a job")
+    (tmp_path / "0.1").write_text("5\n")  # a MIG device in dcgm-exporter's numbers, which nothing here knows
+    by_index, by_minor = (JobDirectory(tmp_path, numbers, 15.0) for numbers in (INDEX, MINOR))
+    for jobs in (by_index, by_minor):
+        assert jobs.refresh(at(0.0), None) == ()
+    assert by_index.holders({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
+    assert by_index.holders({index_name(1)}, at(0.0)) == {ALICE, SlurmJob("77", "", "")}
+    assert by_minor.holders({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
+    assert by_index.holders({minor_name(0)}, at(0.0)) == frozenset()
+
+
+def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdrawn(tmp_path: Path) -> None:
+    file = tmp_path / "4242.job"
+    file.write_text(TWO_GPUS)
+    jobs = JobDirectory(tmp_path, INDEX, 15.0)
+    assert not jobs.known(at(0.0))
+    jobs.refresh(at(0.0), None)
+    assert (jobs.holders({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
+    assert (jobs.holders({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
+    file.unlink()
+    jobs.refresh(at(20.0), None)
+    assert (jobs.holders({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
+
+
+def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path: Path) -> None:
+    file = tmp_path / "4242.job"
+    file.write_text(TWO_GPUS)
+    os.utime(file, (1000.0, 1000.0))
+    jobs = JobDirectory(tmp_path, INDEX, 15.0)
+    jobs.refresh(at(0.0), 999.0)
+    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
+    jobs.refresh(at(0.0), 1001.0)
+    assert jobs.holders({index_name(0)}, at(0.0)) == frozenset()
+
+
+def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> None:
+    (tmp_path / "4242.job").write_text(TWO_GPUS)
+    (tmp_path / "1.job").write_text("junk")
+    (tmp_path / "2.job").write_text("#" * (slurm_jobs.MAX_BYTES + 1))
+    (tmp_path / "3.job").mkdir()
+    os.mkfifo(tmp_path / "4.job")
+    (tmp_path / "5.job").symlink_to("/etc/passwd")
+    jobs = JobDirectory(tmp_path, INDEX, 15.0)
+    assert jobs.refresh(at(0.0), None) == ("malformed", "too_large", "malformed", "malformed", "io_error")
+    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
+
+
+def test_more_files_than_a_node_has_jobs_are_left_out_and_said(tmp_path: Path) -> None:
+    for number in range(slurm_jobs.MAX_FILES + 1):
+        (tmp_path / f"{number:05}.job").write_text(f"SLURM_JOB_ID={number}\nSLURM_JOB_GPUS=0\n")
+    jobs = JobDirectory(tmp_path, INDEX, 15.0)
+    assert jobs.refresh(at(0.0), None) == ("too_many_jobs",)
+    assert len(jobs.holders({index_name(0)}, at(0.0))) == slurm_jobs.MAX_FILES
+
+
+def test_a_folder_that_is_not_there_is_no_folder_without_jobs(tmp_path: Path) -> None:
+    jobs = JobDirectory(tmp_path / "jobs", INDEX, 15.0)
+    with pytest.raises(HostReadFailed, match="missing"):
+        jobs.refresh(at(0.0), None)
+    assert not jobs.known(at(0.0))

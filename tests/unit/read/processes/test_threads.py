@@ -1,0 +1,142 @@
+"""What threads of jobs do: one that fills a CPU, and those that wait in the kernel."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.read.processes.threads import BusiestThread, ThreadsReader, ThreadsReading
+
+if TYPE_CHECKING:
+    from tests.host_tree import HostTree
+
+PID, WORKER = 4242, 4300
+HERTZ = os.sysconf("SC_CLK_TCK")
+# Fields of proc(5): the name, the state, utime and stime as the 14th and 15th, processor as the 39th.
+STAT = "{} ({}) {} 1 4242 4242 0 -1 4194560 99887 0 210 0 {} {} 11 12 20 0 311 0 8812345 0 0" + " 0" * 28 + "\n"
+
+
+def thread(  # noqa: PLR0917 - the fields of a thread
+    host: HostTree,
+    pid: int,
+    tid: int,
+    name: str = "python3",
+    state: str = "S",
+    seconds: float = 0.0,
+    channel: str = "0",
+) -> None:
+    folder = f"proc/{pid}/task/{tid}"
+    ticks = int(seconds * HERTZ)
+    host.write({f"{folder}/stat": STAT.format(tid, name, state, ticks - ticks // 4, ticks // 4)})
+    host.write({f"{folder}/wchan": channel})
+
+
+@dataclass
+class Watch:
+    host: HostTree
+    reader: ThreadsReader = field(default_factory=ThreadsReader)
+
+    def at(self, seconds: float, *pids: int) -> ThreadsReading:
+        reading = self.reader.read(self.host.procfs, pids or (PID,), seconds)
+        assert reading is not None
+        return reading
+
+
+def test_a_thread_that_fills_a_cpu_is_named(host: HostTree) -> None:
+    thread(host, PID, PID, "python3", "R", seconds=100)
+    thread(host, PID, 4250, "pt_data_pin) x", "S", seconds=10)
+    watch = Watch(host)
+    assert watch.at(0.0).busiest is None
+    thread(host, PID, PID, "python3", "R", seconds=104.9)
+    thread(host, PID, 4250, "pt_data_pin) x", "S", seconds=11)
+    reading = watch.at(5.0)
+    assert reading.busiest is not None
+    assert (reading.busiest.pid, reading.busiest.name) == (PID, "python3")
+    assert reading.busiest.ratio == pytest.approx(0.98)
+    assert (reading.running_seconds, reading.blocked_seconds) == (5.0, {})
+
+
+@pytest.mark.parametrize("name", ["NCCL Progress 3", "NCCL Service  0", "ucx_progress", "ucs_async"])
+def test_a_thread_that_polls_the_network_does_not_count(host: HostTree, name: str) -> None:
+    """NCCL names its threads in src/proxy.cc: "NCCL Progress%2d" with the number of the device."""
+    thread(host, PID, PID)
+    thread(host, PID, 4250, name, "R")
+    watch = Watch(host)
+    watch.at(0.0)
+    thread(host, PID, 4250, name, "R", seconds=5)
+    assert watch.at(5.0).busiest == BusiestThread(PID, "python3", 0.0)
+
+
+def test_workers_are_children_of_the_process_on_the_gpu(host: HostTree) -> None:
+    """PyTorch's DataLoader forks them, or has a server fork them: /proc/PID/task/TID/children of proc(5)."""
+    thread(host, PID, PID)
+    host.write(
+        {f"proc/{PID}/task/{PID}/children": f"{WORKER} \n", f"proc/{WORKER}/task/{WORKER}/children": "4301 4302 \n"}
+    )
+    thread(host, WORKER, WORKER)
+    thread(host, 4301, 4301, "pt_data_worker", "D", channel="ptlrpc_set_wait")
+    thread(host, 4302, 4302, "pt_data_worker", "D", channel="ptlrpc_set_wait")
+    watch = Watch(host)
+    watch.at(0.0)
+    assert watch.at(5.0).blocked_seconds == {"ptlrpc_set_wait": 10.0}
+
+
+@pytest.mark.parametrize("channel", ["0", "", "0xffffffff81234567"])
+def test_a_wait_channel_that_the_kernel_hides_is_empty(host: HostTree, channel: str) -> None:
+    """Without ptrace rights the kernel writes 0 (fs/proc/base.c, proc_pid_wchan)."""
+    thread(host, PID, PID, state="D", channel=channel)
+    watch = Watch(host)
+    watch.at(0.0)
+    assert watch.at(5.0).blocked_seconds == {"": 5.0}
+
+
+def test_many_threads_are_looked_at_by_turns_and_stand_for_the_others(host: HostTree) -> None:
+    thread(host, PID, PID)
+    for tid in range(5000, 5511):
+        thread(host, PID, tid, state="D" if tid % 2 else "S", channel="cxiWaitEventWait")
+    watch = Watch(host)
+    *_, last = (watch.at(float(seconds)) for seconds in range(0, 605, 5))
+    # 256 of 512 threads wait all the time.
+    assert last.blocked_seconds["cxiWaitEventWait"] == pytest.approx(256 * 600, rel=0.1)
+
+
+def test_a_thread_that_waits_is_looked_at_each_time_though_there_are_many(host: HostTree) -> None:
+    thread(host, PID, PID)
+    for tid in range(5000, 5511):
+        thread(host, PID, tid)
+    thread(host, PID, 5100, state="D", channel="nfs_wait_bit_killable")
+    watch = Watch(host)
+    counted = [
+        watch.at(float(seconds)).blocked_seconds.get("nfs_wait_bit_killable", 0.0) for seconds in range(0, 205, 5)
+    ]
+    assert counted[-1] - counted[10] == pytest.approx(150.0)
+
+
+def test_kinds_of_waits_are_bounded(host: HostTree) -> None:
+    thread(host, PID, PID)
+    watch = Watch(host)
+    for tid in range(5000, 5040):
+        thread(host, PID, tid, state="D", channel=f"wait_{tid}")
+    watch.at(0.0)
+    blocked = watch.at(5.0).blocked_seconds
+    assert len(blocked) == 17
+    assert sum(blocked.values()) == 200.0
+
+
+def test_a_pause_of_the_exporter_is_not_a_wait_of_the_job(host: HostTree) -> None:
+    thread(host, PID, PID, state="D", channel="nfs_wait")
+    watch = Watch(host)
+    watch.at(0.0)
+    assert watch.at(3600.0).blocked_seconds == {"nfs_wait": 15.0}
+
+
+def test_without_threads_nothing_is_claimed(host: HostTree) -> None:
+    host.mount()
+    reader = ThreadsReader()
+    assert reader.read(host.procfs, (PID,), 0.0) is None
+    assert reader.read(host.procfs, (), 0.0) is None
+    host.write({f"proc/{PID}/task/{PID}/stat": "4242 (python3) S 1\n"})
+    assert reader.read(host.procfs, (PID,), 60.0) is None

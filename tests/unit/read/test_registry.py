@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections import Counter
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.machine import Moment
+from gpu_triage.read import baseline, exporter, gpu, host, incidents, processes, xid
+from gpu_triage.read.gpu.power import GPU_ENERGY_JOULES_TOTAL, GPU_POWER_WATTS
+from gpu_triage.read.metrics.contract import GpuCollector, HostCollector
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore, checked
+from gpu_triage.serve.exposition.page import Exposition
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+GPU = ("0", "GPU-1")
+KINDS = (GpuCollector, HostCollector)
+
+
+def modules_of(package: ModuleType) -> list[ModuleType]:
+    return [import_module(f"{package.__name__}.{found.name}") for found in iter_modules(package.__path__)]
+
+
+def test_every_metric_belongs_to_exactly_one_subject() -> None:
+    assert [spec.name for spec, count in Counter(METRICS).items() if count > 1] == []
+
+
+def test_every_metric_that_is_declared_is_published_under_the_name_of_its_constant() -> None:
+    constants = {
+        name: value
+        for package in (baseline, exporter, gpu, host, incidents, processes, xid)
+        for module in modules_of(package)
+        for name, value in vars(module).items()
+        if isinstance(value, MetricSpec)
+    }
+    assert constants == {spec.name.upper(): spec for spec in METRICS}
+
+
+@pytest.mark.parametrize("package", [gpu, host, processes], ids=lambda package: package.__name__)
+def test_every_collector_of_a_subject_is_registered(package: ModuleType) -> None:
+    made = {value.name for module in modules_of(package) for value in vars(module).values() if isinstance(value, KINDS)}
+    assert made
+    assert made <= {collector.name for collector in ALL_COLLECTORS}
+
+
+def test_samples_of_another_collectors_metric_are_refused() -> None:
+    with pytest.raises(ValueError, match="gpu_power_watts is not declared"):
+        checked([GPU_POWER_WATTS.sample(1, *GPU)], frozenset({GPU_ENERGY_JOULES_TOTAL}))
+
+
+def test_a_series_that_appears_twice_in_an_outcome_is_refused() -> None:
+    twice = [GPU_POWER_WATTS.sample(1, *GPU), GPU_POWER_WATTS.sample(2, *GPU)]
+    with pytest.raises(ValueError, match="twice"):
+        checked(twice, frozenset({GPU_POWER_WATTS}))
+
+
+def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
+    store = OutcomeStore(["power"])
+    for subject, watts in (("a", 1.0), ("b", 2.0)):
+        samples = (GPU_POWER_WATTS.sample(watts, *GPU),)
+        store.put(Outcome("power", subject, samples, True, (), 0.0, Moment(0, 0)))  # noqa: FBT003
+    page = Exposition(store).page("", (), gzipped=False).body.decode()
+    assert [line for line in page.splitlines() if line.startswith("gpu_power_watts{")] == [
+        'gpu_power_watts{gpu="0",uuid="GPU-1"} 1.0'
+    ]
+
+
+def test_hostile_label_values_are_escaped_and_cost_nothing_else() -> None:
+    hostile = 'a"b\\c\nd}# HELP x'
+    store = OutcomeStore(["power", "energy"])
+    samples = (GPU_POWER_WATTS.sample(1, "0", hostile),)
+    store.put(Outcome("power", "a", samples, True, (), 0.0, Moment(0, 0)))  # noqa: FBT003
+    page = Exposition(store).page("", (), gzipped=False).body.decode()
+    lines = [line for line in page.splitlines() if line.startswith("gpu_power_watts")]
+    assert lines == ['gpu_power_watts{gpu="0",uuid="a\\"b\\\\c\\nd}# HELP x"} 1.0']

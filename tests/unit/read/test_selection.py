@@ -1,0 +1,130 @@
+"""What a page shows: profiles, what is added to them and left out, and that alerts keep what they need."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.promql.expressions import uses
+from tests.rig import rig, scenario_with
+from tests.rules.rulefile import read_rules, rule_files
+
+from gpu_triage.alerting.files import rule_files as rules_of
+from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.errors import ConfigError
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.gpm import GPU_TENSOR_ACTIVE_RATIO
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.registry import METRICS
+from gpu_triage.read.selection import (
+    EVERYTHING,
+    Selection,
+    metrics_of_rules,
+    needed_but_excluded,
+    refuse_unknown_metrics,
+)
+from gpu_triage_simulator import load_scenario
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+SLOWLY = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
+POWER = GPU_POWER_WATTS.sample(1.0, "0", "GPU-a")
+DOWN, UP = (GPU_NVLINK_UP.sample(value, "0", "GPU-a", "3") for value in (0.0, 1.0))
+SENT = GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL.sample(1.0, "0", "GPU-a", "3")
+TENSOR = GPU_TENSOR_ACTIVE_RATIO.sample(0.5, "0", "GPU-a")
+ALL = (POWER, DOWN, UP, SENT, TENSOR)
+
+
+@pytest.mark.parametrize(
+    ("config", "shown"),
+    [
+        (Config(), (POWER, DOWN, TENSOR)),
+        (Config(metrics_profile="full"), ALL),
+        (Config(metrics_profile="rules"), (POWER, DOWN)),
+        (Config(metrics_include=("gpu_nvlink_*",)), ALL),
+        (Config(metrics_profile="rules", metrics_include=("gpu_tensor_*",)), (POWER, DOWN, TENSOR)),
+        (Config(metrics_exclude=("gpu_nvlink_*", "gpu_power_watts")), (TENSOR,)),
+        (Config(metrics_profile="full", metrics_exclude=("*_active_ratio",)), (POWER, DOWN, UP, SENT)),
+        (Config(metrics_include=("gpu_nvlink_*",), metrics_exclude=("gpu_nvlink_up",)), (POWER, SENT, TENSOR)),
+    ],
+)
+def test_a_page_shows_the_profile_what_is_added_and_not_what_is_left_out(
+    config: Config, shown: tuple[object, ...]
+) -> None:
+    assert tuple(Selection(config).of(ALL)) == shown
+
+
+def test_without_a_configuration_everything_is_shown() -> None:
+    assert tuple(EVERYTHING.of(ALL)) == ALL
+
+
+@pytest.mark.parametrize("config", [Config(metrics_include=("power",)), Config(metrics_exclude=("gpu_?",))])
+def test_a_pattern_that_matches_no_metric_is_refused(config: Config) -> None:
+    with pytest.raises(ConfigError, match="matches no metric; write a name of"):
+        refuse_unknown_metrics(config, METRICS)
+
+
+def test_patterns_match_metrics_by_their_whole_name() -> None:
+    known = Config(metrics_include=("gpu_power_watts", "gpu_pow?r_watts"), metrics_exclude=("gpu_*_ratio",))
+    refuse_unknown_metrics(known, METRICS)
+
+
+def test_the_profile_of_the_rules_has_every_metric_that_a_rule_reads() -> None:
+    names = {spec.name for spec in METRICS}
+    rules = read_rules(rule_files())
+    read = {use.metric for rule in rules for query in (rule.expr, *rule.queries()) for use in uses(query)}
+    assert read & names <= metrics_of_rules() & names < names
+
+
+def shown_by_the_profile_of_the_rules() -> set[str]:
+    selection = Selection(Config(metrics_profile="rules"))
+    return {spec.name for spec in METRICS if selection.shown(spec)}
+
+
+def test_the_profile_of_the_rules_has_every_series_of_a_finding() -> None:
+    findings = {spec.name for spec in METRICS if re.match("gpu_(host_)?finding(s|_|$)", spec.name)}
+    assert len(findings) == 9
+    assert findings < shown_by_the_profile_of_the_rules()
+
+
+def test_the_profile_of_the_rules_has_every_metric_that_a_rule_of_the_previous_release_reads(tmp_path: Path) -> None:
+    for name, text in rules_of(DEFAULTS, previous_sources()).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    rules = read_rules(sorted(tmp_path.glob("*.yml")))
+    read = {use.metric for rule in rules for query in (rule.expr, *rule.queries()) for use in uses(query)}
+    assert "gpu_throttle_seconds_total" in read
+    assert read & {spec.name for spec in METRICS} < shown_by_the_profile_of_the_rules()
+
+
+def test_an_excluded_metric_that_an_alert_needs_is_named_in_log_and_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(metrics_exclude=("gpu_tensor_*", "gpu_finding"))
+    assert needed_but_excluded(config) == ("gpu_finding",)
+    with rig(scenario_with(tmp_path, "dual-a10"), config) as running:
+        running.run_to(5)
+        assert running.series("gpu_finding") == []
+        assert running.value("gpu_exporter_degraded_info", feature="gpu_finding", reason="excluded") == 1
+    assert "alerts that need this metric cannot fire" in str([record.__dict__ for record in caplog.records])
+
+
+@pytest.mark.parametrize(("profile", "most"), [("rules", 1100), ("default", 1800)])
+def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_series(profile: str, most: int) -> None:
+    with rig(load_scenario("h100-8"), replace(SLOWLY, metrics_profile=profile)) as running:
+        running.run_to(75)
+        page = running.exposition.page("", (), gzipped=False).body.decode()
+    assert sum(not line.startswith("#") for line in page.splitlines()) <= most
+
+
+def test_a_gpu_without_processes_has_at_most_190_series_by_default() -> None:
+    with rig(load_scenario("h100-8"), replace(SLOWLY, process_max=0)) as running:
+        running.run_to(75)
+        page = running.exposition.page("", (), gzipped=False).body.decode()
+    assert page.count('{gpu="0",') <= 190

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.xid.events import CardFound, DriverLoaded, KernelNews, XidReport
+from gpu_triage.read.xid.kernel_log import ROUND_BYTES, KernelLog, KernelXids
+
+NOW = 1000.0
+XID = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
+def record(sequence: int, seconds: float, text: str = XID, priority: int = 4, flags: str = "-") -> str:
+    return f"{priority},{sequence},{round(seconds * 1e6)},{flags};{text}\n"
+
+
+def log(tmp_path: Path, *records: str) -> Path:
+    path = tmp_path / "kmsg"
+    path.write_text("".join(records))
+    return path
+
+
+def append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+
+
+def xids(news: tuple[KernelNews, ...]) -> list[XidReport]:
+    return [found for found in news if isinstance(found, XidReport)]
+
+
+def codes(news: tuple[KernelNews, ...]) -> list[int | None]:
+    return [report.code for report in xids(news)]
+
+
+def test_what_happened_since_boot_is_there_with_its_time(tmp_path: Path) -> None:
+    kernel = KernelXids(KernelLog(log(tmp_path, record(1, 100.0), record(2, 998.5, "usb 1-1: new device"))))
+    (report,) = xids(kernel.read(NOW))
+    assert (report.gpu, report.code) == ("0000:65:00.0", 79)
+    assert report.earliest == report.latest == 100.0
+
+
+def test_a_file_is_read_on_from_where_it_ended(tmp_path: Path) -> None:
+    path = log(tmp_path, record(1, 100.0))
+    kernel = KernelXids(KernelLog(path))
+    assert codes(kernel.read(NOW)) == [79]
+    assert kernel.read(NOW) == ()
+    append(path, record(2, 1000.0, XID.replace("79", "48")).encode())
+    assert codes(kernel.read(NOW)) == [48]
+
+
+def test_a_line_that_is_not_written_to_its_end_is_kept_for_later(tmp_path: Path) -> None:
+    path = log(tmp_path)
+    kernel = KernelXids(KernelLog(path))
+    line = record(1, 100.0).encode()
+    for cut in (b"", line[:30], line[30:]):
+        assert kernel.read(NOW) == ()
+        append(path, cut)
+    assert codes(kernel.read(NOW)) == [79]
+
+
+def test_lines_that_continue_a_record_are_passed_over(tmp_path: Path) -> None:
+    continued = " SUBSYSTEM=pci\n DEVICE=+pci:0000:65:00.0\n"
+    path = log(tmp_path, record(1, 99.0, flags="-,caller=T1"), continued, record(2, 100.0))
+    assert codes(KernelXids(KernelLog(path)).read(NOW)) == [79, 79]
+
+
+def test_escapes_of_the_kernel_are_undone(tmp_path: Path) -> None:
+    text = r"NVRM: The NVIDIA GPU 0000:65:00.0\x0aNVRM: (PCI ID: 10de:2330) has\x0aNVRM: fallen off the bus and"
+    assert codes(KernelXids(KernelLog(log(tmp_path, record(1, 9.0, text)))).read(NOW)) == [None]
+
+
+def test_what_a_process_writes_into_the_log_is_not_the_drivers_word(tmp_path: Path) -> None:
+    assert KernelXids(KernelLog(log(tmp_path, record(1, 9.0, priority=12)))).read(NOW) == ()
+
+
+def test_junk_costs_only_itself(tmp_path: Path) -> None:
+    path = log(tmp_path)
+    append(path, b"\x00\xff\xfe\n,,,;\n4,x,1,-;" + XID.encode() + b"\n" + bytes(range(256)) + b"\n\n;\n")
+    append(path, b"4,5,6,-;NVRM: Xid \xff\xfe(PCI:\n" + record(7, 100.0).encode())
+    assert codes(KernelXids(KernelLog(path)).read(NOW)) == [79]
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_raise(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "junk"
+    path.write_bytes(junk + b"\n" + record(1, 10.0).encode())
+    found = codes(KernelXids(KernelLog(path)).read(NOW))
+    assert found[-1:] == [79]
+
+
+def test_an_enormous_line_is_dropped_and_the_next_is_read(tmp_path: Path) -> None:
+    path = log(tmp_path, record(1, 9.0, "x" * 300_000), record(2, 10.0))
+    kernel_log = KernelLog(path)
+    assert [len(found.text) <= 8192 for found in kernel_log.read()] == [True]
+    append(path, b"4,3,4,-;" + b"y" * 100_000)
+    assert kernel_log.read() == []
+    assert len(kernel_log._partial) <= 8192
+    append(path, b"yyy\n" + record(4, 10.0).encode())
+    assert [found.sequence for found in kernel_log.read()] == [4]
+
+
+def test_a_round_is_bounded_and_the_rest_comes_later(tmp_path: Path) -> None:
+    one = record(1, 9.0, "usb 1-1: " + "x" * 1000)
+    path = log(tmp_path, one * (2 * ROUND_BYTES // len(one)), record(2, 10.0))
+    kernel = KernelLog(path)
+    sizes: list[int] = []
+    drained: list[bool] = []
+    while not drained or not drained[-1]:
+        sizes.append(sum(len(found.text) for found in kernel.read()))
+        drained.append(kernel.drained)
+    assert max(sizes) <= ROUND_BYTES
+    assert drained == [False, False, True]
+
+
+class Device:
+    """Answers read(2) as /dev/kmsg does: a record a call, or an error."""
+
+    def __init__(self, *answers: str | OSError) -> None:
+        self.answers = list(answers)
+
+    def read(self, _file: int, _size: int) -> bytes:
+        answer = self.answers.pop(0) if self.answers else BlockingIOError()
+        if isinstance(answer, OSError):
+            raise answer
+        return answer.encode()
+
+
+def test_records_that_were_overwritten_do_not_end_the_reading(tmp_path: Path) -> None:
+    device = Device(record(1, 9.0), BrokenPipeError(), record(50, 10.0), BlockingIOError(), record(51, 11.0))
+    kernel = KernelLog(log(tmp_path), device.read)
+    assert [found.sequence for found in kernel.read()] == [1, 50]
+    assert kernel.drained
+    assert [found.sequence for found in kernel.read()] == [51]
+
+
+def test_a_log_that_is_overwritten_all_the_time_does_not_hold_the_round_up(tmp_path: Path) -> None:
+    device = Device(*[BrokenPipeError() for _ in range(1000)])
+    kernel = KernelLog(log(tmp_path), device.read)
+    assert kernel.read() == []
+    assert not kernel.drained
+    assert len(device.answers) > 0
+
+
+def test_records_that_were_overwritten_are_counted_by_their_numbers(tmp_path: Path) -> None:
+    """Documentation/ABI/testing/dev-kmsg: after EPIPE, the sequence numbers tell how many messages were lost."""
+    device = Device(BrokenPipeError(), record(7, 9.0), BrokenPipeError(), BrokenPipeError(), record(50, 10.0))
+    kernel = KernelLog(log(tmp_path), device.read)
+    kernel.read()
+    assert kernel.lost == 42  # and none before the first: nobody had read them anyway
+    device.answers = [record(51, 11.0), BrokenPipeError(), BlockingIOError(), record(53, 12.0)]
+    kernel.read()
+    assert kernel.lost == 42
+    kernel.read()
+    assert kernel.lost == 43
+
+
+def test_what_was_overwritten_while_the_log_could_not_be_read_is_counted_once(tmp_path: Path) -> None:
+    device = Device(record(7, 9.0))
+    kernel = KernelLog(log(tmp_path), device.read)
+    kernel.read()
+    device.answers = [BrokenPipeError(), record(20, 10.0), OSError(5, "Input/output error")]
+    with pytest.raises(HostReadFailed):
+        kernel.read()
+    assert kernel.lost == 0
+    device.answers = [record(20, 10.0), record(21, 10.0)]
+    assert [found.sequence for found in kernel.read()] == [20, 21]
+    assert kernel.lost == 12
+
+
+def test_a_pipe_without_data_is_no_reason_to_wait(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    kernel = KernelLog(path)
+    assert kernel.read() == []
+    writer = os.open(path, os.O_WRONLY)
+    assert kernel.read() == []
+    assert kernel.drained
+    os.write(writer, record(1, 9.0).encode())
+    assert [found.sequence for found in kernel.read()] == [1]
+    os.close(writer)
+
+
+def test_after_an_error_it_goes_on_behind_the_last_record(tmp_path: Path) -> None:
+    path = log(tmp_path, record(1, 9.0), record(2, 10.0))
+    failing: list[OSError] = []
+
+    def read(file: int, size: int) -> bytes:
+        if failing:
+            raise failing.pop()
+        return os.read(file, size)
+
+    kernel = KernelLog(path, read)
+    assert [found.sequence for found in kernel.read()] == [1, 2]
+    append(path, record(3, 11.0).encode())
+    failing.append(OSError(5, "Input/output error"))
+    with pytest.raises(HostReadFailed) as error:
+        kernel.read()
+    assert error.value.reason == "io_error"
+    assert [found.sequence for found in kernel.read()] == [3]
+
+
+def test_a_log_that_is_missing_or_a_directory_says_so(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "none", "missing"), (tmp_path, "io_error")):
+        with pytest.raises(HostReadFailed) as error:
+            KernelLog(path).read()
+        assert error.value.reason == reason
+
+
+def test_without_permission_it_says_so(tmp_path: Path) -> None:
+    def read(_file: int, _size: int) -> bytes:
+        raise PermissionError(1, "Operation not permitted")
+
+    with pytest.raises(HostReadFailed) as error:
+        KernelLog(log(tmp_path), read).read()
+    assert error.value.reason == "no_permission"
+
+
+def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_path: Path) -> None:
+    path = log(tmp_path, record(1, 700.0, "old"))
+    kernel = KernelXids(KernelLog(path))
+    kernel.read(NOW)
+    # printk is 100 s behind: written within this second, it is stamped 900.5.
+    append(path, record(2, 900.5).encode())
+    (report,) = xids(kernel.read(NOW + 1))
+    assert NOW <= report.latest <= NOW + 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build",
+    ],
+)
+def test_a_driver_that_is_loaded_is_told_with_its_time(tmp_path: Path, text: str) -> None:
+    log_file = log(tmp_path, record(1, 9.0, text), record(2, 9.5, f"systemd[1]: {text}"))
+    assert KernelXids(KernelLog(log_file)).read(NOW) == (DriverLoaded(9.0),)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", "0000:65:00.0"),
+        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint", "0000:65:00.0"),
+        ("pci 10000:01:00.0: [10de:2684] type 00 class 0x030000", "10000:01:00.0"),
+        ("pci 0000:65:00.1: [10de:22ba] type 00 class 0x040300", None),
+        ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", None),
+        ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", None),
+        ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", None),
+        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", None),
+    ],
+)
+def test_a_card_that_the_kernel_finds_is_told_with_its_time(tmp_path: Path, text: str, address: str | None) -> None:
+    news = KernelXids(KernelLog(log(tmp_path, record(1, 9.0, text)))).read(NOW)
+    assert news == (() if address is None else (CardFound(address, 9.0),))
+
+
+def test_a_process_cannot_say_that_a_card_was_found(tmp_path: Path) -> None:
+    found = record(1, 9.0, "pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", priority=12)
+    assert KernelXids(KernelLog(log(tmp_path, found))).read(NOW) == ()
+
+
+def test_no_xid_is_of_the_future(tmp_path: Path) -> None:
+    (report,) = xids(KernelXids(KernelLog(log(tmp_path, record(1, 1060.0)))).read(NOW))
+    assert report.latest == NOW

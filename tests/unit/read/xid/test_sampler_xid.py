@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.rig import Rig, only, rig, scenario_with
+
+from gpu_triage.options.config import Config
+from gpu_triage.read.registry import GPU_COLLECTORS
+from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator.simulated_nvml import SimulatedNvml
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpu_triage_simulator import Scenario, SimulatedMachine
+    from gpu_triage_simulator.nvml_session import NvmlSession
+
+pytestmark = pytest.mark.slow
+
+LEAN = only("power", "thermal", "identity")
+
+START_SECONDS = VirtualClock().now().monotonic
+
+
+def xid(at: int, gpu: int, code: int, more: str = "") -> str:
+    return f'at = {at}\ngpu = {gpu}\neffect = {{ kind = "xid", code = {code}{more} }}'
+
+
+def host(tmp_path: Path, *events: str) -> Scenario:
+    return scenario_with(tmp_path, "idle-downshift", *events)
+
+
+def counts(running: Rig) -> dict[tuple[str, str], float]:
+    series = running.series("gpu_xid_errors_total")
+    return {(labels["gpu"], labels["xid"]): value for labels, value in series if value}
+
+
+def sources(running: Rig) -> dict[str, float]:
+    return {labels["source"]: value for labels, value in running.series("gpu_exporter_xid_source_up")}
+
+
+def errors(running: Rig) -> dict[str, float]:
+    series = running.series("gpu_exporter_errors_total", collector="xid")
+    return {labels["error"]: value for labels, value in series}
+
+
+def session(running: Rig) -> NvmlSession:
+    return session_of(running.simulated)
+
+
+def session_of(simulated: SimulatedMachine) -> NvmlSession:
+    nvml = simulated.machine.nvml
+    assert isinstance(nvml, SimulatedNvml)
+    return nvml.session
+
+
+def test_a_healthy_host_has_no_xid_and_says_who_listens() -> None:
+    with rig(load_scenario("idle-downshift"), Config(metrics_profile="full")) as running:
+        running.run(70)
+        assert counts(running) == {}
+        assert "gpu_xid_last" not in running.page()
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert running.value("gpu_exporter_collector_success", collector="xid") == 1
+        assert running.value("gpu_exporter_collector_interval_seconds", collector="xid") == 1
+        assert errors(running) == {}
+
+
+def test_what_both_sources_report_is_one_error(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 0, 31), xid(40, 0, 31), xid(40, 1, 79)), LEAN) as running:
+        began = running.clock.now().wall
+        running.run_to(30)
+        assert counts(running) == {("0", "31"): 1}
+        assert running.value("gpu_xid_last_timestamp_seconds", gpu="0") == began + 20
+        running.run_to(60)
+        assert counts(running) == {("0", "31"): 2, ("1", "79"): 1}
+        assert running.value("gpu_xid_last_timestamp_seconds", gpu="0") == began + 40
+        assert errors(running) == {}
+
+
+@pytest.mark.parametrize("source", ["kmsg", "nvml"])
+def test_one_source_alone_is_enough(tmp_path: Path, source: str) -> None:
+    event = xid(20, 0, 48, f', reported_by = "{source}"')
+    with rig(host(tmp_path, event, event.replace("20", "21")), LEAN) as running:
+        began = running.clock.now().wall
+        running.run_to(30)
+        assert counts(running) == {("0", "48"): 2}
+        assert running.value("gpu_xid_last_timestamp_seconds", gpu="0") == began + 21
+
+
+def test_slow_sampling_still_counts_once(tmp_path: Path) -> None:
+    config = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
+    with rig(host(tmp_path, xid(65, 0, 31), xid(110, 0, 31), xid(125, 1, 79)), config) as running:
+        running.run_to(240)
+        assert counts(running) == {("0", "31"): 2, ("1", "79"): 1}
+
+
+def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000")), LEAN) as running:
+        running.run_to(21)
+        assert counts(running) == {("0", "31"): 1000}
+        running.run_to(60)
+        assert counts(running) == {("0", "31"): 1000}
+        assert sum(record.message == "Xid" for record in caplog.records) == 1
+
+
+def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:
+    with rig(host(tmp_path, 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }'), LEAN) as running:
+        running.run_to(300)
+        assert running.error_of("1") == "lost"
+        assert counts(running) == {("1", "79"): 1}
+
+
+def test_fallen_off_the_bus_without_a_code_is_a_79(tmp_path: Path) -> None:
+    with rig(host(tmp_path), LEAN) as running:
+        running.run_to(10)
+        running.kernel_logs(9001, "NVRM: Xid (PCI:0000:b3:00): 31, Ch 0000000b, engmask 00000101, intr 10000000")
+        running.kernel_logs(9002, "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.")
+        running.run_to(12)
+        assert counts(running) == {("1", "31"): 1, ("1", "79"): 1}
+
+
+def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 0, 31), xid(25, 0, 31), xid(30, 1, 94)), LEAN) as running:
+        running.run_to(100)
+        before = (counts(running), running.series("gpu_xid_last_timestamp_seconds"))
+        running.sampler.close(lambda condition: condition())
+        again = Rig(running.simulated, running.clock, running.config)
+        again.run(10)
+        assert before == (counts(again), again.series("gpu_xid_last_timestamp_seconds"))
+        assert before[0] == {("0", "31"): 2, ("1", "94"): 1}
+
+
+def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(150)
+        assert sources(running) == {"kmsg": 0, "nvml": 1}
+        assert counts(running) == {("0", "31"): 1}
+        assert running.value("gpu_exporter_collector_success", collector="xid") == 1
+        assert errors(running) == {}
+        assert sum("no Xids from the kernel log" in record.message for record in caplog.records) == 1
+
+
+def test_a_kernel_log_that_appears_later_is_read_without_a_restart(tmp_path: Path) -> None:
+    with rig(host(tmp_path), LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(10)
+        running.kernel_logs(1, "NVRM: Xid (PCI:0000:65:00): 62, 2351 (d0f)", ago=5)
+        running.run_to(100)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert counts(running) == {("0", "62"): 1}
+
+
+def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
+    missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
+    with rig(host(tmp_path, missing), LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(10)
+        assert sources(running) == {"kmsg": 0, "nvml": 0}
+        assert running.value("gpu_exporter_collector_success", collector="xid") is None
+        assert errors(running) == {}
+
+
+def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Path) -> None:
+    hang = 'at = 20\nuntil = 50\ngpu = 0\neffect = { kind = "hang", function = "nvmlEventSetWait_v2" }'
+    with rig(host(tmp_path, hang, xid(30, 0, 31)), LEAN) as running:
+        for second in range(21, 50):
+            running.run_to(second)
+            assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
+            assert len(running.series("gpu_power_watts")) == 2
+            assert running.value("gpu_driver_up") == 1
+        assert counts(running) == {("0", "31"): 1}
+        assert sources(running) == {"kmsg": 1, "nvml": 0}
+        running.run_to(60)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert counts(running) == {("0", "31"): 1}
+
+
+def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) -> None:
+    lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
+    events = (xid(10, 0, 31), lost, xid(100, 0, 31, ', reported_by = "nvml"'), xid(101, 1, 94))
+    with rig(host(tmp_path, *events), LEAN) as running:
+        running.run_to(90)
+        assert running.value("gpu_up", gpu="1") == 1
+        assert counts(running) == {("0", "31"): 1, ("1", "79"): 1}
+        running.run_to(120)
+        assert counts(running) == {("0", "31"): 2, ("1", "79"): 1, ("1", "94"): 1}
+        assert session(running).abandoned_sets == 0
+
+
+def test_a_driver_that_goes_and_comes_is_heard_again(tmp_path: Path) -> None:
+    away = 'at = "20s"\nuntil = "40s"\neffect = { kind = "driver_not_loaded" }'
+    with rig(host(tmp_path, away, xid(200, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
+        running.run_to(35)
+        assert sources(running) == {"kmsg": 1, "nvml": 0}
+        running.run_to(210)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert counts(running) == {("0", "31"): 1}
+
+
+def test_the_event_set_is_freed_before_nvml_is_shut_down(tmp_path: Path) -> None:
+    with rig(host(tmp_path), LEAN) as running:
+        running.run_to(10)
+        assert len(session(running).event_sets) == 1
+        running.sampler.close(lambda condition: condition())
+        assert session(running).event_sets == {}
+        assert session(running).abandoned_sets == 0
+
+
+def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_on(tmp_path: Path) -> None:
+    kernel_alone = ', reported_by = "kmsg"'
+    with rig(host(tmp_path, xid(20, 0, 31, kernel_alone), xid(60, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
+        running.run_to(10)
+        running.sampler.release()
+        running.run_to(30)
+        assert session(running).event_sets == {}
+        assert session(running).abandoned_sets == 0
+        assert sources(running) == {"kmsg": 1, "nvml": 0}
+        assert counts(running) == {("0", "31"): 1}
+        running.sampler.acquire()
+        running.run_to(70)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert counts(running) == {("0", "31"): 2}
+
+
+def test_a_gpu_that_was_gone_before_is_known_by_its_address_until_it_is_seen(tmp_path: Path) -> None:
+    with rig(host(tmp_path, 'at = 0\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }'), LEAN) as running:
+        running.run_to(10)
+        assert counts(running) == {}
+        assert running.value("gpu_xid_unassigned_errors_total", pci_bus_id="0000:b3:00.0", xid="79") == 1
+        running.run_to(200)
+        assert counts(running) == {("1", "79"): 1}
+        assert running.series("gpu_xid_unassigned_errors_total") == []
+
+
+def test_an_xid_stays_with_the_board_when_indices_move(tmp_path: Path) -> None:
+    removed = 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }'
+    with rig(host(tmp_path, xid(10, 0, 31), xid(10, 1, 48), removed), LEAN) as running:
+        running.run_to(15)
+        uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
+        running.run_to(90)
+        assert running.value("gpu_xid_errors_total", uuid=uuids["0"], xid="31") == 1
+        assert running.value("gpu_xid_errors_total", uuid=uuids["1"], gpu="0", xid="48") == 1
+
+
+def test_the_collector_can_be_switched_off(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(5, 0, 79)), Config(collectors={"xid": False})) as running:
+        running.run_to(20)
+        assert "xid" not in running.page()
+        assert session(running).event_sets == {}
+        running.sampler.close(lambda condition: condition())
+
+
+def test_junk_in_the_kernel_log_costs_nothing_else(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 0, 31)), LEAN) as running:
+        with running.kmsg.open("ab") as log:
+            log.write(bytes(range(256)) * 2000)
+            log.write(b"\n")
+        running.run_to(30)
+        assert counts(running) == {("0", "31"): 1}
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert errors(running) == {}
+
+
+class HeldLane(InlineLane):
+    """A lane whose job is over only when it is let go, as with a thread that takes its time."""
+
+    def __init__(self, clock: VirtualClock, held: Callable[[], bool]) -> None:
+        super().__init__(clock)
+        self._held = held
+        self._waiting: Job | None = None
+        self.given = 0
+
+    @property
+    def busy_since(self) -> float | None:
+        return 0.0 if self._waiting is not None else super().busy_since
+
+    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+        self.given += 1
+        if self._held():
+            self._waiting = job
+        else:
+            super().submit(job, in_turn=in_turn)
+
+    def let_go(self) -> None:
+        job, self._waiting = self._waiting, None
+        if job is not None:
+            super().submit(job)
+
+
+def test_nobody_asks_a_gpu_or_waits_for_events_while_nvml_is_opened_again(tmp_path: Path) -> None:
+    lost = 'at = "5s"\nuntil = "10s"\ngpu = 1\neffect = { kind = "lost" }'
+    clock = VirtualClock()
+    lanes: dict[str, HeldLane] = {}
+
+    def given() -> dict[str, int]:
+        return {name: lane.given for name, lane in lanes.items() if name.startswith("gpu-") or name == "xid-nvml"}
+
+    with simulated_machine(host(tmp_path, lost), clock=clock) as simulated:
+
+        def reopening() -> bool:
+            # What opens NVML again is the first look after the event set was let go.
+            return clock.now().monotonic > START_SECONDS + 10 and not session_of(simulated).event_sets
+
+        def make(name: str) -> HeldLane:
+            lanes[name] = HeldLane(clock, lambda: name == "driver" and reopening())
+            return lanes[name]
+
+        sampler = Sampler(simulated.machine, Config(), make, GPU_COLLECTORS, ())
+        while not reopening():
+            sampler.step()
+            sampler.publish()
+            clock.advance(1)
+        before = given()
+        for _ in range(5):
+            sampler.step()
+            sampler.publish()
+            clock.advance(1)
+        assert given() == before
+        lanes["driver"].let_go()
+        sampler.step()
+        # A GPU is asked who it is, and then for its readings.
+        asked = {name: count - before[name] for name, count in given().items()}
+        assert asked == {"gpu-0": 2, "gpu-1": 2, "xid-nvml": 1}

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.read.xid.events import UNKNOWN, XidReport, XidSource
+from gpu_triage.read.xid.ledger import CODES_PER_GPU, OTHER, UNKNOWN_XID, WINDOW_SECONDS, XidCount, XidLedger, XidName
+
+GPU = "0000:65:00.0"
+KMSG, NVML = XidSource.KMSG, XidSource.NVML
+
+
+def logged(at: float, code: int | None = 79, gpu: str = GPU, *, fatal: bool | None = None) -> XidReport:
+    return XidReport(gpu, code, KMSG, at, at, fatal=fatal)
+
+
+def told(since: float, until: float, code: int = 79, gpu: str = GPU) -> XidReport:
+    return XidReport(gpu, code, NVML, since, until)
+
+
+def count(*reports: XidReport, xid: str = "79") -> int:
+    ledger = XidLedger()
+    for report in reports:
+        ledger.see(report)
+    return ledger.counts()[GPU][XidName(xid)].count
+
+
+def test_two_sources_of_one_incident_count_once_whoever_comes_first() -> None:
+    assert count(logged(100.2), told(100, 101)) == 1
+    assert count(told(100, 101), logged(100.2)) == 1
+
+
+def test_times_may_differ_by_the_window_and_no_more() -> None:
+    assert count(logged(100), told(100 + WINDOW_SECONDS, 106)) == 1
+    assert count(logged(100), told(100.1 + WINDOW_SECONDS, 106)) == 2
+    assert count(told(90, 100), logged(100 + WINDOW_SECONDS)) == 1
+    assert count(told(90, 100), logged(100.1 + WINDOW_SECONDS)) == 2
+
+
+def test_an_event_fetched_late_is_still_the_one_that_was_logged() -> None:
+    assert count(logged(100), told(99, 160)) == 1
+
+
+def test_repeats_of_one_source_are_incidents_of_their_own() -> None:
+    assert count(logged(100), logged(100), told(99, 101), logged(100.5)) == 3
+    assert count(told(99, 101), told(99, 101)) == 2
+
+
+def test_other_gpus_and_other_codes_are_other_incidents() -> None:
+    ledger = XidLedger()
+    for report in (logged(100), told(99, 101, gpu="0000:b3:00.0"), told(99, 101, code=31)):
+        assert ledger.see(report)
+    assert {gpu: {name.xid for name in xids} for gpu, xids in ledger.counts().items()} == {
+        GPU: {"79", "31"},
+        "0000:b3:00.0": {"79"},
+    }
+
+
+def test_fallen_off_the_bus_is_the_79_beside_it() -> None:
+    assert count(logged(100), logged(100.1, None)) == 1
+    assert count(logged(100, None), logged(100.1)) == 1
+    assert count(logged(100, None), logged(100.1, None), logged(101, None)) == 1
+    assert count(logged(100, None), told(99, 101), logged(100.1)) == 1
+
+
+def test_fallen_off_the_bus_alone_is_a_79() -> None:
+    assert count(logged(100, None)) == 1
+    assert count(logged(100, None), logged(200, None)) == 2
+
+
+def test_a_31_and_fallen_off_the_bus_in_one_second_are_one_of_each() -> None:
+    ledger = XidLedger()
+    ledger.see(logged(100, 31))
+    ledger.see(logged(100, None))
+    assert {name.xid: seen.count for name, seen in ledger.counts()[GPU].items()} == {"31": 1, "79": 1}
+
+
+def test_the_last_time_is_the_kernels_where_it_has_one() -> None:
+    ledger = XidLedger()
+    ledger.see(logged(50))
+    ledger.see(told(100, 101))
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 101)
+    ledger.see(logged(100.25))
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 100.25)
+
+
+def test_codes_are_bounded_and_none_is_lost() -> None:
+    ledger = XidLedger()
+    for code in range(1, 201):
+        ledger.see(logged(10.0 * code, code))
+    seen = ledger.counts()[GPU]
+    assert len(seen) == CODES_PER_GPU + 1
+    assert sum(each.count for each in seen.values()) == 200
+    assert seen[XidName(OTHER)].count == 200 - CODES_PER_GPU
+
+
+def test_gpus_are_bounded() -> None:
+    ledger = XidLedger()
+    for number in range(1000):
+        ledger.see(logged(1, gpu=f"{number:04x}:00:00.0"))
+    assert len(ledger.counts()) == 256
+
+
+def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
+    ledger = XidLedger()
+    for number in range(20_000):
+        ledger.see(logged(number))
+    assert ledger.counts()[GPU][XidName("79")].count == 20_000
+    assert sum(len(queue) for queue in ledger._gpus[GPU]["79"].awaited.values()) < 5000
+
+
+def counts(ledger: XidLedger) -> dict[XidName, int]:
+    return {name: count.count for name, count in ledger.counts().get(GPU, {}).items()}
+
+
+def test_an_nvlink_5_xid_is_counted_as_the_kernel_log_calls_it_whoever_comes_first() -> None:
+    for reports in (
+        (logged(100.2, 149, fatal=False), told(100, 101, 149)),
+        (told(100, 101, 149), logged(100.2, 149, fatal=False)),
+    ):
+        ledger = XidLedger()
+        firsts = [ledger.see(report) for report in reports]
+        ledger.release(1000)
+        assert firsts == [True, False]
+        assert counts(ledger) == {XidName("149", "false"): 1}
+
+
+def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_it_is_given_up() -> None:
+    ledger = XidLedger()
+    assert ledger.see(told(100, 101, 149))
+    ledger.release(100.9)
+    assert counts(ledger) == {}
+    ledger.release(101)
+    assert counts(ledger) == {XidName("149"): 1}
+    assert ledger.counts()[GPU][XidName("149")].last_at == 101
+
+
+def test_a_kernel_log_that_comes_too_late_does_not_count_it_again_nor_take_it_back() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    ledger.release(1000)
+    assert not ledger.see(logged(100.5, 149, fatal=False))
+    assert counts(ledger) == {XidName("149"): 1}
+
+
+def test_a_burst_of_both_kinds_has_both_series() -> None:
+    ledger = XidLedger()
+    for fatal in (True, False, False):
+        ledger.see(told(100, 101, 149))
+        ledger.see(logged(100.5, 149, fatal=fatal))
+    ledger.release(1000)
+    assert counts(ledger) == {XidName("149", "true"): 1, XidName("149", "false"): 2}
+
+
+def test_codes_whose_text_says_nothing_are_never_held_back() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 79))
+    assert counts(ledger) == {XidName("79"): 1}
+
+
+def test_what_is_held_back_when_the_card_leaves_is_settled_with_it() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    assert {name: count.count for name, count in ledger.settle(GPU, 200).items()} == {XidName("149"): 1}
+    assert ledger.counts() == {}
+
+
+def test_what_is_held_back_is_bounded_and_none_is_lost() -> None:
+    ledger = XidLedger()
+    for number in range(10_000):
+        ledger.see(told(number, number + 1, 149))
+    ledger.release(20_000)
+    assert counts(ledger) == {XidName("149"): 10_000}
+
+
+def test_every_incident_is_handed_out_once_under_the_name_it_was_counted_as() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    ledger.see(logged(100.5, 79))
+    assert [(xid.name, xid.at) for xid in ledger.take_counted()] == [(XidName("79"), 100.5)]
+    ledger.see(logged(100.6, 149, fatal=True))
+    assert [xid.name for xid in ledger.take_counted()] == [XidName("149", "true")]
+    assert ledger.take_counted() == ()
+
+
+@st.composite
+def two_sources(draw: st.DrawFn) -> tuple[int, list[XidReport]]:
+    """Incidents as both sources report them, each late in its own way, taken in in any order of the two."""
+    gaps = draw(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=30))
+    happened = [100.0 + at for at in accumulate(gaps)]
+    # A source's stamps may be off, but it tells its incidents in their order.
+    late = [draw(st.floats(0.0, 0.99 * WINDOW_SECONDS)) for _ in happened]
+    stamped = list(accumulate((at + by for at, by in zip(happened, late, strict=True)), max))
+    kernel = [logged(min(stamp, at + WINDOW_SECONDS)) for stamp, at in zip(stamped, happened, strict=True)]
+    period = draw(st.floats(0.1, 60.0))
+    fetched = [told(at // period * period, (at // period + 1) * period) for at in happened]
+    merged: list[XidReport] = []
+    while kernel or fetched:
+        side = kernel if not fetched or (kernel and draw(st.booleans())) else fetched
+        merged.append(side.pop(0))
+    return len(happened), merged
+
+
+@given(two_sources())
+def test_any_interleaving_of_two_sources_counts_each_incident_once(case: tuple[int, list[XidReport]]) -> None:
+    incidents, reports = case
+    assert count(*reports) == incidents
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=1), st.booleans())
+def test_a_source_alone_counts_each_of_its_reports(times: list[float], nvml: bool) -> None:  # noqa: FBT001 - drawn
+    reports = [told(at, at + 1) if nvml else logged(at) for at in sorted(times)]
+    assert count(*reports) == len(times)
+
+
+@given(two_sources())
+def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(
+    case: tuple[int, list[XidReport]],
+) -> None:
+    _, reports = case
+    kept = [report for number, report in enumerate(reports) if number % 3]
+    alone = [sum(1 for report in kept if report.source is source) for source in XidSource]
+    if kept:
+        assert max(alone) <= count(*kept) <= sum(alone)
+
+
+def test_what_one_source_told_long_ago_is_not_kept_where_the_other_is_silent() -> None:
+    ledger = XidLedger()
+    for second in range(3600):
+        ledger.see(told(second, second + 1))
+    assert ledger.counts()[GPU][XidName("79")].count == 3600
+    assert len(ledger._gpus[GPU]["79"].awaited[KMSG]) < 650
+
+
+def test_a_source_that_is_minutes_late_counts_nothing_twice() -> None:
+    early = [told(second, second + 1) for second in range(0, 300, 10)]
+    assert count(*early, *(logged(second + 0.5) for second in range(0, 300, 10))) == len(early)
+
+
+def test_what_nvml_does_not_know_is_the_xid_that_the_kernel_log_tells_of() -> None:
+    for reports in (
+        (logged(100.2, code=167), told(100, 101, code=UNKNOWN)),
+        (told(100, 101, code=UNKNOWN), logged(100.2, code=167)),
+    ):
+        ledger = XidLedger()
+        for report in reports:
+            ledger.see(report)
+        ledger.release(1000)
+        assert set(ledger.counts()[GPU]) == {XidName("167")}
+        # The next one of this code is another incident.
+        ledger.see(told(100, 101, code=167))
+        assert ledger.counts()[GPU][XidName("167")].count == 2
+
+
+def test_what_nobody_knows_is_unknown_and_no_code() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, code=UNKNOWN))
+    ledger.see(logged(120, code=31))
+    assert set(ledger.counts()[GPU]) == {XidName("31")}
+    ledger.release(101)
+    assert ledger.counts()[GPU][XidName(UNKNOWN_XID)] == XidCount(1, 101)
+
+
+def test_of_several_xids_the_newest_code_is_the_one_that_nvml_does_not_know() -> None:
+    ledger = XidLedger()
+    for report in (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)):
+        ledger.see(report)
+    ledger.release(1000)
+    assert {name.xid: xid.count for name, xid in ledger.counts()[GPU].items()} == {"31": 1, "167": 1}

@@ -1,0 +1,200 @@
+"""Xids of cards that are exchanged in their slot on a running host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.rig import Rig, only, rig, scenario_with
+
+from gpu_triage.driver.nvml.session import Device
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.xid.events import CardFound, XidReport, XidSource
+from gpu_triage.read.xid.ledger import XidName
+from gpu_triage.sampler.xid_owners import XidOwners
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage_simulator import Scenario
+
+pytestmark = pytest.mark.slow
+
+LEAN = only("power", "identity")
+ADDRESS = "0000:b3:00.0"
+LOST = 'at = 20\ngpu = 1\neffect = { kind = "lost" }'
+REPLACED = 'at = 40\ngpu = 1\neffect = { kind = "replace_gpu", model = "v100-sxm2-16gb" }'
+FOUND = f"pci {ADDRESS}: [10de:1db1] type 00 class 0x030200"
+
+
+def xid(at: int, code: int, reported_by: str = "both") -> str:
+    return f'at = {at}\ngpu = 1\neffect = {{ kind = "xid", code = {code}, reported_by = "{reported_by}" }}'
+
+
+def host(tmp_path: Path, *events: str) -> Scenario:
+    return scenario_with(tmp_path, "idle-downshift", *events)
+
+
+def counts(running: Rig) -> dict[tuple[str, str], float]:
+    series = running.series("gpu_xid_errors_total")
+    return {(labels["uuid"], labels["xid"]): value for labels, value in series if value}
+
+
+def unassigned(running: Rig) -> dict[tuple[str, str], float]:
+    series = running.series("gpu_xid_unassigned_errors_total")
+    return {(labels["pci_bus_id"], labels["xid"]): value for labels, value in series}
+
+
+def restarted(running: Rig) -> Rig:
+    running.sampler.close(lambda condition: condition())
+    again = Rig(running.simulated, running.clock, running.config)
+    again.elapsed = running.elapsed
+    return again
+
+
+def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: Path) -> None:
+    scenario = host(tmp_path, LOST, REPLACED)
+    old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
+    with rig(scenario, LEAN) as running:
+        running.run_to(30)
+        assert counts(running) == {(old, "79"): 1}
+        for second in (39, 40, 41, 45, 50, 60, 100, 120):
+            running.run_to(second)
+            assert counts(running) == {(old, "79"): 1}
+        assert running.value("gpu_up", uuid=new) == 1
+        assert unassigned(running) == {}
+
+
+def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_path: Path) -> None:
+    scenario = host(tmp_path, xid(20, 48, "nvml"), REPLACED, xid(200, 31, "nvml"))
+    old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
+    with rig(scenario, LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(220)
+        assert running.value("gpu_up", uuid=new) == 1
+        assert counts(running) == {(old, "48"): 1, (new, "31"): 1}
+
+
+def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_path: Path) -> None:
+    scenario = host(tmp_path, LOST, REPLACED, xid(41, 143, "kmsg"))
+    old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
+    with rig(scenario, LEAN) as running:
+        running.run_to(42)
+        assert running.value("gpu_up", uuid=new) is None
+        assert (counts(running), unassigned(running)) == ({(old, "79"): 1}, {(ADDRESS, "143"): 1})
+        running.run_to(130)
+        assert (counts(running), unassigned(running)) == ({(old, "79"): 1, (new, "143"): 1}, {})
+
+
+@pytest.mark.parametrize("at", [40, 41, 60, 170])
+def test_after_a_restart_the_kernel_log_tells_the_cards_apart(tmp_path: Path, at: int) -> None:
+    scenario = host(tmp_path, LOST, REPLACED, xid(160, 31))
+    new = scenario.card(1, 40).uuid
+    with rig(scenario, LEAN) as running:
+        running.run_to(at)
+        again = restarted(running)
+        again.run(5)
+        assert unassigned(again) == {(ADDRESS, "79"): 1}
+        assert counts(again) == ({(new, "31"): 1} if at > 160 else {})
+        again.run_to(200)
+        assert unassigned(again) == {(ADDRESS, "79"): 1}
+        assert counts(again) == {(new, "31"): 1}
+
+
+def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_path: Path) -> None:
+    away = 'at = 20\nuntil = 40\ngpu = 1\neffect = { kind = "removed" }'
+    scenario = host(tmp_path, xid(10, 48), away, xid(200, 31))
+    uuid = scenario.gpus[1].uuid
+    with rig(scenario, LEAN) as running:
+        for second in (19, 21, 39, 40, 41, 45, 50, 60, 100, 120):
+            running.run_to(second)
+            assert counts(running) == {(uuid, "48"): 1}
+            assert unassigned(running) == {}
+        running.run_to(210)
+        assert counts(running) == {(uuid, "48"): 1, (uuid, "31"): 1}
+
+
+def test_finding_the_cards_at_boot_takes_nothing_from_them(tmp_path: Path) -> None:
+    scenario = host(tmp_path, xid(20, 48))
+    uuid = scenario.gpus[1].uuid
+    with rig(scenario, LEAN) as running:
+        running.kernel_logs(1, FOUND, ago=50)
+        running.kernel_logs(2, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=40)
+        running.run_to(30)
+        assert counts(running) == {(uuid, "62"): 1, (uuid, "48"): 1}
+        again = restarted(running)
+        again.run(5)
+        assert counts(again) == {(uuid, "62"): 1, (uuid, "48"): 1}
+        assert unassigned(again) == {}
+
+
+def test_a_driver_that_is_loaded_and_bound_anew_takes_no_xid_from_its_card(tmp_path: Path) -> None:
+    scenario = host(tmp_path, xid(20, 48))
+    uuid = scenario.gpus[1].uuid
+    with rig(scenario, LEAN) as running:
+        running.run_to(30)
+        running.kernel_logs(9001, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14")
+        running.kernel_logs(9002, f"nvidia {ADDRESS}: enabling device (0000 -> 0002)")
+        again = restarted(running)
+        again.run(5)
+        assert counts(again) == {(uuid, "48"): 1}
+
+
+def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path: Path) -> None:
+    scenario = host(tmp_path, REPLACED)
+    old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
+    with rig(scenario, LEAN) as running:
+        running.kmsg.unlink()
+        running.run_to(150)
+        running.kernel_logs(1, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=1000)
+        running.kernel_logs(2, FOUND, ago=900)
+        running.kernel_logs(3, f"NVRM: Xid (PCI:{ADDRESS}): 79, GPU has fallen off the bus.", ago=130)
+        running.kernel_logs(4, FOUND, ago=110)
+        # Just now: the newest record tells how the log's clock stands to ours.
+        running.kernel_logs(5, f"NVRM: Xid (PCI:{ADDRESS}): 31, pid=1")
+        running.run_to(250)
+        assert counts(running) == {(old, "79"): 1, (new, "31"): 1}
+        assert unassigned(running) == {(ADDRESS, "62"): 1}
+
+
+def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
+    again = REPLACED.replace("40", "150")
+    scenario = host(tmp_path, LOST, REPLACED, xid(130, 48), again, xid(250, 31))
+    cards = [scenario.card(1, at).uuid for at in (0, 40, 150)]
+    with rig(scenario, LEAN) as running:
+        running.run_to(260)
+        assert counts(running) == {(cards[0], "79"): 1, (cards[1], "48"): 1, (cards[2], "31"): 1}
+
+
+CARD = Device(1, "GPU-b", ADDRESS, None)
+LABELS = GpuLabels("1", "GPU-b")
+
+
+def reported(at: float, code: int = 13) -> XidReport:
+    return XidReport(ADDRESS, code, XidSource.KMSG, at, at)
+
+
+def test_a_count_at_an_address_does_not_fall_when_some_of_it_turns_out_to_be_a_new_cards() -> None:
+    owners = XidOwners()
+    owners.see(reported(10))
+    owners.found(CardFound(ADDRESS, 20))
+    owners.see(reported(30))
+    _, before = owners.counts(lambda _uuid: LABELS)
+    owners.claim(CARD, 40)
+    gpus, after = owners.counts(lambda _uuid: LABELS)
+    assert gpus[LABELS][XidName("13")].count == 1
+    assert before[ADDRESS][XidName("13")].count == after[ADDRESS][XidName("13")].count == 2
+
+
+def test_a_card_whose_xids_are_disputed_is_not_said_to_have_had_none() -> None:
+    owners = XidOwners()
+    owners.claim(CARD, 1)
+    owners.see(reported(2))
+    gpus, _ = owners.counts(lambda _uuid: LABELS)
+    assert owners.are_all("GPU-b", gpus[LABELS])
+    # NVML told of the second one before the kernel log told of the card.
+    owners.see(reported(10))
+    owners.found(CardFound(ADDRESS, 5))
+    gpus, unassigned = owners.counts(lambda _uuid: LABELS)
+    assert (gpus, unassigned[ADDRESS][XidName("13")].count) == ({}, 2)
+    assert not owners.are_all("GPU-b", {})

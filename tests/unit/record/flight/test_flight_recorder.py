@@ -1,0 +1,273 @@
+"""The flight recorder in a running exporter: a fault, its recording, and the same finding when it is played again."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests.rig import Rig, only, pair_with
+from tests.status_pages import FACTS
+
+from gpu_triage.cli.main import group
+from gpu_triage.errors import FlightRecorderError
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.options.config import Config
+from gpu_triage.options.run import run_cli
+from gpu_triage.record.bundle import read_recording
+from gpu_triage.record.flight.order import AGAIN_SECONDS, FlightRecording
+from gpu_triage.record.flight.process import WritingProcess
+from gpu_triage.record.flight.recorder import MOST_AN_HOUR, FlightRecorder
+from gpu_triage.record.flight.ring import unrolled
+from gpu_triage.record.flight.write import write_here
+from gpu_triage.record.masking import Masker
+from gpu_triage.serve.page.document import document
+from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
+
+pytestmark = pytest.mark.slow
+
+XID = 'at = "30s"\ngpu = 1\neffect = { kind = "xid", code = 79 }'
+LOST = 'at = "30s"\ngpu = 1\neffect = { kind = "lost" }'
+ROUND_SECONDS = 5
+LEAN = only("power", "activity", "pcie", "pcie_limits", "recovery", "identity")
+NARROW = 'at = "30s"\ngpu = 1\neffect = { kind = "link", width = 4 }'
+
+
+@dataclass
+class Disk:
+    """Writes in this process, unless it is full."""
+
+    full: bool = False
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, directory: Path, recording: FlightRecording) -> str:
+        """As RecordingWriter."""
+        self.asked.append(recording.name)
+        if self.full:
+            raise FlightRecorderError("no_space", "the disk is full")
+        return write_here(directory, recording, Masker(b"k" * 32, hosts=["filer1"]))
+
+
+class Flight:
+    """An exporter with a flight recorder, on a virtual clock."""
+
+    def __init__(self, rig: Rig, recorder: FlightRecorder) -> None:
+        self.rig = rig
+        self.recorder = recorder
+
+    def run(self, seconds: int) -> None:
+        """Go on for so many seconds, a multiple of those between two judgements."""
+        for _ in range(0, seconds, ROUND_SECONDS):
+            self.rig.run(ROUND_SECONDS)
+            self.recorder.observe(self.rig.judge.latest)
+            self.recorder.round()
+        self.rig.run(0)
+
+
+@contextmanager
+def flight(scenario: Scenario, directory: Path, disk: Disk | WritingProcess, config: Config = LEAN) -> Iterator[Flight]:
+    clock = VirtualClock()
+    with simulated_machine(scenario, clock=clock) as simulated:
+        recorder = FlightRecorder(simulated.machine, directory, disk)
+        rig = Rig(simulated, clock, config, machine=recorder.machine, flight=recorder)
+        yield Flight(rig, recorder)
+        recorder.stop()
+
+
+def codes(report: str) -> set[tuple[str | None, str]]:
+    return {(each["gpu"], each["code"]) for each in json.loads(report)["findings"] if each["severity"] == "critical"}
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
+
+
+def test_a_fault_is_recorded_and_seen_again_when_it_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "recordings"
+    scenario = pair_with(tmp_path, "h100-8", XID, LOST)
+    with flight(scenario, directory, Disk(), Config()) as host:
+        host.run(25)
+        assert names(directory) == []
+        assert host.rig.series("gpu_flight_recording_timestamp_seconds") == []
+        host.run(20)
+        [(labels, at)] = host.rig.series("gpu_flight_recording_timestamp_seconds")
+        assert labels["gpu"] == "1"
+        assert host.rig.clock.now().wall - 20 < at < host.rig.clock.now().wall
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
+        page = document(host.rig.judge.latest, FACTS).decode()
+        uuid = labels["uuid"]
+    [name] = names(directory)
+    assert labels["file"] == name
+    assert f'recorded as <code class="recording">{name}</code>' in page
+
+    recording = read_recording(directory / name)
+    assert 25 < recording.seconds < 40
+    assert recording.verdict is not None
+    subjects = {subject for subject, _ in codes(recording.verdict)}
+    assert subjects == {"1"}
+    assert "NVRM: Xid" in (recording.kmsg or "")
+    for arguments in (["--replay", str(directory / name), "--for", "5s"], ["--from", str(directory / name)]):
+        assert run_cli(group, ["check", "--format", "json", *arguments]) == 1
+        seen = codes(capsys.readouterr().out)
+        assert codes(recording.verdict) <= seen
+        assert {subject for subject, _ in seen} == {"1"}
+    with tarfile.open(directory / name) as archive:
+        members = {each.name: archive.extractfile(each) for each in archive.getmembers()}
+        everything = b"".join(file.read() for file in members.values() if file is not None)
+    assert "recording/verdict.json" in members
+    assert uuid.encode() not in everything
+    assert not [gpu.serial for gpu in scenario.gpus if gpu.serial.encode() in everything]
+
+
+def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Path) -> None:
+    seen: list[bool | None] = []
+
+    class HangingDisk(Disk):
+        def __call__(self, directory: Path, recording: FlightRecording) -> str:
+            for _ in range(2):
+                host.rig.clock.advance(100.0)
+                seen.append(host.recorder.health().success)
+            return super().__call__(directory, recording)
+
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", HangingDisk()) as host:
+        host.run(45)
+        assert seen == [True, False]
+        assert host.recorder.health().success is True
+
+
+def test_a_healthy_host_is_not_recorded(tmp_path: Path) -> None:
+    disk = Disk()
+    with flight(pair_with(tmp_path, "h100-8"), tmp_path / "recordings", disk) as host:
+        host.run(60)
+    assert disk.asked == []
+
+
+def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) -> None:
+    disk = Disk()
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+        host.run(45)
+        first = len(disk.asked)
+        assert 1 <= first <= 3
+        lost = host.rig.judge.latest
+        assert lost is not None
+
+        def comes_again() -> None:
+            for areas in ((), lost.report.areas):
+                host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+                host.recorder.round()
+
+        comes_again()
+        assert len(disk.asked) == first
+        host.recorder._starts.clear()
+        host.recorder._recorded_at.clear()
+        comes_again()
+        assert len(disk.asked) > first
+
+
+def test_a_critical_finding_is_recorded_while_it_is_pending(tmp_path: Path) -> None:
+    """When it is confirmed, the minutes in which it began are hardly there any more."""
+    disk = Disk()
+    with flight(pair_with(tmp_path, "h100-8", NARROW), tmp_path / "recordings", disk) as host:
+        host.run(90)
+        assert [name.partition("-")[2] for name in disk.asked] == ["gpu-1-pcie.width.tar.gz"]
+        latest = host.rig.judge.latest
+    assert latest is not None
+    assert {finding.state for finding in latest.report.findings} == {State.PENDING}
+
+
+def test_a_full_disk_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
+    disk = Disk(full=True)
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+        host.run(45)
+        assert disk.asked != []
+        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="no_space") == 1
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
+        assert host.rig.series("gpu_flight_recording_timestamp_seconds") == []
+        assert host.rig.value("gpu_up", gpu="0") == 1
+        disk.full = False
+        # The directory is looked at again by and by.
+        host.rig.clock.advance(300)
+        host.run(5)
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
+
+
+def test_a_directory_that_cannot_be_used_is_told_before_there_is_a_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with flight(pair_with(tmp_path, "h100-8"), tmp_path / "file" / "recordings", Disk()) as host:
+        host.run(10)
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
+        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="missing") == 1
+
+
+def test_without_a_recorder_there_is_no_series_of_it(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with simulated_machine(pair_with(tmp_path, "h100-8"), clock=clock) as simulated:
+        rig = Rig(simulated, clock, Config())
+        rig.run(10)
+        assert "flight" not in rig.page()
+
+
+def test_a_restarted_exporter_names_the_recording_that_there_is(tmp_path: Path) -> None:
+    directory = tmp_path / "recordings"
+    for _ in range(2):
+        with flight(pair_with(tmp_path, "h100-8", LOST), directory, Disk()) as host:
+            host.run(45)
+            [(labels, _at)] = host.rig.series("gpu_flight_recording_timestamp_seconds")
+        assert names(directory) == [labels["file"]]
+
+
+def test_the_child_process_writes_what_this_one_would(tmp_path: Path) -> None:
+    directory = tmp_path / "recordings"
+    with flight(pair_with(tmp_path, "h100-8", LOST), directory, WritingProcess()) as host:
+        host.run(45)
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
+    [name] = names(directory)
+    here = read_recording(directory / name)
+    assert {subject for subject, _ in codes(here.verdict or "")} == {"1"}
+    assert here.answers
+    assert here.files
+
+
+def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", WritingProcess()) as host:
+        host.run(25)
+        (tmp_path / "recordings").rmdir()
+        (tmp_path / "recordings").touch()
+        host.run(20)
+        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="io_error") == 1
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
+
+
+def test_what_is_secret_never_reaches_the_ring(tmp_path: Path) -> None:
+    directory = tmp_path / "recordings"
+    with flight(pair_with(tmp_path, "h100-8", LOST), directory, Disk()) as host:
+        process = host.rig.simulated.machine.procfs / "24819"
+        process.mkdir(exist_ok=True)
+        for name in ("cmdline", "environ", "numa_maps"):
+            (process / name).write_text("--password=hunter2")
+        for _ in range(3):
+            # Listed first, then read again and again.
+            sorted(process.iterdir())
+            for name in ("cmdline", "environ", "numa_maps"):
+                (process / name).read_text()
+            host.run(15)
+        kept = host.recorder._ring.content()
+    assert [each for each in unrolled(kept) if "hunter2" in str(each)] == []
+    assert "hunter2" not in str(read_recording(directory / names(directory)[0]))
+
+
+def test_no_more_than_a_few_an_hour(tmp_path: Path) -> None:
+    disk = Disk()
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+        host.recorder._starts.extend([host.rig.clock.now().monotonic] * MOST_AN_HOUR)
+        host.run(45)
+        assert disk.asked == []
+        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="too_many") == 1
+        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
+    assert AGAIN_SECONDS == 3600

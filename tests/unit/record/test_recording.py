@@ -1,0 +1,262 @@
+"""A host recorded and played again: the same page, without the names of boards, hosts and people."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.recorded import KEY, SECONDS, record, replayed
+from tests.rig import Rig, scenario_with
+
+from gpu_triage.cli.main import group
+from gpu_triage.cli.one_shot import CommandWiring
+from gpu_triage.cli.record_command import record_command
+from gpu_triage.errors import RecordingError
+from gpu_triage.machine import Machine
+from gpu_triage.options.config import Config
+from gpu_triage.options.run import run_cli
+from gpu_triage.options.sources import no_options
+from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
+from gpu_triage.record.calls import CallKeys
+from gpu_triage.record.masking import Masker
+from gpu_triage.record.recorder import HostRecorder
+from gpu_triage.record.recording import NvmlAnswer, Recording
+from gpu_triage.record.replay import ReplayedNvml
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+
+pytestmark = pytest.mark.slow
+
+OF_THE_PROCESS = ("gpu_exporter_collector_duration_seconds", "process_")
+
+
+def _samples(page: str) -> list[str]:
+    lines = [line for line in page.splitlines() if line and line[0] != "#" and not line.startswith(OF_THE_PROCESS)]
+    # Since when the judge has seen a finding depends on when it began to look.
+    return [line.rpartition(" ")[0] if "finding_since_timestamp" in line else line for line in lines]
+
+
+def _masked(page: str, masker: Masker, serials: set[str]) -> str:
+    for serial in serials:
+        page = page.replace(serial, masker.digits(serial.encode()).decode())
+    return masker.data(page.encode()).decode()
+
+
+ROUND_TRIPS = ["dual-a10", "h100-8", "h100-mig", "v100-old-driver", "no-driver", "lost-before-start"]
+BAD_DAY = (
+    'at = "3s"\ngpu = 1\neffect = { kind = "xid", code = 31, times = 2 }',
+    'at = "5s"\ngpu = 1\neffect = { kind = "xid", code = 31, reported_by = "nvml" }',
+    'at = "6s"\ngpu = 0\neffect = { kind = "lost" }',
+    'at = "7s"\neffect = { kind = "disk", device = "nvme0n1", busy = 0.1 }',
+    'at = "8s"\ngpu = 1\neffect = { kind = "error", function = "nvmlDeviceGetTemperature", code = "UNKNOWN" }',
+)
+
+
+def _assert_replayed_alike(scenario: Scenario, path: Path) -> None:
+    recording, page, serials = record(scenario)
+    write_recording(recording, path)
+    with replayed(path) as host:
+        for _ in range(SECONDS):
+            host.run(1)
+        expected, found = _samples(_masked(page, Masker(KEY), serials)), _samples(host.page())
+        assert [line for line in found if line not in expected] == []
+        assert [line for line in expected if line not in found] == []
+
+
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_a_replayed_host_publishes_what_the_recorded_one_did(tmp_path: Path, name: str) -> None:
+    _assert_replayed_alike(load_scenario(name), tmp_path / "recording")
+
+
+def test_what_happened_while_it_was_recorded_happens_again_once(tmp_path: Path) -> None:
+    _assert_replayed_alike(scenario_with(tmp_path, "dual-a10", *BAD_DAY), tmp_path / "recording.tar.gz")
+
+
+def test_a_replay_stays_as_the_recording_ended(recorded: Path) -> None:
+    with replayed(recorded) as host:
+        host.run(300)
+        assert host.value("gpu_up", gpu="0") == 1
+        assert host.value("gpu_exporter_simulated") == 1
+        assert host.value("gpu_memory_used_bytes", gpu="0") is not None
+
+
+def test_an_archive_holds_what_a_folder_does(tmp_path: Path, recorded: Path, recording: Recording) -> None:
+    write_recording(recording, tmp_path / "recording.tar.gz")
+    assert read_recording(tmp_path / "recording.tar.gz") == read_recording(recorded)
+
+
+def test_no_name_of_a_board_is_in_a_recording(recorded: Path) -> None:
+    everything = "".join(part.read_text() for part in recorded.iterdir())
+    gpus = load_scenario("dual-a10").gpus
+    assert [gpu.uuid for gpu in gpus if gpu.uuid in everything] == []
+    assert [gpu.serial for gpu in gpus if gpu.serial in everything] == []
+    assert "GPU-" in everything
+
+
+def test_no_name_of_a_host_or_person_is_in_a_recording() -> None:
+    # That host's file server is filer1.example.net, at 192.0.2.21.
+    recording, *_ = record(load_scenario("h100-8"), Masker(KEY, hosts=["node17"], users=["alice"]))
+    mounts = "".join(state.text for state in recording.files if state.path.endswith("mountstats"))
+    assert "/mnt/datasets" in mounts
+    assert "filer1" not in mounts
+
+
+def test_command_lines_and_environments_are_never_recorded() -> None:
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        recorder = HostRecorder(simulated.machine, Masker(KEY))
+        for name in ("cmdline", "environ", "comm"):
+            secret = simulated.machine.procfs / "24819" / name
+            secret.write_text("--password=hunter2")
+            secret.read_text()
+        recording = recorder.finish()
+    assert [state.path for state in recording.files if "hunter2" in state.text] == ["proc/24819/comm"]
+
+
+def test_a_recorder_that_is_finished_records_nothing_more() -> None:
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        recorder = HostRecorder(simulated.machine, Masker(KEY))
+        recorder.finish()
+        (simulated.machine.procfs / "stat").read_text()
+        assert recorder.finish().files == ()
+
+
+MASKED = {
+    "an address": ("mount at 192.168.7.12 now", r"mount at 10\.\d+\.\d+\.\d+ now"),
+    "an address with a port": ("addr=192.168.7.12,clientaddr=192.168.7.13", r"addr=10\.[\d.]+,clientaddr=10\.[\d.]+"),
+    "an address of version 6": ("addr=2001:db8::7:12,x", r"addr=fd00::[0-9a-f]{4},x"),
+    "this host": ("0.0.0.0 and 127.0.0.1", r"0\.0\.0\.0 and 127\.0\.0\.1"),
+    "a version of four": ("driver 580.95.05.01.2", r"driver 580\.95\.05\.01\.2"),
+    "a bus address": ("0000:65:00.0", r"0000:65:00\.0"),
+    "a host's name": ("node17 went", r"host-[0-9a-f]{8} went"),
+    "a name within another": ("node171 and xnode17", r"node171 and xnode17"),
+    "a person": ("/home/bob/x and alice", r"/home/user-[0-9a-f]{8}/x and user-[0-9a-f]{8}"),
+    "a file server": ("device nas.corp:/x mounted", r"device host-[0-9a-f]{8}:/x mounted"),
+    "a pod": (
+        "kubepods-pod0123abcd-0000-1111-2222-333344445555.slice",
+        r"kubepods-pod0123abcd-0000-1111-2222-333344445555\.slice",
+    ),
+    "a board": (
+        "GPU-0123abcd-0000-1111-2222-333344445555",
+        r"GPU-(?!0123abcd)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "pattern"), MASKED.values(), ids=MASKED.keys())
+def test_names_are_replaced_and_nothing_else(text: str, pattern: str) -> None:
+    masker = Masker(KEY, hosts=["node17"], users=["alice", "an"])
+    assert re.fullmatch(pattern, masker.text(text))
+    assert masker.text(text) == masker.text(text)
+
+
+def test_another_key_makes_other_names() -> None:
+    uuid = b"GPU-0123abcd-0000-1111-2222-333344445555"
+    assert len({Masker(KEY).data(uuid), Masker(b"other").data(uuid), uuid}) == 3
+
+
+def test_a_host_without_the_library_is_replayed_as_one(tmp_path: Path, recording: Recording) -> None:
+    write_recording(replace(recording, answers=(), kmsg=None), tmp_path / "recording")
+    with replayed(tmp_path / "recording") as host:
+        host.run(3)
+        assert host.series("gpu_driver_error_info", error="library_not_found")
+        assert host.value("gpu_devices", source="pci") == 2
+        assert host.value("gpu_exporter_collector_success", collector="xid") is None
+
+
+def test_an_answer_that_does_not_fit_into_the_callers_memory_is_not_written_there(recording: Recording) -> None:
+    small, large = ctypes.c_uint(7), (ctypes.c_uint * 4)(1, 2, 3, 4)
+    keys = CallKeys()
+    answer = NvmlAnswer(0.0, keys.describe("nvmlX", (ctypes.byref(small),))[0], 0, (bytes(large),))
+    library: Any = ReplayedNvml(replace(recording, answers=(answer,)), lambda: 0.0).load()
+    assert library.nvmlX(ctypes.byref(small)) == 7
+    assert small.value == 7
+
+
+def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "report.tar.gz"
+    assert run_cli(group, ["record", str(target), "--for", "1s", "--simulate", "dual-a10"]) == 0
+    assert "answers of NVML" in capsys.readouterr().out
+    with replayed(target) as host:
+        host.run(3)
+        assert host.value("gpu_up", gpu="1") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["taken", "--for", "1s"], "is not empty; name a new folder"),
+        (["taken/file/below", "--for", "1s"], "cannot be written"),
+        (["nowhere/x.tar.gz", "--for", "1s"], "cannot be written"),
+        (["new", "--for", "1"], "--for: '1' has no unit"),
+        (["new", "--for", "1h"], "--for: '1h' is out of range; write a duration from 1s to 10m"),
+    ],
+)
+def test_what_cannot_be_recorded_is_said_with_the_next_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
+) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    target, *rest = arguments
+    assert run_cli(group, ["record", str(tmp_path / target), *rest, "--simulate", "dual-a10"]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["taken", "taken/file/below", "nowhere/x.tar.gz", "folder.tar.gz"])
+def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    def nobody(_config: Config, _stack: ExitStack, _at: float) -> Machine:
+        raise AssertionError("watched")
+
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    (tmp_path / "folder.tar.gz").mkdir()
+    command = record_command(CommandWiring((), no_options, nobody))
+    assert run_cli(command, [str(tmp_path / target)]) == 2
+    assert str(tmp_path / target) in capsys.readouterr().err
+
+
+def test_what_stands_where_a_recording_goes_is_left_alone_until_there_is_one(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.tar.gz", tmp_path / "new.tar.gz"
+    old.write_bytes(b"old")
+    for path in (old, new):
+        prepare_target(path, replace=True)
+    assert old.read_bytes() == b"old"
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("name", ["recording", "recording.tar.gz"])
+def test_a_recording_is_replaced_only_by_force(tmp_path: Path, recording: Recording, name: str) -> None:
+    path = tmp_path / name
+    write_recording(replace(recording, verdict="{}"), path)
+    with pytest.raises(RecordingError, match=r"recording(\.tar\.gz)?: .*replace it with --force"):
+        prepare_target(path)
+    prepare_target(path, replace=True)
+    write_recording(recording, path)
+    assert read_recording(path).verdict is None
+    (tmp_path / "recording").mkdir(exist_ok=True)
+    (tmp_path / "recording" / "thesis.txt").touch()
+    with pytest.raises(RecordingError, match="is not empty"):
+        prepare_target(tmp_path / "recording", replace=True)
+
+
+def test_a_file_that_hangs_costs_a_recording_itself_alone() -> None:
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        recorder = HostRecorder(simulated.machine, Masker(KEY), patience_seconds=0.2)
+        host = Rig(simulated, clock, Config(), machine=recorder.machine)
+        host.run(2)
+        stuck = simulated.machine.procfs / "loadavg"
+        stuck.unlink()
+        os.mkfifo(stuck)
+        recorder.snapshot()
+        kept = {state.path for state in recorder.finish().files}
+    assert "proc/loadavg" not in kept
+    assert {"proc/stat", "proc/vmstat", "proc/diskstats"} <= kept

@@ -1,0 +1,102 @@
+"""A page is what prometheus_client would write, whatever was kept of the one before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Metric
+from prometheus_client.samples import Sample as WireSample
+from prometheus_client.utils import floatToGoString
+
+from gpu_triage.machine import Moment
+from gpu_triage.options.config import Config
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_ERRORS_TOTAL
+from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample, host_gauge
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
+from gpu_triage.read.selection import Selection
+from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
+from gpu_triage.sampler.outcomes import HOST, Outcome
+from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float
+from gpu_triage.serve.exposition.foreign import encode
+
+LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+def outcome(*samples: Sample, subject: str = HOST) -> Outcome:
+    return Outcome("c", subject, samples, success=True, errors=(), duration_seconds=0.0, finished_at=Moment(0.0, 0.0))
+
+
+def memory(pid: str, name: str, value: float) -> Sample:
+    return GPU_PROCESS_MEMORY_BYTES.sample(value, "0", "GPU-a", pid, name)
+
+
+def errors(link: str, count: int) -> Sample:
+    return GPU_NVLINK_LINK_ERRORS_TOTAL.sample(count, "0", "GPU-a", link, "crc")
+
+
+def expected(form: Format, outcomes: tuple[Outcome, ...]) -> bytes:
+    """What prometheus_client writes: each series once, of two subjects that claim one the first has it."""
+    series: dict[MetricSpec, dict[tuple[str, ...], float]] = {}
+    for sample in (sample for each in outcomes for sample in each.samples):
+        series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
+    families = []
+    for spec, values in series.items():
+        kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
+        families.append(Metric(spec.name.removesuffix("_total") if kind == "counter" else spec.name, spec.help, kind))
+        for labels, value in values.items():
+            families[-1].samples.append(WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value))
+    return encode(tuple(families), openmetrics=form is Format.OPENMETRICS)
+
+
+@given(st.floats())
+def test_numbers_are_written_as_prometheus_client_does(value: float) -> None:
+    assert go_float(value) == floatToGoString(value)  # type: ignore[no-untyped-call] # not annotated there
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", Format)
+@given(rounds=st.lists(st.dictionaries(st.tuples(LABEL, LABEL), st.tuples(VALUE, VALUE), max_size=4), max_size=4))
+def test_every_round_reads_as_if_encoded_from_nothing(
+    form: Format, rounds: list[dict[tuple[str, str], tuple[float, float]]]
+) -> None:
+    encoder = Encoder(form)
+    for processes in rounds:
+        samples = [memory(*labels, value) for labels, (value, _) in processes.items()]
+        xids = [GPU_XID_ERRORS_TOTAL.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
+        outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
+        assert encoder.encode(outcomes) == expected(form, outcomes)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_help_texts_read_as_prometheus_client_writes_them(form: Format) -> None:
+    spec = host_gauge("gpu_x", 'Says "a\\b"\nand more.', source="here")
+    assert Encoder(form).encode((outcome(spec.sample(1.0)),)) == expected(form, (outcome(spec.sample(1.0)),))
+
+
+@pytest.mark.parametrize("form", Format)
+@pytest.mark.parametrize("text", ["a\nb", 'a"b', "a\\b", "a\\nb", "a\r\nb", "a\x85\u2028b", " 0.0", "", "é\U0001f600"])
+def test_no_label_breaks_its_line(form: Format, text: str) -> None:
+    outcomes = (outcome(memory("1", text, 0.0), memory("2", text, 1e300), memory(text, "3", 2.5)),)
+    assert Encoder(form).encode(outcomes) == expected(form, outcomes)
+
+
+@pytest.mark.parametrize("form", Format)
+@given(rounds=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=6))
+def test_a_detail_that_comes_and_goes_reads_as_if_encoded_from_nothing(form: Format, rounds: list[list[int]]) -> None:
+    selection = Selection(Config())
+    encoder = Encoder(form, selection)
+    for counts in rounds:
+        samples = [errors(str(link % 3), count) for link, count in enumerate(counts)]
+        shown = outcome(*selection.of(samples))
+        assert encoder.encode((outcome(*samples),)) == expected(form, (shown,))
+
+
+def test_series_that_are_gone_are_not_kept() -> None:
+    encoder = Encoder(Format.TEXT)
+    for pid in range(1000):
+        encoder.encode((outcome(memory(str(pid), "python", 1.0)),))
+    assert len(encoder._parts) == 2
+    assert encoder.encode(()) == b""
+    assert encoder._parts == []

@@ -1,0 +1,282 @@
+"""The playbook, its runbooks and the rules say the same: alerts, thresholds' homes, links, metrics, options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.gathered import for_each
+from tests.promql.queries import faults
+from tests.promql.vocabulary import CLASSES, TARGET_LABELS, series_labels
+from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
+
+from gpu_triage.judge.findings.table import CHECKS
+
+DOCS = REPOSITORY / "docs"
+HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "serve" / "handbook"
+PLAYBOOK = HANDBOOK / "playbook.md"
+XIDS = HANDBOOK / "xids.md"
+INDEX = HANDBOOK / "runbooks" / "README.md"
+RUNBOOKS = tuple(sorted((HANDBOOK / "runbooks").glob("Gpu*.md")))
+PAGES = (PLAYBOOK, XIDS, INDEX, *RUNBOOKS)
+RULES = read_rules(rule_files())
+ALERTS = {name: tuple(rule for rule in alerts(RULES) if rule.name == name) for name in {r.name for r in alerts(RULES)}}
+
+OF_FINDINGS = frozenset(check.alert for check in CHECKS if check.alert is not None)
+"""Alerts that relay findings; Prometheus itself judges the others."""
+OFF = frozenset(check.alert for check in CHECKS if not check.relayed)
+"""Alerts that are not in the rules by default."""
+
+SECTIONS = (
+    "Meaning",
+    "Impact",
+    "Diagnosis",
+    "Mitigation",
+    "When it is a false alarm",
+    "See also",
+)
+STEPS = (
+    "0. Can you trust what you see?",
+    "1. Is it sick?",
+    "2. Is it held back?",
+    "3. Is the path to it broken?",
+    "4. Is it starved?",
+    "5. Is the software in the way?",
+)
+"""The playbook's steps. The alerts of the rules' group about the exporter ask the first."""
+
+ELSEWHERE = {
+    "gpu_baseline_mismatch": {"field", "gpu", "uuid"},
+    "scrape_duration_seconds": set(),
+    "prometheus_rule_group_last_evaluation_timestamp_seconds": {"rule_group"},
+    "prometheus_notifications_alertmanagers_discovered": set(),
+}
+"""Labels of what a runbook asks beyond the rules' own vocabulary: Prometheus's metrics, and the recorded baseline's."""
+
+NOT_METRICS = {"gpu_not_supported"}
+"""Words in code that look like a metric and are a label's value."""
+
+COMMENTED = re.compile(r"^<!-- (facts|xids).*?^<!-- /\1 -->", re.MULTILINE | re.DOTALL)
+LENGTH = re.compile(r"\b(\d+)[- ](seconds?|s|minutes?|min|hours?|h)\b")
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
+OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process|kubernetes)\.[a-z._-]+[a-z])")
+
+
+every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
+every_runbook_of_findings = for_each(
+    "page", [page for page in RUNBOOKS if page.stem in OF_FINDINGS], ids=lambda page: page.stem
+)
+every_runbook_of_prometheus = for_each(
+    "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
+)
+every_page = for_each("page", PAGES, ids=lambda page: page.stem)
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def _prose(page: Path) -> str:
+    return FENCE.sub("", _text(page))
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    plain = LINK.sub("", heading).replace("[", "").lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def _section(page: Path, title: str) -> str:
+    """What stands under a heading, up to the next one of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", _prose(page), re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name} has no section {title!r}"
+    return found[2].split(f"\n{found[1]} ")[0]
+
+
+def _facts(page: Path) -> dict[str, str]:
+    """The first table under a runbook's title: column to cell."""
+    rows = [line for line in _text(page).split("\n## ")[0].splitlines() if line.startswith("|")][:3]
+    names, _, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    return dict(zip(names, cells, strict=True))
+
+
+def _queries(page: Path) -> Iterator[str]:
+    """The PromQL of a page; one block can hold several expressions, apart by a blank line."""
+    for language, body in FENCE.findall(_text(page)):
+        if language == "promql":
+            yield from (query.strip() for query in body.split("\n\n"))
+
+
+@pytest.fixture(scope="module")
+def labels() -> Callable[[str], frozenset[str]]:
+    """Labels of every series that a page may name."""
+    of_rules = series_labels(RULES)
+
+    def of(metric: str) -> frozenset[str]:
+        return TARGET_LABELS | ELSEWHERE[metric] if metric in ELSEWHERE else of_rules(metric)
+
+    return of
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS} == set(ALERTS) | OFF
+
+
+@every_runbook
+def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
+    assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
+    assert tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE)) == SECTIONS
+    assert [title for title in SECTIONS if not _section(page, title).strip()] == []
+
+
+@every_runbook
+def test_a_runbook_asks_our_metrics_first_and_then_the_host(page: Path) -> None:
+    diagnosis = _text(page).split("## Diagnosis\n")[1].split("\n## ")[0]
+    assert [language for language, _ in FENCE.findall(diagnosis)] == ["promql", "console"]
+
+
+@every_runbook
+def test_a_mitigation_is_a_numbered_list(page: Path) -> None:
+    numbers = re.findall(r"^(\d+)\. ", _section(page, "Mitigation"), re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert numbers
+
+
+@every_runbook
+def test_a_runbook_agrees_with_its_rule_on_severity_step_and_action(page: Path) -> None:
+    if page.stem in OFF:
+        return  # it has no rule; its facts are generated
+    rules, facts = ALERTS[page.stem], _facts(page)
+    assert set(facts["severity"].split(" or ")) == {rule.labels["severity"] for rule in rules}
+    assert set(facts["action"].split(" or ")) == {rule.labels["action"] for rule in rules}
+    of_exporter = any(rule.group == "gpu-triage-exporter" for rule in rules)
+    steps = STEPS[:1] if of_exporter else STEPS
+    assert facts["playbook step"] in {f"[{step}](../playbook.md#{_slug(step)})" for step in steps}
+
+
+UNITS = {"s": "s", "m": "min", "h": "h"}
+"""Of durations in rules, as runbooks write them."""
+
+
+@every_runbook_of_prometheus
+def test_a_runbook_agrees_with_its_rule_on_how_long_its_condition_has_to_hold(page: Path) -> None:
+    waits = dict.fromkeys(rule.hold or "at once" for rule in ALERTS[page.stem])
+    assert _facts(page)["for"] == " or ".join(waits)
+    meaning = " ".join(_section(page, "Meaning").split())
+    spoken = [f"for {wait[:-1]} {UNITS[wait[-1]]}" for wait in waits if wait != "at once"]
+    assert [wait for wait in spoken if wait not in meaning.lower()] == []
+
+
+@every_runbook_of_findings
+def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone(page: Path) -> None:
+    prose = COMMENTED.sub("", _prose(page))
+    lengths = {
+        seconds
+        for check in CHECKS
+        if check.runbook == page.stem
+        for seconds in (check.wait_seconds, check.hold_seconds)
+    }
+    told = [found[0] for found in LENGTH.finditer(prose) if int(found[1]) * SECONDS[found[2][0]] in lengths]
+    assert told == []
+
+
+@for_each("step", STEPS)
+def test_a_step_of_the_playbook_lists_its_alerts_with_severity_wait_and_action(step: str) -> None:
+    rows = re.findall(
+        r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| (.+?) \| (.+?) \| (.+?) \|", _section(PLAYBOOK, step), re.MULTILINE
+    )
+    told = {name: (severity, wait, action) for name, severity, wait, action in rows}
+    facts = {page.stem: _facts(page) for page in RUNBOOKS if step in _facts(page)["playbook step"]}
+    assert told == {
+        name: (fact["severity"], fact.get("confirmed after") or fact["for"], fact["action"])
+        for name, fact in facts.items()
+    }
+
+
+def test_the_index_lists_every_runbook_by_step_and_by_severity() -> None:
+    by_step, by_severity = (part.split("\n## ")[0] for part in _text(INDEX).split("\n## By ")[1:])
+    for part in (by_step, by_severity):
+        assert {target for target in LINK.findall(part) if target.startswith("Gpu")} == {page.name for page in RUNBOOKS}
+    for severity in ("critical", "warning", "info", "none"):
+        listed = LINK.findall(
+            _section(INDEX, next(h for h in HEADING.findall(_text(INDEX)) if h.lower().startswith(severity)))
+        )
+        assert {Path(name).stem for name in listed} == {
+            page.stem for page in RUNBOOKS if severity in _facts(page)["severity"].split(" or ")
+        }
+
+
+def test_the_playbook_has_the_bottleneck_classes_in_the_order_of_the_ladder() -> None:
+    classes = _text(PLAYBOOK).split("\n## Bottleneck classes\n")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^### (\w+)$", classes, re.MULTILINE)) == CLASSES
+
+
+@for_each("name", CLASSES)
+def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
+    section = _section(PLAYBOOK, name)
+    assert "**Decide:**" in section
+    from_class = {Path(target).stem for target in LINK.findall(section) if target.startswith("runbooks/")}
+    assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page)["bottleneck class"]}
+
+
+@every_page
+def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
+    dead = []
+    for target in LINK.findall(_prose(page)):
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        if not to.exists() or (anchor and anchor not in map(_slug, HEADING.findall(_prose(to)))):
+            dead.append(target)
+    assert dead == []
+
+
+@every_page
+def test_queries_ask_for_what_there_is(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
+    assert [(query, fault) for query in _queries(page) for fault in faults(query, labels)] == []
+
+
+@every_page
+def test_metrics_named_in_prose_exist(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
+    named = {word for code in CODE.findall(_prose(page)) for word in METRIC.findall(code)} - NOT_METRICS
+    assert sorted(name for name in named if not _exists(name, labels)) == []
+
+
+def _exists(name: str, labels: Callable[[str], frozenset[str]]) -> bool:
+    try:
+        labels(name)
+    except KeyError:
+        return False
+    return True
+
+
+@every_page
+def test_options_named_exist(page: Path) -> None:
+    known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
+    assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()
+
+
+def test_rules_that_are_quiet_for_serving_hosts_are_told_of() -> None:
+    opting_out = {rule.name for rule in alerts(RULES) if re.search(r'workload!?="serving"', rule.expr)}
+    assert opting_out == {page.stem for page in RUNBOOKS if 'workload="serving"' in _section(page, "Meaning")}
+
+
+def test_alerts_that_fire_on_are_told_of() -> None:
+    told = {page.stem: re.findall(r"keeps? firing for (\d+) min", _flowing(page)) for page in RUNBOOKS}
+    ruled = {
+        name: {rule.keep.removesuffix("m") for rule in rules if rule.keep}
+        for name, rules in ALERTS.items()
+        if name not in OF_FINDINGS
+    }
+    assert {name: set(minutes) for name, minutes in told.items() if minutes} == {n: k for n, k in ruled.items() if k}
+
+
+def _flowing(page: Path) -> str:
+    """The section that says when an alert fires, on one line."""
+    return " ".join(_section(page, "Meaning").split())

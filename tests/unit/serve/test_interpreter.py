@@ -1,0 +1,57 @@
+"""What a daemon loads, and how its interpreter is set."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gpu_triage.serve.crowd import http_date
+
+pytestmark = pytest.mark.slow
+
+HEAVY = (
+    *("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest"),
+    "difflib",
+)
+"""What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file, mistakes in one."""
+
+
+def run(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+
+
+def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
+    program = (
+        "import sys\n"
+        "sys.argv = ['gpu-triage', '--version']\n"
+        "from gpu_triage.__main__ import main\n"
+        "try:\n    main()\n"
+        f"except SystemExit:\n    print([name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    assert run(program).splitlines()[-1] == "[]"
+
+
+def test_ssl_can_be_loaded_by_whoever_needs_it() -> None:
+    program = (
+        "from gpu_triage.__main__ import _load_asyncio_without_openssl as load\n"
+        "load()\nimport ssl, gpu_triage.serve.tls_transport\nprint(ssl.create_default_context().verify_mode.name)\n"
+    )
+    assert run(program) == "CERT_REQUIRED\n"
+
+
+def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by_collections() -> None:
+    program = (
+        "import gc, sys\nfrom gpu_triage.serve.interpreter import answer_promptly\n"
+        "answer_promptly()\nprint(sys.getswitchinterval() <= 0.001, gc.get_freeze_count() > 1000)\n"
+    )
+    assert run(program) == "True True\n"
+
+
+@pytest.mark.parametrize(
+    ("wall", "date"),
+    [(0.0, b"Thu, 01 Jan 1970 00:00:00 GMT"), (951782399.9, b"Mon, 28 Feb 2000 23:59:59 GMT")],
+)
+def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
+    assert http_date(wall) == date

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page_of, read, seen, up
+
+from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.judge.findings.verdicts import COLOURS, Verdict, verdict_on
+from gpu_triage.judge.judge import HostJudge
+from gpu_triage.judge.report.report import Subject
+from gpu_triage.machine import Moment
+from gpu_triage.read.exporter.health import (
+    GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
+    GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    GPU_EXPORTER_COLLECTOR_SUCCESS,
+    GPU_EXPORTER_ERRORS_TOTAL,
+    GPU_EXPORTER_GPUS_RELEASED,
+    GPU_EXPORTER_SIMULATED,
+)
+from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.nic_topology import GPU_NIC_TOPOLOGY_INFO
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_DRIVER_INFO, GPU_ERROR_INFO
+from gpu_triage.read.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.serve.page.document import PageFacts
+from gpu_triage.serve.page.style import ICONS, POLICY, SCRIPT, STYLE
+from gpu_triage.serve.page.times import lasting, window
+
+if TYPE_CHECKING:
+    from tests.status_pages import Series
+
+    from gpu_triage.judge.judge import Judgement
+
+EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
+HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"
+RELEASED = (GPU_EXPORTER_GPUS_RELEASED, 1.0, ())
+MADE_UP = (GPU_EXPORTER_SIMULATED, 1.0, ())
+
+
+def process(**named: str) -> Series:
+    labels = dict.fromkeys(GPU_PROCESS_INFO.labels, "") | {"gpu": "0", "uuid": "GPU-1", "pid": "7"} | named
+    return (GPU_PROCESS_INFO, 1.0, tuple(labels.values()))
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        (GPU_INFO, 1.0, (*GPU, EVIL, "0000:01:00.0", "", "", "", "", "", "")),
+        (GPU_INFO, 1.0, (*GPU, "A10", EVIL, "", "", "", "", "", "")),
+        (GPU_DRIVER_INFO, 1.0, (EVIL, "", "")),
+        (GPU_ERROR_INFO, 1.0, (*GPU, EVIL)),
+        (GPU_NIC_TOPOLOGY_INFO, 1.0, (*GPU, EVIL, "pix")),
+        (GPU_P2P_STATUS, 1.0, (*GPU, "1", "GPU-2", "read", EVIL, "sys")),
+        (GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, 5.0, (EVIL,)),
+        process(process=EVIL),
+        process(workload_pod=EVIL, workload_namespace="research"),
+        process(slurm_job_id=EVIL),
+        (GPU_ALLOCATED, 1.0, (*GPU, "", EVIL, "research", "", "", "", "")),
+        (GPU_ALLOCATED, 1.0, (*GPU, "", "", "", "", "42", EVIL, "")),
+    ],
+    ids=lambda series: series[0].name,
+)
+def test_what_others_named_is_text_that_can_neither_be_markup_nor_hide(series: Series) -> None:
+    others = (up(answers=series[0] is not GPU_ERROR_INFO), up(("1", "GPU-2")))
+    counted = (GPU_PROCESSES, 1.0, (*GPU, "compute"))
+    path = (GPU_TOPOLOGY_INFO, 1.0, (*GPU, "1", "GPU-2", "sys"))
+    page = page_of(judged(*others, counted, path, series))
+    assert HARMLESS in page
+    assert page.count("<script>") == 1
+    assert not {"\u202e", "\u2066", "\x1b"} & set(page)
+
+
+def test_host_reasons_paths_and_recordings_are_escaped_too() -> None:
+    facts = PageFacts("1", EVIL, EVIL, '/"><script>', EVIL, None, judge_failed=False)
+    blocked = judged(*read(), MADE_UP, error=EVIL)
+    for page, least in ((page_of(blocked, facts), 4), (page_of(judged(recording=EVIL)), 1), (page_of(None, facts), 4)):
+        assert page.count(HARMLESS) >= least
+        assert page.count("<script>") == 1
+
+
+def test_simulated_and_replayed_hosts_are_told_apart_from_real_ones() -> None:
+    real = body_of(judged(*read()))
+    assert "imulated" not in real
+    assert "ecording" not in real
+    simulated = page_of(judged(*read(), MADE_UP), replace(FACTS, scenario="dual-a10"))
+    assert "Simulated data." in simulated
+    assert "<bdi>dual-a10</bdi>" in simulated
+    assert "(simulated)</title>" in simulated
+    replayed = body_of(judged(*read(), MADE_UP, recording="night.tar"))
+    assert "<bdi>night.tar</bdi>" in replayed
+    assert "imulated" not in replayed
+    assert "(recording)</title>" in page_of(judged(*read(), MADE_UP, recording="night.tar"))
+
+
+def test_everything_the_page_loads_is_in_it_and_allowed_by_hash() -> None:
+    page = page_of(judged(*read()))
+    assert re.findall(r"<style>(.*?)</style>", page, re.DOTALL) == [STYLE]
+    assert re.findall(r"<script>(.*?)</script>", page, re.DOTALL) == [SCRIPT]
+    assert not re.findall(r'\b(?:style|on\w+)="', page)
+    policy = POLICY.decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize(
+    ("interval", "success", "age", "state"),
+    [(5.0, 1.0, 3.0, "ok"), (5.0, 0.0, 3.0, "failing"), (5.0, 1.0, 46.0, "stale"), (60.0, 1.0, 46.0, "ok")],
+)
+def test_collectors_are_told_apart(interval: float, success: float, age: float, state: str) -> None:
+    page = body_of(
+        judged(
+            (GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, interval, ("memory",)),
+            (GPU_EXPORTER_COLLECTOR_SUCCESS, success, ("memory",)),
+            (GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS, WALL - age, ("memory",)),
+            (GPU_EXPORTER_ERRORS_TOTAL, 3.0, ("memory", "timeout")),
+        )
+    )
+    assert f'data-collector="memory" data-state="{state}"' in page
+    assert f"{age:.0f} s ago" in page
+    assert "timeout 3" in page
+    assert ("all collectors current" in page) == (state == "ok") == ("<details open>" not in page)
+
+
+def test_a_collector_that_has_not_finished_a_round_waits() -> None:
+    assert 'data-state="waiting"' in page_of(judged((GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, 5.0, ("memory",))))
+
+
+def test_a_gpu_that_does_not_answer_shows_no_numbers_and_why() -> None:
+    page = page_of(judged(up(answers=False), (GPU_ERROR_INFO, 1.0, (*GPU, "stalled"))))
+    assert "does not answer (stalled)" in page
+    assert 'data-bottleneck="sick" data-verdict="drain" data-findings="gpu.lost"' in page
+    assert headline(page) == ("sick", "drain", "drain")
+
+
+def test_released_gpus_are_grey_and_not_sick() -> None:
+    page = body_of(judged(up(answers=False), RELEASED, error="released"))
+    assert headline(page) == ("idle", "released", "not_read")
+    assert 'data-bottleneck="idle" data-verdict="not_read" data-findings=""' in page
+    assert 'data-code="gpu.released"' in page
+    assert 'data-code="gpu.lost"' not in page
+    assert "well" not in page.partition('id="areas"')[0]
+
+
+def test_a_gpu_that_was_just_found_is_grey() -> None:
+    waiting = replace(FACTS, waiting_for="the first reading of GPU 0")
+    page = body_of(judged(up()), waiting)
+    assert headline(page) == ("idle", "starting", "not_read")
+    assert "Waiting for the first reading of GPU 0." in page
+    assert '<span class="chip idle">not read</span>' in page
+    assert 'data-verdict="not_read"' in page
+    above = page.partition('id="collectors"')[0]
+    assert "chip well" not in above
+    assert "chip class" not in above
+
+
+def test_a_gpu_that_waits_for_its_reading_hides_no_other_that_is_lost() -> None:
+    latest = judged(up(answers=False), (GPU_ERROR_INFO, 1.0, (*GPU, "lost")), up(("1", "GPU-2")))
+    page = body_of(latest, replace(FACTS, waiting_for="the first reading of GPU 1"))
+    assert headline(page) == ("sick", "drain", "drain")
+    assert "Waiting for the first reading of GPU 1." in page
+
+
+def test_a_host_without_driver_is_amber_until_that_has_lasted_and_what_was_not_read_is_grey() -> None:
+    devices = ((GPU_DEVICES, 8.0, ("pci",)), (GPU_DRIVER_ERROR_INFO, 1.0, ("driver_not_loaded",)))
+    page = body_of(judged(*devices, error="driver_not_loaded"))
+    assert headline(page) == ("held", "blocked", "watch")
+    states = dict(re.findall(r'<dt data-area="(\w+)" data-state="(\w+)">', page))
+    assert states["driver"] == "warning"
+    assert set(states.values()) == {"warning", "not_read"}
+    assert states["health"] == states["pcie"] == "not_read"
+    assert "chip well" not in page.partition('id="areas"')[2]
+
+
+def test_before_the_first_judgement_the_page_waits() -> None:
+    page = page_of(None, replace(FACTS, waiting_for="the first answer of the driver"))
+    assert headline(page) == ("idle", "starting", "not_read")
+    assert "Waiting for the first answer of the driver." in page
+    assert ICONS["idle"] in page
+    assert "Waiting for the first judgement." in page_of(None)
+    assert "<section id=" in page  # the links
+
+
+@pytest.mark.parametrize("latest", [None, judged(*read())], ids=["at once", "later"])
+def test_a_judge_that_failed_is_named_and_its_last_judgement_stays(latest: Judgement | None) -> None:
+    page = body_of(latest, replace(FACTS, judge_failed=True))
+    assert headline(page)[:2] == ("sick", "judge_failed")
+    assert "Judge failed" in page
+    assert ("The rest of this page is from 2027-01-15 08:00:00 UTC." in page) == (latest is not None)
+    assert ('class="overview"' in page) == (latest is not None)
+
+
+def test_an_exporter_that_publishes_nothing_any_more_is_stale_first_of_all() -> None:
+    silent = replace(FACTS, judge_failed=True, silence="the sampler has published nothing for 45 s")
+    page = body_of(judged(*read()), silent)
+    assert headline(page)[:2] == ("sick", "stale")
+    assert "Out of date: the sampler has published nothing for 45 s." in page
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_headline_and_icon_have_the_colour_of_the_verdict(verdict: Verdict) -> None:
+    latest = judged(*read())
+    page = page_of(replace(latest, report=replace(latest.report, verdict=verdict)))
+    tone = COLOURS[verdict].tone
+    assert headline(page) == (tone, verdict.value, verdict.value)
+    assert f'<link rel="icon" href="{ICONS[tone]}">' in page
+
+
+def test_findings_and_classes_say_since_when_they_last() -> None:
+    series = (up(answers=False), (GPU_ERROR_INFO, 1.0, (*GPU, "lost")))
+    judge = HostJudge(Subject("gpu-7", continuous=True))
+    first = judge.judge(seen(*series), None)
+    at = Moment(785.0, WALL + 725.0)
+    later = judge.judge(replace(seen(*series), at=at), None)
+    assert ">just now</time>" in page_of(first)
+    told = 'datetime="2027-01-15T08:00:00+00:00" title="since 2027-01-15 08:00:00 UTC">for 12 min</time>'
+    overview, _, findings = body_of(later).partition('id="findings"')
+    assert overview.count(told) == findings.count(told) == 1
+
+
+def test_the_first_lines_say_what_to_do_about_the_worst_that_follows_from_nothing_else() -> None:
+    latest = judged(*read(), (GPU_ECC_VOLATILE_ERRORS_TOTAL, 2.0, (*GPU, "uncorrected")))
+    report = latest.report
+    (worst,) = (each for each in report.findings if each.check.code == "ecc.uncorrected")
+    followed = replace(worst, explained_by="xid.48", measured="what follows")
+    areas = (replace(area, findings=(*area.findings, followed)) for area in report.areas if worst in area.findings)
+    latest = replace(latest, report=replace(report, areas=tuple(areas)))
+    number = latest.report.findings.index(worst)
+    page = body_of(latest)
+    (steps,) = re.findall(r'<ol class="first" aria-label="What to do first">(.*?)</ol>', page)
+    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {worst.advice.decision}</li>'
+    assert f'<li id="finding-{number}" ' in page
+
+
+def test_where_nothing_presses_the_first_lines_ask_for_nothing() -> None:
+    assert 'class="first"' not in body_of(judged(*read()))
+
+
+def test_what_nobody_remembers_has_no_beginning() -> None:
+    assert lasting(None, WALL) == ""
+
+
+def test_durations_are_said_in_the_unit_that_fits() -> None:
+    seconds = (0.4, 119, 120, 7199, 7200, 172_799, 172_800)
+    assert [length_of_time(each) for each in seconds] == ["0 s", "119 s", "2 min", "120 min", "2 h", "48 h", "2 days"]
+    assert [window(each) for each in (0.0, 31.2, 60.0, 120.0)] == [
+        "the first readings",
+        "the last 31 s",
+        "the last minute",
+        "the last 2 min",
+    ]
+
+
+def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgement:
+    """A judgement of a GPU that is well but for these."""
+    latest = judged(*read())
+    areas = [replace(area, findings=()) for area in latest.report.areas]
+    areas[0] = replace(areas[0], findings=findings)
+    verdict = verdict_on((finding.urgency for finding in findings), was_read=True)
+    return replace(latest, report=replace(latest.report, areas=tuple(areas), verdict=verdict, ended=ended))
+
+
+NARROW = Finding(BY_CODE["pcie.width"], "4 of 16 lanes under load", *GPU, since=WALL - 40.0, lasted_seconds=40.0)
+
+
+def test_a_critical_finding_that_is_pending_says_how_long_it_must_last_and_asks_for_nothing() -> None:
+    page = body_of(with_findings(NARROW))
+    assert headline(page) == ("held", "watch", "watch")
+    assert 'data-code="pcie.width" data-subject="GPU 0" data-severity="warning" data-state="pending"' in page
+    assert '<span class="standing">has lasted 40 s of 10 min; then critical: drain</span>' in page
+    assert "1 pending" in page
+    first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
+    assert first.endswith("GPU 0</a>: nothing yet; pcie.width becomes critical after 10 min.</li>")
+    assert "chip sick" not in page.partition('id="areas"')[0]
+
+
+def test_a_confirmed_finding_says_for_how_long_and_what_to_do_first() -> None:
+    confirmed = replace(NARROW, state=State.CONFIRMED, since=WALL - 7200.0, lasted_seconds=7000.0)
+    page = body_of(with_findings(confirmed, replace(NARROW, gpu="1")))
+    assert headline(page) == ("sick", "drain", "drain")
+    assert ">for 2 h</time></p>" in page
+    assert "1 critical, 1 pending" in page
+    first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
+    assert first.count("<li>") == 1
+    assert confirmed.advice.decision.split(";")[0] in first
+    gone = body_of(with_findings(replace(confirmed, holds=False, quiet_seconds=240.0)))
+    assert "gone for 4 min, ends after 25 min" in gone
+
+
+def test_findings_that_ended_lately_are_listed_apart() -> None:
+    heat = Finding(BY_CODE["thermal.hw"], "hot", "3", "GPU-4", state=State.ENDED, lasted_seconds=1500.0)
+    over = (
+        replace(heat, ended_at=WALL - 300.0, end="gone"),
+        replace(heat, gpu="5", ended_at=WALL - 60.0, end="unseen"),
+    )
+    page = body_of(with_findings(ended=over))
+    assert headline(page) == ("well", "keep", "keep")
+    assert "No findings." in page
+    ended = page.partition('<ul class="ended soft">')[2].partition("</ul>")[0]
+    assert re.sub(r"<[^>]+>", "", ended).strip().splitlines() == [
+        "ended 60 s ago: thermal.hw GPU 5, lasted 25 min, could not be observed for a day",
+        "ended 5 min ago: thermal.hw GPU 3, lasted 25 min",
+    ]
+    assert "Ended in the last" not in body_of(with_findings(NARROW))

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.web_sources import OPENMETRICS, PAGE, Host
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.messages import RETRY, Answer
+from gpu_triage.serve.server import WebServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BODY = b"gpu_up 1\n" * 100
+
+
+@contextmanager
+def serving(host: Host, max_requests: int = 40) -> Iterator[int]:
+    app = WebApp(host, max_requests=max_requests)
+    server = WebServer(app, ["127.0.0.1:0"], wall=lambda: 0.0)
+    port = int(server.bind()[0].rpartition(":")[2])
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host(BODY)
+
+
+@pytest.fixture
+def client(host: Host) -> Iterator[HTTPConnection]:
+    with serving(host) as port:
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        yield connection
+        connection.close()
+
+
+def ask(client: HTTPConnection, path: str, method: str = "GET", **headers: str) -> tuple[HTTPResponse, bytes]:
+    client.request(method, path, headers={key.replace("_", "-"): value for key, value in headers.items()})
+    response = client.getresponse()
+    return response, response.read()
+
+
+def test_a_scrape_gets_the_page_of_the_source_and_is_counted_once(client: HTTPConnection, host: Host) -> None:
+    response, body = ask(client, "/metrics", Accept=OPENMETRICS)
+    assert (response.status, body) == (200, BODY)
+    assert response.headers["Content-Type"] == OPENMETRICS
+    assert response.headers["Vary"] == "accept, accept-encoding"
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Date"] == "Thu, 01 Jan 1970 00:00:00 GMT"
+    assert "Server" not in response.headers
+    assert host.asked == [(OPENMETRICS, (), False)]
+    assert host.scrapes == 1
+
+
+def test_gzip_is_sent_only_to_those_who_take_it(client: HTTPConnection, host: Host) -> None:
+    plain, _ = ask(client, "/metrics", Accept_Encoding="gzip;q=0, *")
+    zipped, _ = ask(client, "/metrics", Accept_Encoding="br, gzip;q=0.5")
+    assert plain.headers["Content-Encoding"] is None
+    assert zipped.headers["Content-Encoding"] == "gzip"
+    assert [gzip for _, _, gzip in host.asked] == [False, True]
+
+
+def test_names_select_families(client: HTTPConnection, host: Host) -> None:
+    response, _ = ask(client, "/metrics?name[]=gpu_up&name%5B%5D=gpu_info&name[]=gpu_up&other=1")
+    assert response.status == 200
+    assert host.asked == [("", ("gpu_up", "gpu_info"), False)]
+
+
+@pytest.mark.parametrize("query", ["name[]=" + "a" * 257, "&".join(["name[]=a"] * 257)])
+def test_an_immoderate_selection_is_refused_and_not_counted(client: HTTPConnection, host: Host, query: str) -> None:
+    response, body = ask(client, f"/metrics?{query}")
+    assert response.status == 400
+    assert len(body) < 80
+    assert (host.asked, host.scrapes) == ([], 0)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy", "/-/ready", "/nowhere"])
+def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str) -> None:
+    got, body = ask(client, path)
+    headed, nothing = ask(client, path, "HEAD")
+    again, same = ask(client, path)
+    assert (nothing, same) == (b"", body)
+    assert again.status == got.status
+    assert headed.status == got.status
+    assert headed.getheaders() == got.getheaders()
+    assert int(headed.headers["Content-Length"]) == len(body) > 0
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy"])
+def test_other_methods_are_told_what_is_allowed(client: HTTPConnection, path: str, method: str) -> None:
+    response, _ = ask(client, path, method)
+    assert response.status == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/favicon.ico", "/metrics/", "/<script>", "//metrics", "/-/", "/%2e%2e"])
+def test_an_unknown_path_is_not_reflected(client: HTTPConnection, path: str) -> None:
+    response, body = ask(client, path)
+    assert (response.status, body) == (404, b"not found\n")
+
+
+def test_the_probes_tell_what_is_wrong(client: HTTPConnection, host: Host) -> None:
+    assert [ask(client, path)[1] for path in ("/-/healthy", "/-/ready")] == [b"healthy\n", b"ready\n"]
+    host.dead, host.unready = "the sampler stands still", "first samples of GPU 3"
+    healthy, why_dead = ask(client, "/-/healthy")
+    ready, why_unready = ask(client, "/-/ready")
+    assert (healthy.status, why_dead) == (503, b"the sampler stands still\n")
+    assert (ready.status, why_unready) == (503, b"first samples of GPU 3\n")
+
+
+def test_the_status_page_is_never_kept_and_may_load_only_what_its_policy_names(client: HTTPConnection) -> None:
+    response, body = ask(client, "/")
+    assert (response.status, body) == (200, PAGE.body)
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert response.headers["Content-Security-Policy"] == "default-src 'none'"
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_the_verdict_is_json_and_never_kept(client: HTTPConnection) -> None:
+    response, body = ask(client, "/api/v1/verdict")
+    assert (response.status, body) == (200, b'{"verdict": "keep"}')
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_script_that_asks_for_text_gets_the_verdict_as_lines(client: HTTPConnection) -> None:
+    client.request("GET", "/api/v1/verdict", headers={"Accept": "text/plain"})
+    response = client.getresponse()
+    assert (response.status, response.read()) == (200, b"host\tkeep\tgpu-7\t-\n")
+    assert response.headers["Vary"] == "accept"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
+def test_a_verdict_that_cannot_be_given_yet_is_a_503_with_the_reason(client: HTTPConnection, host: Host) -> None:
+    host.given = Answer(503, b'{"error": "waiting for the driver"}', "application/json", (RETRY,))
+    response, body = ask(client, "/api/v1/verdict")
+    assert (response.status, body) == (503, b'{"error": "waiting for the driver"}')
+    assert response.headers["Retry-After"] == "1"
+
+
+def test_those_who_ask_while_the_host_is_judged_share_one_verdict_and_probes_are_answered() -> None:
+    judging, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        judging.set()
+        done.wait(10)
+
+    host = Host(hold=hold)
+    with serving(host) as port:
+        waiting = [HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(5)]
+        for each in waiting:
+            each.request("GET", "/api/v1/verdict")
+        assert judging.wait(5)
+        probe = HTTPConnection("127.0.0.1", port, timeout=5)
+        assert ask(probe, "/-/healthy")[0].status == 200
+        done.set()
+        assert {each.getresponse().read() for each in waiting} == {host.given.body}
+        for each in (*waiting, probe):
+            each.close()
+    assert host.judged == ["verdict"]
+
+
+def test_a_page_that_cannot_be_drawn_tells_nothing_of_why(client: HTTPConnection, host: Host) -> None:
+    host.broken = True
+    response, body = ask(client, "/")
+    assert (response.status, body) == (500, b"internal error\n")
+
+
+def test_an_error_inside_is_logged_once_until_it_works_again(
+    client: HTTPConnection, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    def scrape() -> tuple[int, bytes]:
+        response, body = ask(client, "/metrics")
+        return response.status, body
+
+    host.broken = True
+    assert [scrape(), scrape()] == [(500, b"internal error\n")] * 2
+    assert [record.getMessage() for record in caplog.records] == ["cannot answer /metrics"]
+    host.broken = False
+    assert scrape()[0] == 200
+    host.broken = True
+    scrape()
+    assert len(caplog.records) == 2
+    assert host.scrapes == 1
+
+
+def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_answered() -> None:
+    encoding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        encoding.set()
+        done.wait(10)
+
+    host = Host(BODY, hold)
+    with serving(host, max_requests=1) as port:
+        slow, quick = (HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(2))
+        slow.request("GET", "/metrics?name[]=gpu_up")
+        assert encoding.wait(5)
+        busy, _ = ask(quick, "/metrics")
+        healthy, _ = ask(quick, "/-/healthy")
+        done.set()
+        assert slow.getresponse().read() == BODY
+        again, _ = ask(quick, "/metrics")
+        slow.close()
+        quick.close()
+    assert (busy.status, busy.headers["Retry-After"]) == (503, "1")
+    assert (healthy.status, again.status) == (200, 200)
+    assert host.scrapes == 2
+
+
+@pytest.mark.parametrize("path", ["/", "metrics", "", "/-/ready", "/api/v1/verdict"])
+def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
+    with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
+        WebApp(host, telemetry_path=path)

@@ -1,0 +1,263 @@
+"""The file of --web.config.file: what it may ask for, and how each mistake is answered."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.certificates import Authority
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.serve.config_file import WebConfig, read_web_config
+from gpu_triage.serve.security import SecuritySource
+from gpu_triage.serve.tls import server_context
+
+HASH = "$2b$04$oU7arqRnLqxvvbHvQHnxOuwZN7QnJ6Y0uYc2VdKdvG5a3Nn0QZ0jK"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.pem, server.pem, server.key, other.key and an encrypted key."""
+    path = tmp_path_factory.mktemp("tls")
+    authority = Authority(path)
+    authority.issue("server", "IP:127.0.0.1")
+    authority.issue("other")
+    (path / "empty.pem").touch()
+    return path
+
+
+def context_of(folder: Path, *lines: str) -> ssl.SSLContext:
+    """The context of a TLS section that has a certificate and these lines."""
+    section = ("cert_file: server.pem", "key_file: server.key", *lines)
+    file = folder / "web.yml"
+    file.write_text("tls_server_config:\n" + "".join(f"  {line}\n" for line in section))
+    tls = read_web_config(str(file)).tls
+    assert tls is not None
+    return server_context(tls, f"{file}: tls_server_config")
+
+
+def refusal(folder: Path, content: str) -> str:
+    """What is said of a file, without its path."""
+    file = folder / "web.yml"
+    file.write_text(content)
+    with pytest.raises(ConfigError) as caught:
+        SecuritySource(str(file))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(str(file), "FILE").replace(str(folder), "FOLDER")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "tls_server_config:\nbasic_auth_users: {}\nhttp_server_config: ~\n"])
+def test_a_file_that_asks_for_nothing_guards_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "web.yml").write_text(content)
+    assert read_web_config(str(tmp_path / "web.yml")) == WebConfig()
+
+
+def test_paths_are_relative_to_the_file_and_not_to_the_working_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert context_of(folder, "client_auth_type: NoClientCert").verify_mode is ssl.CERT_NONE
+
+
+def test_the_defaults_are_tls_1_2_and_1_3_and_http_1_1(folder: Path) -> None:
+    context = context_of(folder)
+    assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("RequireAndVerifyClientCert", ssl.CERT_REQUIRED), ("VerifyClientCertIfGiven", ssl.CERT_OPTIONAL)],
+)
+def test_client_certificates_are_verified_as_asked(folder: Path, kind: str, mode: ssl.VerifyMode) -> None:
+    context = context_of(folder, f"client_auth_type: {kind}", "client_ca_file: ca.pem")
+    assert context.verify_mode is mode
+    assert len(context.get_ca_certs()) == 1
+
+
+def test_cipher_suites_are_those_listed_in_their_order(folder: Path) -> None:
+    names = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_128_GCM_SHA256"
+    context = context_of(folder, f"cipher_suites: [{names}]", "prefer_server_cipher_suites: false")
+    chosen = [cipher["name"] for cipher in context.get_ciphers() if cipher["protocol"] == "TLSv1.2"]
+    assert chosen == ["ECDHE-ECDSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"]
+    assert not context.options & ssl.OP_CIPHER_SERVER_PREFERENCE
+
+
+def test_suites_of_tls_1_3_alone_leave_tls_1_3_alone(folder: Path) -> None:
+    context = context_of(folder, "cipher_suites: [TLS_AES_256_GCM_SHA384]")
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+@pytest.mark.parametrize("curve", ["CurveP256", "CurveP384", "CurveP521", "X25519"])
+def test_one_curve_can_be_chosen(folder: Path, curve: str) -> None:
+    # What a handshake then agrees on is in test_web_tls.
+    if curve == "X25519" and sys.version_info < (3, 11):
+        with pytest.raises(ConfigError, match="Python's ssl cannot set X25519"):
+            context_of(folder, f"curve_preferences: [{curve}]")
+        return
+    context_of(folder, f"curve_preferences: [{curve}]")
+
+
+def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
+    inline = {"cert": "server.pem", "key": "server.key", "client_ca": "ca.pem"}
+    lines = ["tls_server_config:", "  client_auth_type: RequireAndVerifyClientCert"]
+    for key, name in inline.items():
+        lines += [f"  {key}: |", *(f"    {line}" for line in (folder / name).read_text().splitlines())]
+    (folder / "inline.yml").write_text("\n".join(lines))
+    tls = read_web_config(str(folder / "inline.yml")).tls
+    assert tls is not None
+    assert server_context(tls, "").verify_mode is ssl.CERT_REQUIRED
+    assert "PRIVATE" not in repr(tls)
+
+
+def test_headers_of_the_allowed_list_are_taken_and_empty_ones_left_out(tmp_path: Path) -> None:
+    headers = "{Strict-Transport-Security: max-age=31536000, X-Frame-Options: deny, X-XSS-Protection: ''}"
+    for http2 in ("true", "false"):
+        (tmp_path / "web.yml").write_text(f"http_server_config: {{http2: {http2}, headers: {headers}}}")
+        assert read_web_config(str(tmp_path / "web.yml")).headers == (
+            (b"strict-transport-security", b"max-age=31536000"),
+            (b"x-frame-options", b"deny"),
+        )
+
+
+TOOLKITS_DEFAULTS = """
+tls_server_config:
+  cert_file: server.pem
+  key_file: server.key
+  client_auth_type: "NoClientCert"
+  client_ca_file:
+  client_allowed_sans:
+  min_version: "TLS12"
+  max_version: "TLS13"
+  cipher_suites: []
+  prefer_server_cipher_suites: true
+  curve_preferences: []
+http_server_config:
+  http2: true
+  headers:
+    Content-Security-Policy:
+    X-Frame-Options: ""
+    X-Content-Type-Options: ""
+    X-XSS-Protection: ""
+    Strict-Transport-Security: ""
+basic_auth_users:
+  alice: HASH
+  bob: HASH
+rate_limit:
+  interval: INTERVAL
+  burst: 0
+"""
+"""Every key of exporter-toolkit's documentation, at its default there."""
+
+
+@pytest.mark.parametrize("interval", ["0", "0s", "0m0s", "0.0s", ""])
+def test_a_file_with_every_key_of_exporter_toolkit_at_its_default_is_accepted(folder: Path, interval: str) -> None:
+    (folder / "web.yml").write_text(TOOLKITS_DEFAULTS.replace("HASH", HASH).replace("INTERVAL", interval))
+    config = SecuritySource(str(folder / "web.yml")).current.config
+    assert config.tls is not None
+    assert (config.tls.client_ca, config.tls.client_allowed_sans) == (None, None)
+    assert (config.headers, list(config.users)) == ((), [b"alice", b"bob"])
+
+
+def test_users_have_hashes_that_no_representation_shows(tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text(f"basic_auth_users:\n  prometheus: {HASH}\n  Zoë: {HASH}\n")
+    config = read_web_config(str(tmp_path / "web.yml"))
+    assert dict(config.users) == {b"prometheus": HASH.encode(), "Zoë".encode(): HASH.encode()}
+    assert "$2b" not in repr(config)
+
+
+TLS = "tls_server_config: {cert_file: server.pem, key_file: server.key, "
+MISTAKES = {
+    "no mapping": ("[1]", "FILE: line 1: is not a table"),
+    "no section": ("basic_auth_user: {}", "line 1: basic_auth_user: unknown key; did you mean basic_auth_users?"),
+    "no YAML": ("a: [", "FILE: line "),
+    "section twice": ("basic_auth_users: {}\nbasic_auth_users: {}", "line 2: basic_auth_users: is written twice"),
+    "user twice": (f"basic_auth_users: {{a: {HASH}, a: {HASH}}}", "basic_auth_users.a: is written twice"),
+    "rate limit": ("rate_limit: {interval: 1s, burst: 1}", "rate_limit is not offered"),
+    "rate limit, small": ("rate_limit: {interval: 0.1s}", "rate_limit is not offered"),
+    "rate limit, unknown key": ("rate_limit: {rate: 1}", "rate_limit.rate: unknown key"),
+    "rate limit, no number": ("rate_limit: {burst: many}", "rate_limit.burst: is 'many'; write a whole number"),
+    "nobody allowed": (TLS + "client_allowed_sans: []}", "client_allowed_sans needs RequireAndVerifyClientCert"),
+    "unknown TLS key": (TLS + "cert_fil: x}", "tls_server_config.cert_fil: unknown key; did you mean cert_file?"),
+    "no key": ("tls_server_config: {cert_file: server.pem}", "write key_file (or key)"),
+    "no certificate": ("tls_server_config: {key_file: server.key}", "write cert_file (or cert)"),
+    "file missing": ("tls_server_config: {cert_file: nowhere.pem, key_file: server.key}", "FOLDER/nowhere.pem: cannot"),
+    "file empty": ("tls_server_config: {cert_file: empty.pem, key_file: server.key}", "write cert_file"),
+    "key of another": ("tls_server_config: {cert_file: server.pem, key_file: other.key}", "do not belong together"),
+    "no PEM": ("tls_server_config: {cert_file: web.yml, key_file: server.key}", "write PEM files"),
+    "both": (TLS + "cert: x}", "has cert and cert_file; keep one"),
+    "any client": (TLS + "client_auth_type: RequireAnyClientCert}", "Python's ssl cannot ask"),
+    "request client": (TLS + "client_auth_type: RequestClientCert}", "Python's ssl cannot ask"),
+    "unknown client": (TLS + "client_auth_type: Require}", "client_auth_type: unknown; write one of NoClientCert"),
+    "no CA": (TLS + "client_auth_type: RequireAndVerifyClientCert}", "needs client_ca_file"),
+    "CA unused": (TLS + "client_ca_file: ca.pem}", "client_ca_file has no effect with NoClientCert"),
+    "CA no PEM": (
+        TLS + "client_ca_file: web.yml, client_auth_type: VerifyClientCertIfGiven}",
+        "client_ca_file cannot be used",
+    ),
+    "SANs unused": (TLS + "client_allowed_sans: [a]}", "client_allowed_sans needs RequireAndVerifyClientCert"),
+    "SANs no list": (TLS + "client_allowed_sans: a}", "client_allowed_sans: is 'a'; write a list"),
+    "old version": (TLS + "min_version: TLS10}", "TLS10 is not served any more"),
+    "no version": (TLS + "max_version: SSL30}", "SSL30 is no TLS version"),
+    "versions swapped": (TLS + "min_version: TLS13, max_version: TLS12}", "min_version is above max_version"),
+    "unknown suite": (TLS + "cipher_suites: [TLS_RSA_WITH_RC4_128_SHA]}", "is unknown or insecure"),
+    "suites of no version": (
+        TLS + "cipher_suites: [TLS_AES_128_GCM_SHA256], max_version: TLS12}",
+        "none is of TLS 1.2",
+    ),
+    "unknown curve": (TLS + "curve_preferences: [X448]}", "'X448' is unknown"),
+    "two curves": (TLS + "curve_preferences: [X25519, CurveP256]}", "Python's ssl can set one curve"),
+    "preference no truth": (TLS + "prefer_server_cipher_suites: maybe}", "write true or false"),
+    "http2 no truth": ("http_server_config: {http2: h2c}", "http_server_config.http2: is 'h2c'; write true or false"),
+    "header not allowed": (
+        "http_server_config: {headers: {Server: x}}",
+        "headers.Server: unknown key; known are Content-Security-Policy, ",
+    ),
+    "header value": ("http_server_config: {headers: {X-Frame-Options: allow}}", "write deny or sameorigin"),
+    "header smuggled": ('http_server_config: {headers: {X-XSS-Protection: "0\\r\\nA: b"}}', "write printable ASCII"),
+    "password": ("basic_auth_users: {a: hunter2}", "basic_auth_users.a: is not a bcrypt hash; make one with"),
+    "colon": (f"basic_auth_users: {{'a:b': {HASH}}}", "a user name has no colon"),
+    "cost": (f"basic_auth_users: {{a: {HASH.replace('$04$', '$31$')}}}", "cost 31 is out of range"),
+    "hash no text": ("basic_auth_users: {a: [b]}", "basic_auth_users.a: is a list; write text"),
+    "users no mapping": ("basic_auth_users: [a]", "basic_auth_users: is not a table"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(folder: Path, content: str, words: str) -> None:
+    message = refusal(folder, content)
+    assert words in message
+    assert message.startswith(("FILE: ", "FOLDER/"))
+    assert "; " in message
+    assert "hunter2" not in message
+    assert "$2b$" not in message
+
+
+def test_an_encrypted_key_is_refused_and_no_passphrase_asked_for(folder: Path) -> None:
+    command = ["openssl", "pkcs8", "-topk8", "-passout", "pass:secret"]
+    subprocess.run([*command, "-in", folder / "server.key", "-out", folder / "secret.key"], check=True)
+    message = refusal(folder, "tls_server_config: {cert_file: server.pem, key_file: secret.key}")
+    assert "the key is encrypted; write one that is not" in message
+
+
+def test_a_file_that_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "web.yml")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        read_web_config(str(tmp_path / "web.yml"))
+
+
+@given(st.text(max_size=60))
+def test_any_content_is_a_config_or_refused(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yml"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    with suppress(ConfigError):
+        read_web_config(str(path))

@@ -1,0 +1,175 @@
+"""Which names of this server a client may use: a page in somebody's browser reaches it by a name of its own choice."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.certificates import Authority, trusting_context
+from tests.guarded_server import PASSWORDS, basic
+from tests.web_sources import Host
+
+from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.hosts import AllowedHosts
+from gpu_triage.serve.security import SecuritySource
+from gpu_triage.serve.server import WebServer
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")
+OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421
+
+
+@contextmanager
+def serving(*names: str, security: SecuritySource | None = None) -> Iterator[int]:
+    """The port of a server that has these names."""
+    server = WebServer(WebApp(Host()), ["127.0.0.1:0"], security=security, hosts=AllowedHosts(names))
+    port = int(server.bind()[0].rpartition(":")[2])
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def ask(port: int, head: str, context: ssl.SSLContext | None = None) -> bytes:
+    """All that comes back for a head whose lines end in CRLF."""
+    with ExitStack() as stack:
+        client: socket.socket = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+        if context is not None:
+            client = stack.enter_context(context.wrap_socket(client, server_hostname="127.0.0.1"))
+        client.sendall(head.encode("latin-1"))
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+        return answer
+
+
+def status(answer: bytes) -> int:
+    (found,) = re.findall(rb"^HTTP/1\.1 ([0-9]{3}) ", answer, re.MULTILINE)
+    return int(found)
+
+
+def get(host: str, path: str = "/", *headers: str) -> str:
+    lines = (f"GET {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers)
+    return "".join(f"{line}\r\n" for line in lines) + "\r\n"
+
+
+HOSTS = {
+    "a name": ("gpu-1", OK),
+    "with a port": ("gpu-1:9836", OK),
+    "with another port": ("gpu-1:80", OK),
+    "with an empty port": ("gpu-1:", OK),
+    "in capitals": ("GPU-1.Example.COM", OK),
+    "with the root's dot": ("gpu-1.example.com.:9836", OK),
+    "below an allowed domain": ("a.b.cluster.example", OK),
+    "an allowed domain itself": ("cluster.example", OK),
+    "IPv4": ("127.0.0.1:9836", OK),
+    "any IPv4": ("203.0.113.7", OK),
+    "IPv6": ("[::1]:9836", OK),
+    "any IPv6": ("[2001:db8::7]", OK),
+    "IPv6 with a zone": ("[fe80::1%25eth0]:9836", OK),
+    "this machine": ("localhost:9836", OK),
+    "the attacker's": ("attacker.example", MISDIRECTED),
+    "the attacker's, with this port": ("attacker.example:9836", MISDIRECTED),
+    "below a name": ("x.gpu-1", MISDIRECTED),
+    "a name as a prefix": ("gpu-1.attacker.example", MISDIRECTED),
+    "a domain as an ending": ("evilcluster.example", MISDIRECTED),
+    "an address as a prefix": ("127.0.0.1.attacker.example", MISDIRECTED),
+    "this machine as a prefix": ("localhost.attacker.example", MISDIRECTED),
+    "two dots": ("gpu-1..", MISDIRECTED),
+    "an address in other digits": ("0x7f000001", MISDIRECTED),
+    "a number": ("2130706433", MISDIRECTED),
+    "nothing": ("", MISDIRECTED),
+    "a port alone": (":9836", MISDIRECTED),
+    "escapes": ("gpu-1%2eexample.com", MISDIRECTED),
+    "two in one": ("gpu-1, attacker.example", BAD_REQUEST),
+    "a user": ("attacker@gpu-1", BAD_REQUEST),
+    "a path": ("gpu-1/x", BAD_REQUEST),
+    "a URL": ("http://gpu-1", BAD_REQUEST),
+    "half a bracket": ("[::1", BAD_REQUEST),
+    "a name in brackets": ("[gpu-1]", BAD_REQUEST),
+    "IPv4 in brackets": ("[127.0.0.1]", BAD_REQUEST),
+    "brackets": ("[]", BAD_REQUEST),
+    "no IPv6": ("[::gpu]", BAD_REQUEST),
+    "a port that is no number": ("gpu-1:http", BAD_REQUEST),
+    "other letters": ("gpü-1", BAD_REQUEST),
+}
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[int]:
+    with serving(*NAMES) as port:
+        yield port
+
+
+@pytest.mark.parametrize(("host", "expected"), HOSTS.values(), ids=HOSTS)
+def test_only_the_servers_own_names_are_answered(plain: int, host: str, expected: int) -> None:
+    assert status(ask(plain, get(host))) == expected
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/api/v1/verdict", "/runbooks/", "/-/healthy", "/-/ready", "/none"])
+def test_every_path_is_guarded_and_the_refusal_names_the_option(plain: int, path: str) -> None:
+    answer = ask(plain, get("attacker.example", path))
+    assert status(answer) == MISDIRECTED
+    assert b"--web.allowed-hosts" in answer
+    assert b"attacker" not in answer
+
+
+def test_the_kubelets_probe_by_the_address_of_the_pod_is_answered(plain: int) -> None:
+    assert status(ask(plain, get("10.1.2.3:9836", "/-/healthy", "User-Agent: kube-probe/1.34"))) == OK
+
+
+MISSING = {
+    "HTTP/1.1 without a host": ("GET / HTTP/1.1\r\n\r\n", BAD_REQUEST),
+    "two hosts": ("GET / HTTP/1.1\r\nHost: gpu-1\r\nHost: attacker.example\r\n\r\n", BAD_REQUEST),
+    "one host twice": ("GET / HTTP/1.1\r\nHost: gpu-1\r\nHost: gpu-1\r\n\r\n", BAD_REQUEST),
+    "two hosts in HTTP/1.0": ("GET / HTTP/1.0\r\nHost: gpu-1\r\nHost: attacker.example\r\n\r\n", BAD_REQUEST),
+    "HTTP/1.0 without a host": ("GET / HTTP/1.0\r\n\r\n", MISDIRECTED),
+    "HTTP/1.0 with one": ("GET / HTTP/1.0\r\nHost: gpu-1\r\n\r\n", OK),
+    "a target that names another": ("GET http://gpu-1/ HTTP/1.1\r\nHost: attacker.example\r\n\r\n", BAD_REQUEST),
+    "a forwarded host": (get("attacker.example", "/", "X-Forwarded-Host: gpu-1", "Forwarded: host=gpu-1"), MISDIRECTED),
+}
+
+
+@pytest.mark.parametrize(("head", "expected"), MISSING.values(), ids=MISSING)
+def test_a_host_that_is_missing_or_ambiguous_is_not_guessed(plain: int, head: str, expected: int) -> None:
+    assert status(ask(plain, head)) == expected
+
+
+def test_without_names_every_host_is_answered() -> None:
+    with serving() as port:
+        assert status(ask(port, get("attacker.example"))) == OK
+        assert status(ask(port, "GET / HTTP/1.0\r\n\r\n")) == OK
+
+
+def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text(Authority(tmp_path).server() + PASSWORDS)
+    trusting = trusting_context(tmp_path)
+    password = f"Authorization: {basic('prometheus', 'scrape')}"
+    with serving(*NAMES, security=SecuritySource(str(tmp_path / "web.yml"))) as port:
+        assert status(ask(port, get("gpu-1:9836", "/metrics", password), trusting)) == OK
+        assert status(ask(port, get("gpu-1:9836", "/metrics"), trusting)) == UNAUTHORIZED
+        assert status(ask(port, get("attacker.example", "/metrics", password), trusting)) == MISDIRECTED
+        assert status(ask(port, get("attacker.example", "/metrics"), trusting)) == MISDIRECTED
+
+
+def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with serving("gpu-1") as port:
+        for number in range(5):
+            ask(port, get(f"n{number}.attacker.example"))
+    (record,) = (record for record in caplog.records if record.msg == "request refused")
+    assert record.__dict__["fields"]["host"] == "n0.attacker.example"
+    assert "--web.allowed-hosts" in record.__dict__["fields"]["cause"]

@@ -1,0 +1,179 @@
+"""Passwords: who is let through, what a check costs, and what a flood of wrong ones cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+
+import bcrypt
+import pytest
+
+from gpu_triage.serve.passwords import Credentials, PasswordChecks, TooManyChecks, hashed
+
+USERS = {b"prometheus": hashed(b"scrape", 4).encode(), b"grafana": hashed(b"look", 4).encode()}
+SCRAPER = Credentials(b"prometheus", b"scrape")
+HERE = "192.0.2.1"
+
+
+class Comparisons:
+    """bcrypt as it is, counted, and held up until it is let go."""
+
+    def __init__(self) -> None:
+        self.hashes: list[bytes] = []
+        self.passwords: list[bytes] = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def __call__(self, password: bytes, against: bytes) -> bool:
+        self.go.wait(10)
+        self.passwords.append(password)
+        self.hashes.append(against)
+        return bcrypt.checkpw(password, against)
+
+
+def run(scenario: Callable[[PasswordChecks, Comparisons], Awaitable[None]]) -> None:
+    comparisons = Comparisons()
+    asyncio.run(_within(scenario(PasswordChecks(compare=comparisons), comparisons)))
+
+
+async def _within(scenario: Awaitable[None]) -> None:
+    await asyncio.wait_for(scenario, 20)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "right"),
+    [
+        (b"prometheus", b"scrape", True),
+        (b"grafana", b"look", True),
+        (b"prometheus", b"look", False),
+        (b"prometheus", b"", False),
+        (b"prometheus", b"scrape\0", False),
+        (b"nobody", b"scrape", False),
+        (b"", b"", False),
+    ],
+)
+def test_only_a_users_own_password_is_right(user: bytes, password: bytes, right: bool) -> None:  # noqa: FBT001
+    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
+        assert await checks.right(USERS, Credentials(user, password), HERE) is right
+
+    run(scenario)
+
+
+def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go() -> None:
+    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
+        users = {b"u": hashed(b"x" * 72, 4).encode()}
+        assert await checks.right(users, Credentials(b"u", b"x" * 100), HERE)
+
+    run(scenario)
+
+
+def test_a_right_password_is_compared_once_and_a_wrong_one_each_time() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        for _ in range(3):
+            assert await checks.right(USERS, SCRAPER, HERE)
+        assert len(comparisons.hashes) == 1
+        for _ in range(3):
+            assert not await checks.right(USERS, Credentials(b"prometheus", b"wrong"), HERE)
+        assert len(comparisons.hashes) == 4
+
+    run(scenario)
+
+
+def test_an_unknown_user_costs_as_much_as_a_wrong_password() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        users = {**USERS, b"slow": hashed(b"x", 5).encode()}
+        assert not await checks.right(users, Credentials(b"nobody", b"x"), HERE)
+        assert comparisons.hashes[0].startswith(b"$2b$05$")
+        assert len(comparisons.hashes[0]) == 60
+
+    run(scenario)
+
+
+def test_a_password_that_was_changed_is_no_longer_right_although_it_is_remembered() -> None:
+    async def scenario(checks: PasswordChecks, _: Comparisons) -> None:
+        assert await checks.right(USERS, SCRAPER, HERE)
+        changed = {b"prometheus": hashed(b"another", 4).encode()}
+        assert not await checks.right(changed, SCRAPER, HERE)
+        assert not await checks.right({b"grafana": USERS[b"grafana"]}, SCRAPER, HERE)
+
+    run(scenario)
+
+
+def test_what_is_remembered_is_bounded_and_holds_no_password() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        users = {str(number).encode(): USERS[b"prometheus"] for number in range(300)}
+        for user in users:
+            assert await checks.right(users, Credentials(user, b"scrape"), HERE)
+        assert len(comparisons.hashes) == 300
+        assert len(checks._right) == 256
+        assert b"scrape" not in repr(vars(checks)).encode()
+
+    run(scenario)
+
+
+def test_a_remembered_scraper_does_not_wait_for_a_flood() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        assert await checks.right(USERS, SCRAPER, HERE)
+        comparisons.go.clear()
+        flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
+        await asyncio.sleep(0)
+        assert await checks.right(USERS, SCRAPER, HERE)
+        comparisons.go.set()
+        assert await asyncio.gather(*flood) == [False] * 5 + [None] * 45  # one being compared, four that wait
+
+    run(scenario)
+
+
+def test_a_newcomer_waits_for_one_check_of_each_other_address() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        comparisons.go.clear()
+        flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
+        await asyncio.sleep(0)
+        scrape = asyncio.create_task(checks.right(USERS, SCRAPER, HERE))
+        await asyncio.sleep(0)
+        comparisons.go.set()
+        assert await scrape
+        await asyncio.gather(*flood)
+        assert comparisons.passwords.index(b"scrape") == 2
+
+    run(scenario)
+
+
+def test_addresses_of_one_ipv6_network_count_as_one() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        comparisons.go.clear()
+        flood = [asyncio.create_task(_wrong(checks, n, f"2001:db8::{n:x}")) for n in range(20)]
+        mapped = asyncio.create_task(_wrong(checks, 99, "::ffff:192.0.2.7"))
+        await asyncio.sleep(0)
+        comparisons.go.set()
+        assert (await asyncio.gather(*flood)).count(None) == 15
+        assert await mapped is False
+
+    run(scenario)
+
+
+def test_many_clients_with_one_password_are_one_check_and_bounded() -> None:
+    async def scenario(checks: PasswordChecks, comparisons: Comparisons) -> None:
+        comparisons.go.clear()
+        crowd = [asyncio.create_task(_ask(checks, SCRAPER, HERE)) for _ in range(200)]
+        await asyncio.sleep(0)
+        comparisons.go.set()
+        assert (await asyncio.gather(*crowd)).count(True) == 128
+        assert len(comparisons.hashes) == 1
+        assert checks._waiting == 0
+        assert (checks._asked, list(checks._queues)) == ({}, [])
+
+    run(scenario)
+
+
+async def _wrong(checks: PasswordChecks, number: int, address: str = "198.51.100.1") -> bool | None:
+    return await _ask(checks, Credentials(b"prometheus", f"wrong {number}".encode()), address)
+
+
+async def _ask(checks: PasswordChecks, given: Credentials, address: str) -> bool | None:
+    """The verdict; None where the client was turned away."""
+    try:
+        return await checks.right(USERS, given, address)
+    except TooManyChecks:
+        return None

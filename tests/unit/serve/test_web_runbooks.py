@@ -1,0 +1,189 @@
+"""Runbooks over HTTP: found by any name, offline, with a policy that allows nothing but their style sheet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.status_pages import GPU, judged, page_of, up
+from tests.unit.serve.test_web_app import ask, serving
+from tests.web_sources import Host
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.serve.app import WebApp
+from gpu_triage.serve.messages import prefers_text
+from gpu_triage.serve.page.runbook import _found, runbook_answer
+from gpu_triage.serve.page.style import source_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
+
+
+@pytest.fixture
+def client() -> Iterator[HTTPConnection]:
+    with serving(Host()) as port:
+        connection = HTTPConnection("127.0.0.1", port, timeout=5)
+        yield connection
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "heading"),
+    [
+        ("/runbooks/", "Runbooks"),
+        ("/runbooks/GpuLost", "GpuLost"),
+        ("/runbooks/gpulost", "GpuLost"),
+        ("/runbooks/GpuLost.md", "GpuLost"),
+        ("/runbooks/gpu.lost", "Finding gpu.lost"),
+        ("/runbooks/xid-79", "Xid 79"),
+        ("/runbooks/79", "Xid 79"),
+        ("/runbooks/xid%2079", "Xid 79"),
+        ("/runbooks/playbook", "Playbook: why is this GPU job slow or failing?"),
+        ("/runbooks/xids", "Xid codes"),
+        ("/runbooks/metrics", "Metrics"),
+        ("/runbooks/GpuLost?from=alertmanager", "GpuLost"),
+    ],
+)
+def test_a_page_is_found_by_the_name_a_person_has_at_hand(client: HTTPConnection, path: str, heading: str) -> None:
+    response, body = ask(client, path, Accept=BROWSER)
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert re.findall(r"<h1[^>]*>(.*?)</h1>", body.decode())[0] == heading
+    assert f"<title>{heading}</title>" in body.decode()
+
+
+def test_a_page_loads_nothing_and_runs_nothing(client: HTTPConnection) -> None:
+    response, body = ask(client, "/runbooks/GpuLost")
+    page = body.decode()
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style
+    policy = response.headers["Content-Security-Policy"]
+    assert policy == (
+        f"default-src 'none'; style-src '{source_hash(style[1])}'; img-src data:; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cache-Control"] == "no-store"
+    assert not re.search(r"<script|<img|<iframe|style=|src=|@import|url\(", page)
+    assert "prefers-color-scheme: dark" in page
+    assert 'name="viewport"' in page
+
+
+def test_links_hold_behind_a_proxy_that_puts_a_prefix_before_every_path(client: HTTPConnection) -> None:
+    _, body = ask(client, "/runbooks/GpuLost")
+    links = re.findall(r'href="([^"]+)"', body.decode())
+    assert "../" in links
+    assert "playbook#reset-a-gpu" in links
+    assert [link for link in links if link.startswith("/")] == []
+    moved, _ = ask(client, "/runbooks")
+    assert (moved.status, moved.headers["Location"]) == (308, "runbooks/")
+
+
+@pytest.mark.parametrize("word", ["GpuLots", "gpulos", "%3Cscript%3E", "..%2f..%2fetc%2fpasswd", "a/b", "%00"])
+def test_an_unknown_name_is_a_404_with_the_index_and_is_not_reflected(client: HTTPConnection, word: str) -> None:
+    response, body = ask(client, f"/runbooks/{word}", Accept=BROWSER)
+    page = body.decode()
+    assert response.status == 404
+    assert word not in page
+    assert "<script" not in page
+    assert 'href="GpuExporterDown"' in page
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_ones_first(client: HTTPConnection) -> None:
+    _, body = ask(client, "/runbooks/GpuLots", Accept=BROWSER)
+    near, _, index = body.decode().partition("<hr>")
+    assert '<li><a href="GpuLost">GpuLost</a></li>' in near
+    assert 'href="GpuLost"' in index
+    response, words = ask(client, "/runbooks/GpuLots", Accept="text/plain")
+    assert response.status == 404
+    assert words.startswith(b"no such page; did you mean GpuLost,")
+    assert words.endswith(b"? All pages: /runbooks/\n")
+
+
+def test_who_prefers_plain_text_gets_it(client: HTTPConnection) -> None:
+    response, body = ask(client, "/runbooks/GpuLost", Accept="text/plain")
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert response.headers["Vary"] == "accept"
+    assert body.startswith(b"GpuLost\n=======\n")
+    assert b"\x1b" not in body
+
+
+@pytest.mark.parametrize(
+    ("accept", "plain"),
+    [
+        ("", False),
+        ("*/*", False),
+        (BROWSER, False),
+        ("text/plain", True),
+        ("text/markdown;q=0.5, */*", True),
+        ("text/plain, text/html", False),
+        (";,;", False),
+    ],
+)
+def test_html_is_for_everybody_who_does_not_ask_for_text(accept: str, plain: bool) -> None:  # noqa: FBT001 - expectation
+    assert prefers_text(accept) is plain
+
+
+@pytest.mark.parametrize("path", ["/runbooks/GpuLost", "/runbooks/", "/runbooks", "/runbooks/nothing"])
+def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str) -> None:
+    got, body = ask(client, path)
+    headed, nothing = ask(client, path, "HEAD")
+    assert nothing == b""
+    assert headed.status == got.status
+    assert headed.getheaders() == got.getheaders()
+    assert int(headed.headers["Content-Length"]) == len(body) > 0
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_other_methods_are_told_what_is_allowed(client: HTTPConnection, method: str) -> None:
+    response, _ = ask(client, "/runbooks/GpuLost", method)
+    assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize("path", ["/runbooks", "/runbooks/", "/runbooks/metrics"])
+def test_metrics_cannot_be_served_among_the_runbooks(path: str) -> None:
+    host = Host()
+    with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
+        WebApp(host, telemetry_path=path)
+
+
+@pytest.mark.slow
+def test_what_is_kept_is_bounded_and_a_404_is_not_kept() -> None:
+    _found.cache_clear()
+    for number in range(127):
+        assert runbook_answer(str(number), plain=False).status == 200
+        assert runbook_answer(f"nothing-{number}", plain=False).status == 404
+    assert _found.cache_info().currsize == 127
+    for number in range(127, 140):
+        runbook_answer(str(number), plain=False)
+    assert _found.cache_info().currsize == 128
+    assert runbook_answer("139", plain=False) is runbook_answer("139", plain=False)
+
+
+def test_the_status_page_links_runbooks_that_exist_and_nothing_outside() -> None:
+    width = ((GPU_PCIE_LINK_WIDTH, 8.0, GPU), (GPU_PCIE_LINK_EXPECTED_WIDTH, 16.0, GPU))
+    page = page_of(judged(up(), *width))
+    links = [link for link in re.findall(r'href="([^"#]+)"', page) if not link.startswith("data:")]
+    assert "runbooks/" in links
+    assert any(link.startswith("runbooks/Gpu") for link in links)
+    assert [link for link in links if link.startswith(("/", "http"))] == []
+    names = [link.removeprefix("runbooks/") for link in links if link.startswith("runbooks/")]
+    assert {runbook_answer(name, plain=False).status for name in names} == {200}
+
+
+@pytest.mark.slow
+def test_a_daemon_that_nobody_asks_loads_no_renderer() -> None:
+    script = (
+        "import sys, gpu_triage.cli.main\n"
+        "print([name for name in sys.modules if name.startswith(('markdown_it', 'gpu_triage.serve.handbook'))])"
+    )
+    found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert found.stdout == "[]\n"
