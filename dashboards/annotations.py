@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceR
 
 from dashboards.palette import BAD, BETWEEN, INFO
 from dashboards.selectors import TARGET, age, alerts, gpu, host
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Annotation(Builder[AnnotationQuery]):
 
     Attributes:
         name: of the toggle above the dashboard.
-        colour: color of the annotations.
+        color: color of the annotations.
         expr: nonzero while the annotation lasts.
         title: of the annotation, with ``{{label}}`` placeholders.
         tags: labels shown as tags.
     """
 
     name: str
-    colour: str
+    color: str
     expr: str
     title: str
     tags: str
@@ -38,7 +38,7 @@ class Annotation(Builder[AnnotationQuery]):
             name=self.name,
             datasource=DataSourceRef(type_val="prometheus", uid="${datasource}"),
             enable=True,
-            icon_color=self.colour,
+            icon_color=self.color,
             expr=self.expr,
             more={"step": "60s", "titleFormat": self.title, "tagKeys": self.tags, "textFormat": ""},
         )
@@ -66,7 +66,7 @@ ALERTS: Final = Annotation(
 )
 XIDS: Final = Annotation(
     "Xids",
-    CLASS_COLOURS["hung"],
+    CLASS_COLORS["hung"],
     f"0 * ({age(gpu('gpu_xid_last_timestamp_seconds'))} < 60) + 1",
     "Xid {{xid}} {{cluster}} {{instance}} GPU {{gpu}}",
     "xid",

@@ -111,7 +111,7 @@ def _lost_by_class() -> PanelBuilder:
         size=Size(12, 8),
         every=STEP,
         stacked=True,
-        names={str(name): (text, colour) for name, text, colour in CLASS},
+        names={str(name): (text, color) for name, text, color in CLASS},
     )
 
 

@@ -7,13 +7,13 @@ from dashboards.detail_health import health, host_beside
 from dashboards.detail_links import links
 from dashboards.detail_power import power
 from dashboards.detail_processes import instances, process_profiles, processes
-from dashboards.judgement import findings
+from dashboards.judgment import findings
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Words
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
 
 TILE = Size(4, 3)
 NARROW = Size(3, 3)

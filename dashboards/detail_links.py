@@ -109,7 +109,7 @@ def links() -> Row:
             table_of(
                 "Peers",
                 "How many other GPUs this one can access directly (P2P), by their distance. No access at level sys is "
-                "common; between neighbours it is a fault.",
+                "common; between neighbors it is a fault.",
                 (
                     HOST,
                     GPU_COLUMN,

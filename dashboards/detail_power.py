@@ -32,7 +32,7 @@ def power() -> Row:
             ),
             lines(
                 "Temperatures and limits",
-                "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbours. "
+                "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbors. "
                 "Newer cards report how much is left instead, and at how much left they slow down or shut down.",
                 [
                     Query(gpu("gpu_temperature_celsius"), legend("{{sensor}}")),

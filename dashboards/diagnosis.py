@@ -7,8 +7,8 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
-from dashboards.judgement import findings, gpus_lost, time_lost
-from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
+from dashboards.judgment import findings, gpus_lost, time_lost
+from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, panel_id, tile, timeline
 from dashboards.selectors import (
     MOST_SERIES,
@@ -110,7 +110,7 @@ def _verdict(step: Step) -> PanelBuilder:
         verdict_query(step),
         unit="none" if step is TUNE else "suffix: suspect",
         size=Size(3, 4),
-        words=((-1, "N/A", GREY), (0, "none", GREY)) if step is TUNE else STEP,
+        words=((-1, "N/A", GRAY), (0, "none", GRAY)) if step is TUNE else STEP,
         steps=limits((1, INFO)) if step is TUNE else limits((1, WATCH if step is SEEN else BAD)),
         links=(
             ("Look at it", f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"),

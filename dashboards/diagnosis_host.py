@@ -7,7 +7,7 @@ from typing import Final
 
 from dashboards.board import Row
 from dashboards.diagnosis_jobs import job_panels
-from dashboards.palette import GOOD, GREY, WATCH
+from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
 from dashboards.selectors import (
     OF_HOST,
@@ -27,7 +27,7 @@ from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, Words
 
-_WAITING: Final[Words] = ((0, "not waiting", GREY), *BOTTLENECK)
+_WAITING: Final[Words] = ((0, "not waiting", GRAY), *BOTTLENECK)
 
 
 def starved() -> Row:
@@ -181,7 +181,7 @@ def software() -> Row:
         (
             table_of(
                 SOFTWARE.key_panel,
-                "Who is on each GPU. Two processes on one GPU and none on its neighbour: a wrong CUDA_VISIBLE_DEVICES. "
+                "Who is on each GPU. Two processes on one GPU and none on its neighbor: a wrong CUDA_VISIBLE_DEVICES. "
                 "Memory held and no use for a long time: a hang, or a process left behind.",
                 (
                     HOST,

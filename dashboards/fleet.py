@@ -6,13 +6,13 @@ from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
-from dashboards.judgement import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
+from dashboards.judgment import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
 from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
 from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, power_of_limit
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_VERDICT
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
 DIAGNOSIS = (
@@ -91,7 +91,7 @@ def _classes() -> PanelBuilder:
         unit="none",
         size=Size(24, 8),
         stacked=True,
-        names={str(rank): (name, colour) for rank, name, colour in BOTTLENECK},
+        names={str(rank): (name, color) for rank, name, color in BOTTLENECK},
     )
 
 

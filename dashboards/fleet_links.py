@@ -64,10 +64,10 @@ def _levels() -> PanelBuilder:
     )
 
 
-_LEVEL_COLOURS = (GOOD, GOOD, GOOD, BETWEEN, WATCH, BAD)
+_LEVEL_COLORS = (GOOD, GOOD, GOOD, BETWEEN, WATCH, BAD)
 _LEVELS = tuple(
-    (rank, name, colour)
-    for rank, (name, colour) in enumerate(zip(GPU_TOPOLOGY_INFO.words["level"], _LEVEL_COLOURS, strict=True))
+    (rank, name, color)
+    for rank, (name, color) in enumerate(zip(GPU_TOPOLOGY_INFO.words["level"], _LEVEL_COLORS, strict=True))
 )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS
 
-GOOD: Final = TONE_COLOURS["well"]
-WATCH: Final = TONE_COLOURS["held"]
+GOOD: Final = TONE_COLORS["well"]
+WATCH: Final = TONE_COLORS["held"]
 """For warnings, and for limits drawn in a panel."""
-BETWEEN: Final = CLASS_COLOURS["power_cap"]
+BETWEEN: Final = CLASS_COLORS["power_cap"]
 """Between GOOD and WATCH."""
-BAD: Final = TONE_COLOURS["sick"]
-INFO: Final = TONE_COLOURS["starved"]
-GREY: Final = TONE_COLOURS["idle"]
+BAD: Final = TONE_COLORS["sick"]
+INFO: Final = TONE_COLORS["starved"]
+GRAY: Final = TONE_COLORS["idle"]
 """For unknown values, or no verdict."""

@@ -87,7 +87,7 @@ def panel_id(title: str) -> int:
 
 def limits(*steps: tuple[float, str], base: str = GOOD) -> ThresholdsBuilder:
     """Thresholds, each with the color that applies from its value up, over a base color."""
-    found = [Threshold(value=None, color=base), *(Threshold(value=value, color=colour) for value, colour in steps)]
+    found = [Threshold(value=None, color=base), *(Threshold(value=value, color=color) for value, color in steps)]
     return ThresholdsBuilder().mode(ThresholdsMode.ABSOLUTE).steps(found)
 
 
@@ -136,13 +136,13 @@ def lines(
     if stacked:
         panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
     if line_at is not None:
-        value, colour = line_at
+        value, color = line_at
         style = common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
-        panel = panel.thresholds(limits((value, colour), base="transparent")).thresholds_style(style)
+        panel = panel.thresholds(limits((value, color), base="transparent")).thresholds_style(style)
     if every is not None:
         panel = panel.interval(every)
-    for legend, (name, colour) in (names or {}).items():
-        fixed = {"mode": "fixed", "fixedColor": colour}
+    for legend, (name, color) in (names or {}).items():
+        fixed = {"mode": "fixed", "fixedColor": color}
         panel = panel.override_by_name(
             legend, [DynamicConfigValue("displayName", name), DynamicConfigValue("color", fixed)]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
 
 TARGET: Final = "cluster, job, instance"
 """Labels for joining and grouping by host. The cluster is a target label; a missing label equals an empty one."""

@@ -175,7 +175,7 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     if column.expr or column.words:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.words, absent=absent)))
-    if column.steps is not None or any(colour != PLAIN for _, _, colour in column.words):
+    if column.steps is not None or any(color != PLAIN for _, _, color in column.words):
         found.append(DynamicConfigValue("custom.cellOptions", _BACKGROUND))
     if column.steps is not None:
         found.append(DynamicConfigValue("thresholds", column.steps.build()))

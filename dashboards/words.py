@@ -14,9 +14,9 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, COLOURS, TONE_COLOURS
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
+from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS, TONE_COLORS
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
@@ -25,15 +25,15 @@ from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 Words = Sequence[tuple[int | str, str, str]]
 """Values of a metric or label, each with the text and color to show."""
 
-BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in GPU_BOTTLENECK.states.items())
-CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
+BOTTLENECK: Final = tuple((value, name, CLASS_COLORS[name]) for value, name in GPU_BOTTLENECK.states.items())
+CLASS: Final = tuple((name, name, color) for _, name, color in BOTTLENECK)
 """The classes as label values instead of metric values."""
 
-_VERDICT_COLOURS: Final = {verdict.value: TONE_COLOURS[colour.tone] for verdict, colour in COLOURS.items()}
-VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_VERDICT.states.items())
-_FINDING_COLOURS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}
-FINDING: Final = tuple((value, name, _FINDING_COLOURS[name]) for value, name in GPU_FINDING.states.items())
-HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_HOST_VERDICT.states.items())
+_VERDICT_COLORS: Final = {verdict.value: TONE_COLORS[color.tone] for verdict, color in COLORS.items()}
+VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_VERDICT.states.items())
+_FINDING_COLORS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}
+FINDING: Final = tuple((value, name, _FINDING_COLORS[name]) for value, name in GPU_FINDING.states.items())
+HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """Cell text for a GPU or host without a verdict."""
 
@@ -46,23 +46,23 @@ PLAIN: Final = "text"
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
-ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GREY))
-STEP: Final = ((-1, "N/A", GREY), (0, "OK", GOOD))
+ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))
+STEP: Final = ((-1, "N/A", GRAY), (0, "OK", GOOD))
 SEVERITY: Final = (
     (1, "critical", BAD),
     (2, "warning", WATCH),
     (3, "info", INFO),
-    (4, "none", GREY),
+    (4, "none", GRAY),
 )
-_RECOVERY_COLOURS: Final[Mapping[str, str]] = {
+_RECOVERY_COLORS: Final[Mapping[str, str]] = {
     "nothing": GOOD,
     "drain peer-to-peer work": WATCH,
     "drain and reset": WATCH,
 }
 RECOVERY: Final = tuple(
-    (value, name, _RECOVERY_COLOURS.get(name, BAD)) for value, name in GPU_RECOVERY_ACTION.states.items()
+    (value, name, _RECOVERY_COLORS.get(name, BAD)) for value, name in GPU_RECOVERY_ACTION.states.items()
 )
-_FABRIC_COLOURS: Final[Mapping[str, str]] = {
+_FABRIC_COLORS: Final[Mapping[str, str]] = {
     "not started": BAD,
     "in progress": WATCH,
     "completed": GOOD,
@@ -70,8 +70,8 @@ _FABRIC_COLOURS: Final[Mapping[str, str]] = {
     "unhealthy": BAD,
     "limited capacity": WATCH,
 }
-FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_STATE.states.items())
-FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
+FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLORS[name]) for value, name in GPU_FABRIC_STATE.states.items())
+FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLORS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
 VGPU_LICENSE: Final = tuple(
     (value, name, GOOD if name == "licensed" else BAD) for value, name in GPU_VGPU_LICENSE_STATE.states.items()
 )
@@ -87,12 +87,12 @@ PORT_STATE: Final = tuple(
 def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
     """Value mappings; `absent` is the cell text for a missing value."""
     texts = {
-        str(value): ValueMappingResult(text=text, color=colour, index=index)
-        for index, (value, text, colour) in enumerate(words)
+        str(value): ValueMappingResult(text=text, color=color, index=index)
+        for index, (value, text, color) in enumerate(words)
     }
     found: list[ValueMapping] = [ValueMap(options=texts)] if texts else []
     if absent is not None:
-        result = ValueMappingResult(text=absent, color=GREY, index=len(words))
+        result = ValueMappingResult(text=absent, color=GRAY, index=len(words))
         options = DashboardSpecialValueMapOptions(match=SpecialValueMatch.NULL, result=result)
         found.append(SpecialValueMap(options=options))
     return found

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from gpu_triage.judge.findings.table import CHECKS
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage.read.metrics.contract import AnyCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS, SUBJECTS

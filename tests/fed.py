@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS
-from gpu_triage.judge.judge import HostJudge, Judgement
-from gpu_triage.judge.report.report import Subject
+from gpu_triage.judge.host_judge import HostJudge, Judgment
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -28,22 +28,22 @@ class Fed:
     """A judge and its evidence.
 
     Args:
-        step_seconds: between two judgements.
+        step_seconds: between two judgments.
         pace: how many times faster a scenario is played.
 
     Attributes:
         seconds: how long it has run.
-        latest: the last judgement; None before the first.
+        latest: the last judgment; None before the first.
     """
 
     def __init__(self, step_seconds: float = 15.0, pace: int = 1) -> None:
         self.seconds = 0.0
-        self.latest: Judgement | None = None
+        self.latest: Judgment | None = None
         self._step_seconds = step_seconds
         self._store = OutcomeStore(["some"])
         window_seconds = max(60.0, 2 * step_seconds)
         self._history = MetricHistory(window_seconds, pace)
-        self._judge = HostJudge(Subject("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
+        self._judge = HostJudge(JudgedHost("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
 
     def see(self, samples: Iterable[Sample]) -> None:
         """Judge these samples, and go on by one step."""

@@ -1,4 +1,4 @@
-"""One finding from judgement to judgement, as tests of its life look at it."""
+"""One finding from judgment to judgment, as tests of its life look at it."""
 
 from __future__ import annotations
 

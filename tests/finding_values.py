@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.judge import HostJudge, Judgement
-from gpu_triage.read.exporter.judgement import (
+from gpu_triage.judge.host_judge import HostJudge, Judgment
+from gpu_triage.read.exporter.judgment import (
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_FINDING_VALUE,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
@@ -38,14 +38,14 @@ def wrong_values() -> Iterator[set[str]]:
 
     def judging(
         self: HostJudge, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()
-    ) -> Judgement:
-        judgement = judge(self, host, error, more)
+    ) -> Judgment:
+        judgment = judge(self, host, error, more)
         wrong.update(
             f"{each.check.code}, value {each.value}: {each.measured}"
-            for each in judgement.report.findings
+            for each in judgment.report.findings
             if is_wrong(each.check.code, measured=each.value is not None)
         )
-        return judgement
+        return judgment
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HostJudge, "judge", judging)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.rig import Rig, only, scenario_with
 
-from gpu_triage.machine import Blocked
+from gpu_triage.machine import CallBlocked
 from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import InlineLane
 
@@ -91,4 +91,4 @@ class HangingLane(InlineLane):
 
     @staticmethod
     def _hang() -> None:
-        raise Blocked(float("inf"))
+        raise CallBlocked(float("inf"))

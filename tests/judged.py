@@ -10,7 +10,7 @@ from tests.rig import Rig, rig
 
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_FINDING
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_FINDING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Judged:
 
     @property
     def report(self) -> Report:
-        """The last judgement's."""
+        """The last judgment's."""
         latest = self.running.judge.latest
         assert latest is not None
         return latest.report

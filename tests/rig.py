@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpu_triage.documents import parse_toml
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection

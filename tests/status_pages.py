@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.judge import HostJudge, Judgement
-from gpu_triage.judge.report.report import Subject
+from gpu_triage.judge.host_judge import HostJudge, Judgment
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.serve.page.document import PageFacts, document
@@ -30,15 +30,15 @@ def seen(*series: Series, seconds: float = 60.0) -> HostEvidence:
     return evidence_of((0.0, samples), (seconds, samples), wall=WALL)
 
 
-def judged(*series: Series, error: str | None = None, recording: str | None = None, host: str = "gpu-7") -> Judgement:
-    return HostJudge(Subject(host, recording, continuous=True)).judge(seen(*series), error)
+def judged(*series: Series, error: str | None = None, recording: str | None = None, host: str = "gpu-7") -> Judgment:
+    return HostJudge(JudgedHost(host, recording, continuous=True)).judge(seen(*series), error)
 
 
-def page_of(latest: Judgement | None, facts: PageFacts = FACTS) -> str:
+def page_of(latest: Judgment | None, facts: PageFacts = FACTS) -> str:
     return document(latest, facts).decode()
 
 
-def body_of(latest: Judgement | None, facts: PageFacts = FACTS) -> str:
+def body_of(latest: Judgment | None, facts: PageFacts = FACTS) -> str:
     """The page without its style sheet."""
     return page_of(latest, facts).partition("</style>")[2]
 

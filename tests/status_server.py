@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
-from gpu_triage.serve.front import Front
+from gpu_triage.serve.backend import ExporterBackend
 from gpu_triage.serve.server import WebServer
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
@@ -33,7 +33,7 @@ class StatusServer:
 
     def __init__(self, running: Rig, alive: Callable[[], str | None]) -> None:
         self.rig = running
-        self._front = Front(running.sampler, running.judge, running.config, alive)
+        self._front = ExporterBackend(running.sampler, running.judge, running.config, alive)
         self._server = WebServer(self._front.application(), ["127.0.0.1:0"])
         self.url = self._server.bind()[0].rstrip("/") + "/"
         self._thread = threading.Thread(target=self._server.run)

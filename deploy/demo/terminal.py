@@ -9,7 +9,7 @@ from types import FrameType
 import click
 from deploy.demo.pager import Notification
 
-_COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
+_COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
 _RECEIVERS = {"gpu-pager": "PAGE", "gpu-tickets": "TICKET", "gpu-context": "CONTEXT"}
 """Label shown for each receiver; the dead man's switch notifies all the time, so it isn't shown."""
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -47,9 +47,9 @@ def print_notification(notification: Notification, seconds: float) -> None:
     click.echo(f"{clock(seconds)}  {kind if notification.status == 'firing' else 'RESOLVED'}")
     for alert in notification.alerts:
         firing = alert.status == "firing"
-        colour = _COLOURS.get(alert.labels.get("severity", "")) if firing else "green"
+        color = _COLORS.get(alert.labels.get("severity", "")) if firing else "green"
         head = alert.annotations.get("summary") or alert.labels["alertname"]
-        click.echo(click.style(f"          {alert.labels['alertname']}: {head}", fg=colour, bold=firing))
+        click.echo(click.style(f"          {alert.labels['alertname']}: {head}", fg=color, bold=firing))
         if firing:
             click.echo(f"          {alert.annotations['description'].strip()}")
             click.echo(f"          {alert.annotations['runbook_url']}")

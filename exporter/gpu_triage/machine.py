@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
-Holder_co = TypeVar("Holder_co", covariant=True)
+Allocation_co = TypeVar("Allocation_co", covariant=True)
 
 _SET_SECONDS: Final = 1.0
 """If wall and monotonic clock diverge by more, the wall clock was set; less is due to reading them in sequence."""
@@ -74,7 +74,7 @@ class RealClock:
         return Moment(time.monotonic(), time.time())
 
 
-class Blocked(BaseException):
+class CallBlocked(BaseException):
     """On a virtual clock: a call that would not return before `until` (monotonic seconds).
 
     A simulated driver raises it instead of sleeping, so that a hang of 30 s takes no real time. It derives from
@@ -134,10 +134,10 @@ class Workload(NamedTuple):
     container: str
 
 
-class Holders(Protocol[Holder_co]):
+class Allocations(Protocol[Allocation_co]):
     """Which job or pod holds which GPU, according to the scheduler's latest data."""
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder_co]:
+    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation_co]:
         """Holders of any of these devices, from cached data; empty if that is too old.
 
         Args:
@@ -149,7 +149,7 @@ class Holders(Protocol[Holder_co]):
         """Whether there is recent data, so that a device without a holder is known to be free."""
 
 
-class PodNames(Holders[Workload], Protocol):
+class PodNames(Allocations[Workload], Protocol):
     """Which container holds which GPU, according to the kubelet's latest response."""
 
     def refresh(self, at: Moment) -> None:
@@ -187,7 +187,7 @@ class SlurmJob(NamedTuple):
     account: str
 
 
-class SlurmJobs(Holders[SlurmJob], Protocol):
+class SlurmJobs(Allocations[SlurmJob], Protocol):
     """Which Slurm job holds which GPU, according to the files written by Slurm's prolog."""
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:

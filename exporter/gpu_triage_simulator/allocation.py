@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.documents import Matching
+from gpu_triage.documents import Pattern
 from gpu_triage_simulator.schema import Count, Seconds
 
 
@@ -22,7 +22,7 @@ class Pod:
 class Slurm:
     """A Slurm job."""
 
-    job: Annotated[str, Matching(r"[0-9]{1,10}", 'the number of a job, such as "4242"')]
+    job: Annotated[str, Pattern(r"[0-9]{1,10}", 'the number of a job, such as "4242"')]
     user: str = ""
     account: str = ""
 

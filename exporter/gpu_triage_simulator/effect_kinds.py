@@ -57,7 +57,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
 HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "start": host_effects.Start,
     "kill": host_effects.Kill,
-    "blocked": host_effects.Blocked,
+    "blocked": host_effects.BlockedThreads,
     "cgroup": host_effects.Cgroup,
     "clock": host_effects.WrongClock,
     "missing_function": host_effects.MissingFunction,

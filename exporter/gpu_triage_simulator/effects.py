@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpu_triage.documents import Between, Matching
+from gpu_triage.documents import Pattern, Range
 from gpu_triage.documents.pcie import Generation, Width
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.topology import P2P_STATUSES
@@ -17,9 +17,9 @@ from gpu_triage_simulator.gauges import COUNTED_NAMES, PULSED_REASONS, PULSED_UT
 from gpu_triage_simulator.model import ModelName
 from gpu_triage_simulator.schema import Amount, Count, Ratio, one_of
 
-PositiveAmount = Annotated[float, Between(0.001, 1e18)]
-Mhz = Annotated[int, Between(1, 20_000)]
-NvlinkNumber = Annotated[int, Between(0, 17)]
+PositiveAmount = Annotated[float, Range(0.001, 1e18)]
+Mhz = Annotated[int, Range(1, 20_000)]
+NvlinkNumber = Annotated[int, Range(0, 17)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ThermalThrottle:
 class Ambient:
     """The temperature at the GPU's air inlet changes; the GPU's temperature follows from the thermal model."""
 
-    celsius: Annotated[float, Between(-40.0, 120.0)]
+    celsius: Annotated[float, Range(-40.0, 120.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class SlotChange:
 
     width: Width | None = None
     generation: Generation | None = None
-    node: Annotated[int, Between(-1, 63)] | None = None
+    node: Annotated[int, Range(-1, 63)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Lost:
         reported_by: source of the report: the kernel log, NVML's events, or both.
     """
 
-    xid: Annotated[int, Between(1, 999)] = 79
+    xid: Annotated[int, Range(1, 999)] = 79
     message: str | None = None
     reported_by: Literal["both", "kmsg", "nvml"] = "both"
 
@@ -253,7 +253,7 @@ class ReplaceGpu:
 class RecoveryAction:
     """The driver requests an action, a state of gpu_recovery_action."""
 
-    action: Annotated[int, Between(1, max(GPU_RECOVERY_ACTION.states))]
+    action: Annotated[int, Range(1, max(GPU_RECOVERY_ACTION.states))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +292,8 @@ class Pulses:
     """
 
     of: Annotated[str, one_of((PULSED_UTILIZATION, *PULSED_REASONS))]
-    milliseconds: Annotated[float, Between(1, 60_000)]
-    per_minute: Annotated[float, Between(0.01, 600)]
+    milliseconds: Annotated[float, Range(1, 60_000)]
+    per_minute: Annotated[float, Range(0.01, 600)]
     seed: Count = 1
 
 
@@ -309,11 +309,11 @@ class Xid:
         times: number of reports, all at once.
     """
 
-    code: Annotated[int, Between(1, 999)]
+    code: Annotated[int, Range(1, 999)]
     message: str | None = None
     fatal: bool = True
     reported_by: Literal["both", "kmsg", "nvml"] = "both"
-    times: Annotated[int, Between(1, 10_000)] = 1
+    times: Annotated[int, Range(1, 10_000)] = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -327,11 +327,11 @@ class MigInstance:
         slot: its MIG device index; by default its position in the list.
     """
 
-    profile: Annotated[str, Matching(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
-    gi: Annotated[int, Between(0, 14)]
-    ci: Annotated[int, Between(0, 6)] = 0
+    profile: Annotated[str, Pattern(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
+    gi: Annotated[int, Range(0, 14)]
+    ci: Annotated[int, Range(0, 6)] = 0
     activity: Ratio = 0.0
-    slot: Annotated[int, Between(0, 6)] | None = None
+    slot: Annotated[int, Range(0, 6)] | None = None
 
     def __repr__(self) -> str:
         return f"{self.profile} as {self.gi}/{self.ci}"

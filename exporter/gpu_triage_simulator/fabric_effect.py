@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.documents import Between, Matching
+from gpu_triage.documents import Pattern, Range
 from gpu_triage.read.gpu.fabric import (
     FABRIC_FAULTS,
     FABRIC_JOINED,
@@ -15,8 +15,8 @@ from gpu_triage.read.gpu.fabric import (
 )
 from gpu_triage_simulator.schema import Count, one_of
 
-FabricState = Annotated[int, Between(0, max(GPU_FABRIC_STATE.states))]
-FabricHealth = Annotated[int, Between(0, max(GPU_FABRIC_HEALTH.states))]
+FabricState = Annotated[int, Range(0, max(GPU_FABRIC_STATE.states))]
+FabricHealth = Annotated[int, Range(0, max(GPU_FABRIC_HEALTH.states))]
 _HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
 
 
@@ -35,6 +35,6 @@ class Fabric:
     state: FabricState = FABRIC_JOINED
     health: FabricHealth = _HEALTHY
     faults: tuple[Annotated[str, one_of(FABRIC_FAULTS)], ...] = ()
-    configuration: Annotated[int, Between(0, max(GPU_FABRIC_CONFIGURATION.states))] = 0
-    cluster_uuid: Annotated[str, Matching(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?", "a UUID")] = ""
+    configuration: Annotated[int, Range(0, max(GPU_FABRIC_CONFIGURATION.states))] = 0
+    cluster_uuid: Annotated[str, Pattern(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?", "a UUID")] = ""
     clique: Count = 0

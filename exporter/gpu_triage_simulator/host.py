@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from gpu_triage.machine import Blocked, Clock, RealClock
+from gpu_triage.machine import CallBlocked, Clock, RealClock
 from gpu_triage_simulator.conditions import Timeline
 from gpu_triage_simulator.gpu_state import GpuState
 from gpu_triage_simulator.host_clock import host_clock
@@ -101,7 +101,7 @@ class SimulatedHost:
             Blocked: not on the real clock.
         """
         if not isinstance(self._clock, RealClock):
-            raise Blocked(self._clock.now().monotonic + seconds)
+            raise CallBlocked(self._clock.now().monotonic + seconds)
         self._released.wait(None if math.isinf(seconds) else seconds)
 
     def delay(self, seconds: float) -> None:

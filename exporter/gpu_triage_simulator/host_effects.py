@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.documents import Between, Matching
+from gpu_triage.documents import Pattern, Range
 from gpu_triage.documents.pcie import Generation, Width
 from gpu_triage.driver.kernel.pressure import RESOURCES
 from gpu_triage.read.host.services import FABRIC_MANAGER
@@ -34,7 +34,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedThreads:
     """A thread of each of these processes is blocked in the kernel: its first thread, or another one."""
 
     pids: tuple[Count, ...]
@@ -70,7 +70,7 @@ class Cgroup:
 class WrongClock:
     """The host's wall clock is off by this much, negative if it is slow; it is stepped at the event's start and end."""
 
-    offset_seconds: Annotated[float, Between(-1e9, 1e9)]
+    offset_seconds: Annotated[float, Range(-1e9, 1e9)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class LibraryMissing:
 class DriverVersion:
     """A different driver version is installed; NVML users see it once the kernel module is reloaded."""
 
-    version: Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
+    version: Annotated[str, Pattern(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class FileSystem:
         in_flight: GPUDirect Storage reads in progress.
     """
 
-    lustre: Annotated[str, Matching(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""
+    lustre: Annotated[str, Pattern(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""
     reads_per_second: Amount = 0.0
     read_bytes_per_second: Amount = 0.0
     read_seconds: Amount = 0.0
@@ -258,7 +258,7 @@ class Sxid:
         link: number of the affected link.
     """
 
-    code: Annotated[int, Between(1, 99_999)]
+    code: Annotated[int, Range(1, 99_999)]
     switch: Count = 0
     fatal: bool = True
     link: Count = 30

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.documents import Between
+from gpu_triage.documents import Range
 from gpu_triage_simulator.schema import Amount, Ratio
 
-Intensity = Annotated[float, Between(0.0, 5.0)]
-BurstPeriod = Annotated[float, Between(2.0, 3600.0)]
+Intensity = Annotated[float, Range(0.0, 5.0)]
+BurstPeriod = Annotated[float, Range(2.0, 3600.0)]
 
 
 @dataclass(frozen=True, slots=True)

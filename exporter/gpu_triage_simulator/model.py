@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from gpu_triage.documents import Between, Matching, Parsed, Place, read_value
+from gpu_triage.documents import Parsed, Pattern, Place, Range, read_value
 from gpu_triage.documents.pcie import Generation, Width
 from gpu_triage_simulator.schema import Amount, Count, Ratio, read_toml
 
@@ -38,12 +38,12 @@ Feature = Literal[
 ]
 """Optional features of a model; without one, NVML returns NOT_SUPPORTED."""
 
-PerformanceState = Annotated[int, Between(0, 15)]
-Sentence = Annotated[str, Matching(r"\S[^\n]*\S", "text on one line")]
+PerformanceState = Annotated[int, Range(0, 15)]
+Sentence = Annotated[str, Pattern(r"\S[^\n]*\S", "text on one line")]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """Sources of a model's data.
 
     Attributes:
@@ -125,7 +125,7 @@ class Thermal:
     gpu_max: float
     memory_max: float
     celsius_per_watt: Amount
-    seconds: Annotated[float, Between(1, 3600)] = 40.0
+    seconds: Annotated[float, Range(1, 3600)] = 40.0
     gpu_max_reported: bool = True
 
 
@@ -165,8 +165,8 @@ class GpuModel:
     """
 
     name: str
-    source: Source
-    architecture: Annotated[int, Between(2, 15)]
+    source: ModelSource
+    architecture: Annotated[int, Range(2, 15)]
     compute_capability: tuple[int, int]
     pci_device_id: Count
     pci_class: Count
@@ -185,10 +185,10 @@ class GpuModel:
     row_remap_banks: Count = 0
     idle_state: PerformanceState = 8
     load_state: PerformanceState = 0
-    fans: Annotated[int, Between(0, 8)] = 0
-    fan_percent: Annotated[int, Between(0, 100)] | None = None
-    nvlinks: Annotated[int, Between(0, 18)] = 0
-    nvlink_version: Annotated[int, Between(0, 8)] = 0
+    fans: Annotated[int, Range(0, 8)] = 0
+    fan_percent: Annotated[int, Range(0, 100)] | None = None
+    nvlinks: Annotated[int, Range(0, 18)] = 0
+    nvlink_version: Annotated[int, Range(0, 8)] = 0
     nvlink_bridge: bool = False
     idle_noise: Ratio = 0.02
 

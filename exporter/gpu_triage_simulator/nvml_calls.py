@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from gpu_triage_simulator.nvml_library import SUCCESS, Failure
-from gpu_triage_simulator.nvml_session import Device, Gate, MigDevice, NvmlSession, handle_address
+from gpu_triage_simulator.nvml_session import CallFaults, Device, MigDevice, NvmlSession, handle_address
 
 S = TypeVar("S", bound=Structure)
 
@@ -56,7 +56,7 @@ class NvmlFunction:
         restype: callers may set it, as on a CDLL function.
     """
 
-    def __init__(self, function: Function, session: NvmlSession, gate: Gate) -> None:
+    def __init__(self, function: Function, session: NvmlSession, gate: CallFaults) -> None:
         self.restype: Any = c_int
         self._function = function
         self._session = session

@@ -247,7 +247,7 @@ class NvmlSession:
             raise Failure("LIB_RM_VERSION_MISMATCH")
 
 
-class Gate:
+class CallFaults:
     """Hangs, delays and errors of the timeline, applied to a call before it reaches its function."""
 
     def __init__(self, session: NvmlSession) -> None:

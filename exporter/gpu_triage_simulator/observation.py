@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane

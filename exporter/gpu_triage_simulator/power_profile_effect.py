@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.documents import Between
+from gpu_triage.documents import Range
 
-Profile = Annotated[int, Between(0, 254)]
+Profile = Annotated[int, Range(0, 254)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
 def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str, str]:
     """Files that show a thread blocked in the kernel, if the scenario ever blocks one in this process."""
     found: dict[str, str] = {}
-    for event, blocked in host.timeline.host(host_effects.Blocked):
+    for event, blocked in host.timeline.host(host_effects.BlockedThreads):
         if process.pid not in blocked.pids:
             continue
         thread = process.pid if blocked.first_thread else process.pid + _OTHER_THREAD

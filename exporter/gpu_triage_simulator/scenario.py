@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from gpu_triage.documents import Between, Matching
+from gpu_triage.documents import Pattern, Range
 from gpu_triage.documents.pcie import Generation, Width
 from gpu_triage.options.config import Setting
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.processes.listing import BOTH, KINDS
 from gpu_triage_simulator.allocation import Allocation, Pod
 from gpu_triage_simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
@@ -17,20 +17,20 @@ from gpu_triage_simulator.load import Load
 from gpu_triage_simulator.model import Model
 from gpu_triage_simulator.schema import Amount, BusId, Count, CpuList, Seconds, one_of
 
-Version = Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
+Version = Annotated[str, Pattern(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 Uuid = Annotated[
     str,
-    Matching(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
+    Pattern(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
 ]
-Utilization = Annotated[float, Between(0.0, 1.0)]
+Utilization = Annotated[float, Range(0.0, 1.0)]
 AlertSelector = Annotated[
     str,
-    Matching(
+    Pattern(
         r'[A-Z][A-Za-z0-9]*(\{[a-z_]+="[^"]*"(, ?[a-z_]+="[^"]*")*\})?',
         """an alert and any of its labels, such as 'GpuLost' or 'GpuLost{gpu="6"}'""",
     ),
 ]
-AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
+AlertName = Annotated[str, Pattern(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
 Bottleneck = Annotated[str, one_of(BOTTLENECK_CLASSES)]
 
 
@@ -39,7 +39,7 @@ class Driver:
     """The installed driver."""
 
     version: Version
-    cuda: Annotated[str, Matching(r"\d+\.\d+", 'a CUDA version such as "12.4"')]
+    cuda: Annotated[str, Pattern(r"\d+\.\d+", 'a CUDA version such as "12.4"')]
     modules: tuple[str, ...] = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
 
     @property
@@ -77,7 +77,7 @@ class Slot:
     """
 
     bus_id: BusId
-    node: Annotated[int, Between(-1, 63)]
+    node: Annotated[int, Range(-1, 63)]
     ports: tuple[BusId, ...] = ()
     generation: Generation = 5
     width: Width = 16
@@ -101,7 +101,7 @@ class DiskDevice:
     name: str
     slot: Slot
     load: Disk | None = None
-    partitions: Annotated[int, Between(0, 16)] = 1
+    partitions: Annotated[int, Range(0, 16)] = 1
     size_gib: Count = 3576
 
 
@@ -109,7 +109,7 @@ class DiskDevice:
 class NfsMount:
     """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` the mount point."""
 
-    mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
+    mount: Annotated[str, Pattern(r"/[^\n]*", "an absolute path")]
     export: str
     load: Nfs | None = None
 
@@ -199,11 +199,11 @@ class Process:
     """
 
     gpu: Count
-    pid: Annotated[int, Between(1, 4_194_304)]
-    name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
+    pid: Annotated[int, Range(1, 4_194_304)]
+    name: Annotated[str, Pattern(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
     memory_mib: Count
-    gi: Annotated[int, Between(0, 14)] | None = None
-    ci: Annotated[int, Between(0, 6)] = 0
+    gi: Annotated[int, Range(0, 14)] | None = None
+    ci: Annotated[int, Range(0, 6)] = 0
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000
@@ -243,9 +243,9 @@ class Incident:
         card: UUID of the card that was there then; by default the current one.
     """
 
-    kind: Annotated[str, Matching(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
+    kind: Annotated[str, Pattern(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
     gpu: Count
-    days_ago: Annotated[float, Between(0.1, 365)]
+    days_ago: Annotated[float, Range(0.1, 365)]
     card: Uuid | None = None
 
 

@@ -121,7 +121,7 @@ def _check_allocations(scenario: Scenario, where: Place) -> None:
 
 def _check_effect(scenario: Scenario, effect: Any, where: Place) -> None:
     pids = {process.pid for process in scenario.processes}
-    of_processes = (host_effects.Start, host_effects.Kill, host_effects.Blocked, host_effects.Cgroup)
+    of_processes = (host_effects.Start, host_effects.Kill, host_effects.BlockedThreads, host_effects.Cgroup)
     if isinstance(effect, of_processes) and not pids.issuperset(effect.pids):
         raise where.at("pids").error("not all of them are pids of [[process]]")
     _check_device(scenario, effect, where)

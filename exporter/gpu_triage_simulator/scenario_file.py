@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from gpu_triage.documents import Matching, Parsed, Place, raised_as, read_value
+from gpu_triage.documents import Parsed, Pattern, Place, raised_as, read_value
 from gpu_triage.errors import ScenarioError
 from gpu_triage.options.config import Setting
 from gpu_triage_simulator import replacement
@@ -76,7 +76,7 @@ class _File:
     """The top-level table of a scenario file."""
 
     name: str
-    description: Annotated[str, Matching(r"\s*[^\n]*\S\s*", "one sentence on one line")]
+    description: Annotated[str, Pattern(r"\s*[^\n]*\S\s*", "one sentence on one line")]
     driver: Driver
     machine: ScenarioHost
     gpu: tuple[Gpu, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from gpu_triage.documents import Between, Matching, Parsed, parse_toml, read_file
+from gpu_triage.documents import Parsed, Pattern, Range, parse_toml, read_file
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION: Final = re.compile(r"([0-9]+[dhms])+")
@@ -26,25 +26,25 @@ def parse_duration(value: Any) -> int:
     raise ValueError('write a duration such as "90s", "10m" or "1h30m"')
 
 
-Ratio = Annotated[float, Between(0.0, 1.0)]
-Amount = Annotated[float, Between(0.0, 1e18)]
-Count = Annotated[int, Between(0, 2**40)]
+Ratio = Annotated[float, Range(0.0, 1.0)]
+Amount = Annotated[float, Range(0.0, 1e18)]
+Count = Annotated[int, Range(0, 2**40)]
 Seconds = Annotated[int, Parsed(parse_duration)]
 BusId = Annotated[
     str,
-    Matching(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case'),
+    Pattern(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case'),
 ]
-CpuList = Annotated[str, Matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", 'a CPU list such as "0-31,64-95"')]
+CpuList = Annotated[str, Pattern(r"\d+(-\d+)?(,\d+(-\d+)?)*", 'a CPU list such as "0-31,64-95"')]
 
 
-def one_of(words: Iterable[str]) -> Matching:
+def one_of(words: Iterable[str]) -> Pattern:
     """A rule that text must be one of these words.
 
     >>> one_of(["idle", "sick"]).meaning
     'one of idle, sick'
     """
     known = tuple(words)
-    return Matching("|".join(map(re.escape, known)), f"one of {', '.join(known)}")
+    return Pattern("|".join(map(re.escape, known)), f"one of {', '.join(known)}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

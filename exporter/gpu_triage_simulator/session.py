@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage_simulator.clocks import VirtualClock
-from gpu_triage_simulator.holders import SimulatedPods, SimulatedSlurm
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.past_incidents import ledger_file
 from gpu_triage_simulator.scenario import Scenario
+from gpu_triage_simulator.schedulers import SimulatedPods, SimulatedSlurm
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
 from gpu_triage_simulator.tree import HostTree
 

@@ -23,7 +23,7 @@ from gpu_triage_simulator import (
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.nvml_calls import ErrorString, Function, NvmlFunction
 from gpu_triage_simulator.nvml_library import CODES
-from gpu_triage_simulator.nvml_session import Device, Gate, NvmlSession
+from gpu_triage_simulator.nvml_session import CallFaults, Device, NvmlSession
 
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
@@ -54,7 +54,7 @@ class LoadedLibrary:
 
     def __init__(self, host: SimulatedHost) -> None:
         session = self.session = NvmlSession(host)
-        self._gate = Gate(session)
+        self._gate = CallFaults(session)
         branch = host.scenario.driver.branch
         self._functions: dict[str, Any] = {
             name: NvmlFunction(function, session, self._gate)

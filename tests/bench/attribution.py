@@ -21,8 +21,8 @@ from tests.bench.attribution_report import Attribution, Day, Settled, Start, doc
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import judgement
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage.read.exporter import judgment
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage.sampler.outcomes import HOST
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 from gpu_triage_simulator.effect_kinds import GPU_EFFECTS
@@ -88,7 +88,7 @@ class Watch:
         return Settled(max(0.0, since - begins) if came else math.inf, tuple(detours))
 
     def _note(self, at: float) -> None:
-        outcome = self._running.sampler.store.get(judgement.NAME, HOST)
+        outcome = self._running.sampler.store.get(judgment.NAME, HOST)
         if outcome is None or outcome is self._seen:
             return
         self._seen = outcome

@@ -13,7 +13,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 from tests.rig import rig
 
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK_SECONDS_TOTAL
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL
 from gpu_triage_simulator import load_scenario
 
 JOB = "gpu-triage"

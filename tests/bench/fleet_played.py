@@ -22,7 +22,7 @@ SCENARIO = "h100-8"
 TARGET = ("instance", "job")
 """Labels that a scrape attaches, which a page does not have."""
 PHASES = 40
-"""Moments that hosts begin at: neighbours in a request of remote write do not send the same values."""
+"""Moments that hosts begin at: neighbors in a request of remote write do not send the same values."""
 
 NOISE = 0.02
 READING = re.compile(r"_(ratio|watts|celsius|hertz|bytes|bytes_per_second|seconds_total|bytes_total|joules_total)$")

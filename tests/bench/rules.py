@@ -23,7 +23,7 @@ from tests.bench.servers import ask, number, prometheus
 from tests.rules.rulefile import rule_files
 
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.exporter.judgement import GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE
+from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE
 from gpu_triage.read.gpu.presence import GPU_UP
 
 ROOT = Path(__file__).resolve().parents[2]

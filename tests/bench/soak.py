@@ -26,7 +26,7 @@ from tests.faults.stand_in import StandIn
 from tests.rig import rig
 
 from gpu_triage import __version__
-from gpu_triage.serve.allocator import keep_memory_flat
+from gpu_triage.serve.process_settings import keep_memory_flat
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
 

@@ -7,7 +7,7 @@ from tests.bench.attribution import HEALTHY, attribute, start_under
 from tests.bench.attribution_faults import BACK_SECONDS, FAULTS, START_SECONDS, Fault
 from tests.bench.attribution_report import Attribution, promised
 
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 KNOWS_LESS = {"compute", "unattributed"}
 """Classes that a GPU may pass through on its way: they say that nothing is known to be wrong."""

@@ -120,7 +120,7 @@ def text_of(panel: Mapping[str, Any], value: float) -> str:
 
 
 def words_of(target: Target) -> dict[str, tuple[str, str]]:
-    """Text and colour of each value of a query that its panel has a word for: a table's for the query's own column.
+    """Text and color of each value of a query that its panel has a word for: a table's for the query's own column.
 
     Lines that are named after a value have it as the name of a series.
     """

@@ -41,9 +41,9 @@ def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: 
     assert run(repository, "prolog", folder, JOB) == ""
     jobs = JobDirectory(folder, INDEX, 15.0)
     assert jobs.refresh(NOW, None) == ()
-    for gpu, holders in ((0, {SlurmJob("4242", "alice", "physics")}), (1, frozenset())):
-        assert jobs.holders({index_name(gpu)}, NOW) == holders
-    assert jobs.holders({index_name(3)}, NOW) == {SlurmJob("4242", "alice", "physics")}
+    for gpu, allocations in ((0, {SlurmJob("4242", "alice", "physics")}), (1, frozenset())):
+        assert jobs.allocations({index_name(gpu)}, NOW) == allocations
+    assert jobs.allocations({index_name(3)}, NOW) == {SlurmJob("4242", "alice", "physics")}
     assert run(repository, "epilog", folder, JOB) == ""
     assert list(folder.iterdir()) == []
 

@@ -137,15 +137,15 @@ def test_the_exporter_reads_which_gpu_a_job_has_until_the_epilog(slurm: Cluster,
     job.starts()
     jobs = JobDirectory(slurm.folder / "jobs", INDEX, 15.0)
 
-    def holders(gpu: int) -> frozenset[SlurmJob]:
+    def allocations(gpu: int) -> frozenset[SlurmJob]:
         assert jobs.refresh(NOW, None) == ()
-        return jobs.holders({index_name(gpu)}, NOW)
+        return jobs.allocations({index_name(gpu)}, NOW)
 
-    wait_for(lambda: holders(0), PATIENCE_SECONDS)
-    assert [list(holders(gpu)) for gpu in (0, 1)] == [[SlurmJob(job.number, "root", "")], []]
+    wait_for(lambda: allocations(0), PATIENCE_SECONDS)
+    assert [list(allocations(gpu)) for gpu in (0, 1)] == [[SlurmJob(job.number, "root", "")], []]
     slurm.go()
     job.completes()
-    wait_for(lambda: not holders(0), PATIENCE_SECONDS)
+    wait_for(lambda: not allocations(0), PATIENCE_SECONDS)
 
 
 def test_the_preflight_reads_what_slurmctld_runs_with(slurm: Cluster, sick: str) -> None:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from gpu_triage.documents import (
     AtMost,
-    Between,
     Key,
     Keyed,
-    Matching,
     Parsed,
+    Pattern,
     Place,
+    Range,
     Secret,
     Tagged,
     parse_json,
@@ -37,7 +37,7 @@ Parse = Callable[[bytes, str], Any]
 
 @dataclass(frozen=True)
 class Disk:
-    gib: Annotated[int, Between(1, 100)]
+    gib: Annotated[int, Range(1, 100)]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Host:
-    name: Annotated[str, Matching("[a-z]+", "lower-case letters")]
+    name: Annotated[str, Pattern("[a-z]+", "lower-case letters")]
     share: float = 0.5
     up: bool = True
     cores: Annotated[tuple[int, ...], AtMost(2)] = ()
@@ -55,7 +55,7 @@ class Host:
     disk: Disk | None = None
     part: Annotated[Any, Tagged("kind", {"disk": Disk, "nic": Nic})] = None
     hold: Annotated[str, Key("for")] = ""
-    pin: Annotated[str, Secret(), Matching("x+", "some x")] = "x"
+    pin: Annotated[str, Secret(), Pattern("x+", "some x")] = "x"
     port: Annotated[int, Parsed(lambda text: int(text, 16))] = 0
 
 

@@ -1,7 +1,7 @@
 """Our host counters beside those of Prometheus' node_exporter, of one kernel and under load.
 
 Both read the same counters of the kernel, at moments of their own. So no two readings are equal; but every counter of
-ours that was read between two looks at the neighbour lies between what those two say, however long all of it takes.
+ours that was read between two looks at the neighbor lies between what those two say, however long all of it takes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ HOST_COLLECTORS: Final = ("host_cpu", "host_disk", "host_network", "host_pressur
 
 @dataclass(frozen=True)
 class Look:
-    """A page of the neighbour before ours was read, ours, and a page of the neighbour after it."""
+    """A page of the neighbor before ours was read, ours, and a page of the neighbor after it."""
 
     before: Page
     ours: Page
@@ -94,7 +94,7 @@ def parsed(text: str) -> Page:
 
 
 def fetched(address: str) -> Page:
-    """A page of the neighbour."""
+    """A page of the neighbor."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_SECONDS) as answer:
         return parsed(answer.read().decode())
 
@@ -111,7 +111,7 @@ def devices(page: Page, name: str) -> set[str]:
 
 @contextmanager
 def node_exporter(program: Path, tmp_path: Path) -> Iterator[str]:
-    """The neighbour's address."""
+    """The neighbor's address."""
     address = f"127.0.0.1:{free_port()}"
     flags = [f"--collector.{name}" for name in COLLECTORS]
     command = [str(program), f"--web.listen-address={address}", "--collector.disable-defaults", *flags]
@@ -183,7 +183,7 @@ def read_since(ours: Exporter, moment: float) -> Page:
 def looks(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> list[Look]:
     """Looks at both, side by side, for as long as the load lasts."""
     program = requires_tool("prometheus-node-exporter")
-    folder = tmp_path_factory.mktemp("neighbour")
+    folder = tmp_path_factory.mktemp("neighbor")
     found = []
     flags = ("--sample.medium", "1s", "--metrics.profile", "full")
     with node_exporter(program, folder) as address, exporter(folder, *flags) as ours, load(folder):
@@ -196,7 +196,7 @@ def looks(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory)
 
 
 def assert_between(looks: list[Look], of_ours: Series, of_theirs: Mapping[Series, float], slack: float = 0.0) -> None:
-    """Assert that ours lies between the sums of the neighbour's series, each by its factor, in every look."""
+    """Assert that ours lies between the sums of the neighbor's series, each by its factor, in every look."""
     for look in looks:
         value = look.ours[of_ours]
         low, high = (
@@ -207,7 +207,7 @@ def assert_between(looks: list[Look], of_ours: Series, of_theirs: Mapping[Series
 
 
 def same(name: str, theirs: str, **labels: str) -> tuple[Series, Mapping[Series, float]]:
-    """A series of ours and the neighbour's of the same labels."""
+    """A series of ours and the neighbor's of the same labels."""
     wanted = frozenset(labels.items())
     return (name, wanted), {(theirs, wanted): 1.0}
 
@@ -260,7 +260,7 @@ def test_a_disk_was_at_work(looks: list[Look]) -> None:
 @pytest.mark.parametrize("name", NETWORK)
 def test_networks(looks: list[Look], name: str) -> None:
     both = devices(looks[0].ours, name) & devices(looks[0].before, NETWORK[name])
-    assert both == devices(looks[0].ours, name), "the neighbour knows all interfaces"
+    assert both == devices(looks[0].ours, name), "the neighbor knows all interfaces"
     for device in both:
         assert_between(looks, *same(name, NETWORK[name], device=device))
 

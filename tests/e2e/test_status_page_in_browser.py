@@ -15,7 +15,7 @@ from tests.one_shot import look_at
 from tests.rig import scenario_with
 from tests.status_server import WINDOW_SECONDS, StatusServer, status_server
 
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import list_scenarios, load_scenario
@@ -177,7 +177,7 @@ def test_a_strip_shows_when_a_gpu_changed_its_class(window: Browser) -> None:
         strips = {strip["gpu"]: strip for strip in window.evaluate(STRIPS)}
         (worst,) = (gpu for gpu in verdict_of(server)["gpus"] if gpu["gpu"] == "3")
     fills = [fill for fill, _, _ in strips["3"]["drawn"]][-2:]
-    assert fills == [rgb(CLASS_COLOURS["compute"]), rgb(CLASS_COLOURS["thermal"])]
+    assert fills == [rgb(CLASS_COLORS["compute"]), rgb(CLASS_COLORS["thermal"])]
     _, left, share = strips["3"]["drawn"][-1]
     assert left + share == pytest.approx(1.0, abs=0.002)
     ended = server.rig.clock.now().wall
@@ -187,8 +187,8 @@ def test_a_strip_shows_when_a_gpu_changed_its_class(window: Browser) -> None:
     assert next(iter(strips)) == "3"
 
 
-def rgb(colour: str) -> str:
-    return f"rgb({', '.join(str(int(colour[place : place + 2], 16)) for place in (1, 3, 5))})"
+def rgb(color: str) -> str:
+    return f"rgb({', '.join(str(int(color[place : place + 2], 16)) for place in (1, 3, 5))})"
 
 
 def test_the_browser_complains_about_what_the_policy_forbids(window: Browser) -> None:
@@ -209,7 +209,7 @@ def test_the_page_keeps_itself_fresh_and_says_when_nobody_answers(window: Browse
         window.open(server.url)
         assert window.evaluate(state) == "keep"
         window.evaluate("document.querySelector('.overview a').focus()")
-        server.run(1)  # on this clock, the next judgement would be of the same instant as the last
+        server.run(1)  # on this clock, the next judgment would be of the same instant as the last
         server.rig.sampler.release()
         server.run(2)
         wait_for(lambda: window.evaluate(f"{look_again}, {state}") == "released")

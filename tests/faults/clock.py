@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
-from gpu_triage.machine import Blocked, Moment
+from gpu_triage.machine import CallBlocked, Moment
 from gpu_triage.sampler.lanes import ThreadLane
 from gpu_triage_simulator import VirtualClock
 
@@ -56,7 +56,7 @@ class ParkingClock(VirtualClock):
             self._changed.wait_for(lambda: ticket in self._called)
             self._called.discard(ticket)
             if self._closed:
-                raise Blocked(math.inf)
+                raise CallBlocked(math.inf)
 
     def advance(self, seconds: float) -> None:
         """Move on, stopping wherever a parked thread is to go on."""
@@ -153,6 +153,6 @@ class ParkingLane:
 def _until_time_ends(job: Job) -> None:
     try:
         job()
-    except Blocked:
+    except CallBlocked:
         # The test is over; what the call would have answered concerns nobody.
         return

@@ -27,7 +27,7 @@ _HORIZON_SECONDS = 240
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 _EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS
-"""How far the evidence of a judgement may look back."""
+"""How far the evidence of a judgment may look back."""
 
 JUDGED_HISTORY: Mapping[str, str] = MappingProxyType(
     {"gpu_xid_last_timestamp_seconds": "xid.", "gpu_xid_unassigned_last_timestamp_seconds": "xid."}

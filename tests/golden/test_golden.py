@@ -23,7 +23,7 @@ from tests.rig import rig, scenario_with
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import METRICS
-from gpu_triage.serve.front import Front
+from gpu_triage.serve.backend import ExporterBackend
 from gpu_triage.serve.server import WebServer
 from gpu_triage_simulator import START_OF_TIME, load_scenario
 
@@ -85,7 +85,7 @@ BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 def scraped(running: Rig, accept: str = "") -> bytes:
     """The page as a client gets it from the real server."""
-    front = Front(running.sampler, running.judge, running.config, lambda: None)
+    front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
     server = WebServer(front.application(), ["127.0.0.1:0"])
     (url,) = server.bind()
     thread = threading.Thread(target=server.run)

@@ -11,11 +11,11 @@ from tests.rules.rulefile import Rule
 
 from gpu_triage.driver.nvml.errors import NAMES
 from gpu_triage.judge.findings.table import CHECKS, Action, Severity
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.metrics.metric import Kind
 from gpu_triage.read.registry import METRICS, SUBJECTS
 from gpu_triage.sampler.driver import STALLED
-from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, MISSING
+from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, MISSING
 
 TARGET_LABELS: Final = frozenset({"cluster", "instance", "job", "workload", "drill"})
 """Labels that a scrape configuration attaches to every series of a target."""

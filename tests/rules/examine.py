@@ -16,7 +16,7 @@ from tests.promql.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.recordings import STEP_SECONDS, published, recorded, thinned
 from tests.rules.rulefile import read_rules
 
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage_simulator.history import History, history_config
 from gpu_triage_simulator.scenario import Scenario
 

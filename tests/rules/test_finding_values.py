@@ -12,7 +12,7 @@ from tests.recordings import recorded
 from tests.rules.cover import COVER, SCENARIOS
 from tests.rules.examine import seconds_of
 
-from gpu_triage.read.exporter.judgement import GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_FINDING_VALUE
+from gpu_triage.read.exporter.judgment import GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_FINDING_VALUE
 from gpu_triage_simulator.history import History, SeriesKey
 
 

@@ -18,7 +18,7 @@ from tests.rules.rulefile import alert_files
 from tests.rules.verdict import disagreements, wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.read.exporter.judgement import (
+from gpu_triage.read.exporter.judgment import (
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )

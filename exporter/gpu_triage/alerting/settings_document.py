@@ -29,11 +29,11 @@ from gpu_triage.alerting.settings import (
 )
 from gpu_triage.documents import (
     AtMost,
-    Between,
     Keyed,
-    Matching,
     Parsed,
+    Pattern,
     Place,
+    Range,
     parse_yaml,
     raised_as,
     read_file,
@@ -163,12 +163,12 @@ _A_WIKI: Final = (
 )
 _A_GRAFANA: Final = "Grafana's address, such as https://grafana.example.org"
 
-_Job = Annotated[str, Matching(f"(?=.){JOB}", _A_JOB), AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
-_LabelText = Annotated[str, Matching(TEXT, _A_TEXT), AtMost(MOST_CHARACTERS)]
-_GrafanaUrl = Annotated[str, Matching(GRAFANA_URL, _A_GRAFANA), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
-_RunbookUrl = Annotated[str, Matching(RUNBOOK_URL, _A_WIKI), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
+_Job = Annotated[str, Pattern(f"(?=.){JOB}", _A_JOB), AtMost(MOST_CHARACTERS), Parsed(_parse_job)]
+_LabelText = Annotated[str, Pattern(TEXT, _A_TEXT), AtMost(MOST_CHARACTERS)]
+_GrafanaUrl = Annotated[str, Pattern(GRAFANA_URL, _A_GRAFANA), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
+_RunbookUrl = Annotated[str, Pattern(RUNBOOK_URL, _A_WIKI), AtMost(MOST_CHARACTERS), _WITHOUT_SLASH]
 _LabelName = Annotated[
-    str, Matching(LABEL_NAME, "a name that begins with a letter and has only letters, digits and underscores")
+    str, Pattern(LABEL_NAME, "a name that begins with a letter and has only letters, digits and underscores")
 ]
 
 
@@ -206,7 +206,7 @@ def _texts(reserved: tuple[str, ...]) -> Any:
 
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
-    limits = {name: Annotated[float, Between(each.low, each.high)] for name, each in alert.thresholds.items()}
+    limits = {name: Annotated[float, Range(each.low, each.high)] for name, each in alert.thresholds.items()}
     of_promql = {} if alert.codes else {"for": Annotated[str, Parsed(_parse_hold)]}
     return Keyed(
         {

@@ -22,7 +22,7 @@ from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.standing import standing_of
+from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options.command import OptionsCommand, serve_options
@@ -42,11 +42,11 @@ _CHECK_SECONDS: Final = 3.0
 _PROGRESS_SECONDS: Final = 0.25
 
 
-class Present(NamedTuple):
+class CurrentState(NamedTuple):
     """The current state of the host, and what was still missing at the deadline (None if nothing)."""
 
     facts: HostFacts
-    lacks: str | None
+    limitations: str | None
 
 
 def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Machine]) -> click.Group:
@@ -87,9 +87,9 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
         """
         if file is not None and file.exists() and not force:
             raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
-        facts, lacks = observe(config, within, simulate_at, well=True)
-        if lacks is not None:
-            what = f"no baseline of a host that lacks {lacks}; fix that first, then record it"
+        facts, limitations = observe(config, within, simulate_at, well=True)
+        if limitations is not None:
+            what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
             raise BaselineError("not_whole", what)
         if not despite_findings:
             _refuse_findings(checking, config, simulate_at)
@@ -112,13 +112,13 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
         recorded = read_baseline(file)
         present = observe(config, within, simulate_at, well=False)
         if present.facts.gpu_count is None:
-            what = f"nothing to compare: this host lacks {present.lacks}; see gpu-triage check"
+            what = f"nothing to compare: this host lacks {present.limitations}; see gpu-triage check"
             raise BaselineError("no_driver", what)
         found = changes(recorded.facts, present.facts)
         if form == "json":
-            click.echo(_as_json(recorded, present.lacks, found))
+            click.echo(_as_json(recorded, present.limitations, found))
         else:
-            click.echo("\n".join(_lines(recorded, present.lacks, found)))
+            click.echo("\n".join(_lines(recorded, present.limitations, found)))
         return 1 if found else 0
 
     return group
@@ -144,8 +144,8 @@ def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_
 
 
 def _in_words(finding: Finding) -> str:
-    standing = str(standing_of(finding))
-    return f"{finding.check.code} {finding.subject}, {finding.measured}{standing and f' ({standing})'}"
+    life_cycle = str(life_cycle_of(finding))
+    return f"{finding.check.code} {finding.subject}, {finding.measured}{life_cycle and f' ({life_cycle})'}"
 
 
 def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
@@ -164,7 +164,7 @@ def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Calla
 
 def _observe(
     wiring: CommandWiring[Machine], config: Config, within_seconds: float, simulate_at: float | None, *, well: bool
-) -> Present:
+) -> CurrentState:
     """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
     begin = scenario_time(simulate_at, config)
     configure("error", config.log_format)
@@ -174,7 +174,7 @@ def _observe(
         sample_deadline_seconds=config.sample_deadline_seconds,
         collectors={"xid": False},
     )
-    latest: list[Present] = []
+    latest: list[CurrentState] = []
     ended = threading.Event()
     with ExitStack() as stack:
         machine = wiring.open_machine(config, stack, begin)
@@ -183,16 +183,16 @@ def _observe(
 
         def look() -> None:
             if not ended.is_set():
-                lacks = sampler.view.lacks(well=well)
-                latest[:] = [Present(sampler.view.facts(machine.clock.now().wall), lacks)]
-                if lacks is None:
+                limitations = sampler.view.limitations(well=well)
+                latest[:] = [CurrentState(sampler.view.facts(machine.clock.now().wall), limitations)]
+                if limitations is None:
                     ended.set()
 
         runner.start(sampler, look, lambda _cause: ended.set())
         ends_at = time.monotonic() + within_seconds
         with ProgressLine() as line:
             while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
-                missing = latest[0].lacks if latest else "the first answer of the driver"
+                missing = latest[0].limitations if latest else "the first answer of the driver"
                 line.show(
                     f"reading the host, {within_seconds - left:.0f} of {within_seconds:.0f} s; missing: {missing}"
                 )
@@ -202,11 +202,11 @@ def _observe(
     return latest[0]
 
 
-def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
+def _lines(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
     """Yield the differences as text."""
     since = f"the baseline of {timestamp(recorded.facts.at)}"
-    if lacks is not None:
-        yield f"not all could be read: it lacks {lacks}"
+    if limitations is not None:
+        yield f"not all could be read: it lacks {limitations}"
     if not found:
         yield f"this host is as in {since}"
         return
@@ -231,21 +231,21 @@ def _subject(change: Comparison) -> str:
     return f"GPU {gpu.pci_bus_id or 'without address'} {gpu.uuid} {gpu.name}".rstrip()
 
 
-def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
+def _as_json(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> str:
     """Return the differences as JSON."""
     document = {
         "format": "gpu-triage-baseline-diff",
         "version": 1,
         "equal": not found,
         "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
-        "lacks": lacks,
+        "lacks": limitations,
         "changes": [_as_object(change) for change in found],
     }
     return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _as_object(change: Comparison) -> dict[str, str]:
-    whose = {}
+    gpu_ids = {}
     if change.gpu is not None:
-        whose = {"uuid": change.gpu.latest.uuid, "pci_bus_id": change.gpu.latest.pci_bus_id}
-    return {"field": change.field, **whose, "was": change.was, "now": change.now, "meaning": meaning_of(change)}
+        gpu_ids = {"uuid": change.gpu.latest.uuid, "pci_bus_id": change.gpu.latest.pci_bus_id}
+    return {"field": change.field, **gpu_ids, "was": change.was, "now": change.now, "meaning": meaning_of(change)}

@@ -127,9 +127,9 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
             # On a terminal, wrap lines, and use colors unless disabled (https://no-color.org). Pipes get whole lines,
             # so that they can be searched.
             terminal = sys.stdout.isatty()
-            coloured = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            colored = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             columns = shutil.get_terminal_size().columns if terminal else None
-            click.echo(render_text(report, columns), nl=False, color=coloured)
+            click.echo(render_text(report, columns), nl=False, color=colored)
         else:
             forms = {"json": render_json, "lines": render_lines}
             click.echo(forms[form](report) if form in forms else render_junit(report, severity), nl=False)

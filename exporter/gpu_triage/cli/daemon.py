@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.log import fields
 from gpu_triage.options.table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.serve.crowd import Limits
-from gpu_triage.serve.front import Front
+from gpu_triage.serve.backend import ExporterBackend
+from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.hosts import AllowedHosts
-from gpu_triage.serve.interpreter import answer_promptly
 from gpu_triage.serve.listen import browser_url
+from gpu_triage.serve.process_settings import answer_promptly
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
 
@@ -59,7 +59,7 @@ class Daemon:
         )
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
-        self._front = Front(self._sampler, judge, config, self._runner.alive)
+        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive)
         self._server = WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,

@@ -38,8 +38,8 @@ def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
     """  # noqa: D301 - click needs the backspace escape
     if bool(name) == list_all:
         raise click.UsageError("give one alert, finding or Xid, or --list")
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(_listing() if list_all else _page(" ".join(name), styled=colour), nl=False, color=colour)
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(_listing() if list_all else _page(" ".join(name), styled=color), nl=False, color=color)
     return 0
 
 

@@ -17,7 +17,7 @@ from gpu_triage.options.command import OptionsCommand, serve_options, version_op
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
-from gpu_triage.serve.allocator import keep_memory_flat
+from gpu_triage.serve.process_settings import keep_memory_flat
 
 if TYPE_CHECKING:
     from pathlib import Path

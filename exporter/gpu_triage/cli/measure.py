@@ -11,7 +11,7 @@ from typing import Final
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.judge.judge import HostJudge, Judgement, subject_of
+from gpu_triage.judge.host_judge import HostJudge, Judgment, subject_of
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
@@ -42,7 +42,7 @@ def applies(option: Option) -> bool:
     return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
 
 
-def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgement:
+def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgment:
     """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import JudgeSettings
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.machine import Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.metric import Sample
@@ -36,7 +36,7 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class FindingHistory:
     """A finding as last seen, and all its occurrences, oldest first."""
 
     finding: Finding
@@ -54,7 +54,7 @@ class Timelines:
 
     began_at: float
     ended_at: float
-    of: tuple[Mapping[Key, Course], ...]
+    of: tuple[Mapping[Key, FindingHistory], ...]
 
 
 class _WatchedJudge:
@@ -64,7 +64,7 @@ class _WatchedJudge:
         self._judge = DaemonJudge(config)
         self._judge.use(settings)
         self.saved = self._judge.saved  # never written by this sampler
-        self.courses: dict[Key, Course] = {}
+        self.courses: dict[Key, FindingHistory] = {}
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge like DaemonJudge, and record the findings."""
@@ -89,7 +89,7 @@ class _WatchedJudge:
             periods.append(Period(wall))
         if finding.state is State.CONFIRMED and periods[-1].confirmed_at is None:
             periods[-1].confirmed_at = wall
-        self.courses[key] = Course(finding, periods)
+        self.courses[key] = FindingHistory(finding, periods)
 
 
 class _Judges:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, Final
 
-from gpu_triage.cli.timeline import Course, Key, Period, Timelines
+from gpu_triage.cli.timeline import FindingHistory, Key, Period, Timelines
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.report.machine_readable import changed_setting
@@ -101,11 +101,11 @@ def _keys(found: Timelines) -> list[Key]:
     return sorted(keys, key=rank)
 
 
-def _course(found: Timelines, key: Key) -> Course:
+def _course(found: Timelines, key: Key) -> FindingHistory:
     return next(courses[key] for courses in found.of if key in courses)
 
 
-def _periods(course: Course | None) -> Sequence[Period]:
+def _periods(course: FindingHistory | None) -> Sequence[Period]:
     return () if course is None else course.periods
 
 

@@ -25,18 +25,18 @@ from gpu_triage.documents.files import (
     sync_directory,
     write_file,
 )
-from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
+from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, quoted, raised_as, suggestion
 from gpu_triage.documents.values import read_value
 
 __all__ = [
     "AtMost",
-    "Between",
     "Key",
     "Keyed",
-    "Matching",
     "Parsed",
+    "Pattern",
     "Place",
+    "Range",
     "Secret",
     "Tagged",
     "Text",

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class Range:
     """An inclusive range for a number."""
 
     low: float
@@ -20,7 +20,7 @@ class Between:
 
 
 @dataclass(frozen=True, slots=True)
-class Matching:
+class Pattern:
     """A pattern that must match the whole text, and its description for error messages."""
 
     pattern: str

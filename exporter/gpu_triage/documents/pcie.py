@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.documents import Between, Parsed
+from gpu_triage.documents import Parsed, Range
 
 TRANSFER_RATES: Final[Mapping[int, float]] = MappingProxyType(
     {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
@@ -14,7 +14,7 @@ TRANSFER_RATES: Final[Mapping[int, float]] = MappingProxyType(
 """Gigatransfers per second by generation, as in ``max_link_speed``; 7 is the newest specified generation."""
 
 MOST_GENERATION: Final = max(TRANSFER_RATES)
-Generation = Annotated[int, Between(1, MOST_GENERATION)]
+Generation = Annotated[int, Range(1, MOST_GENERATION)]
 """A generation in a file."""
 
 WIDTHS: Final = (1, 2, 4, 8, 12, 16, 32)

@@ -35,7 +35,7 @@ Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[T]):
+class LoadedState(Generic[T]):
     """The content of a state file.
 
     Attributes:
@@ -68,9 +68,9 @@ class StateKind(Generic[T]):
     version: int
     nothing: T
     to_document: Callable[[T], dict[str, Any]]
-    from_document: Callable[[dict[str, Any], Place, float], Found[T]]
+    from_document: Callable[[dict[str, Any], Place, float], LoadedState[T]]
 
-    def read(self, path: Path, now: float) -> Found[T] | None:
+    def read(self, path: Path, now: float) -> LoadedState[T] | None:
         """Read the file; None if it doesn't exist. `now` is in Unix seconds.
 
         Raises:
@@ -101,7 +101,7 @@ class StateKind(Generic[T]):
         document = {"version": self.version, **self.to_document(memory)}
         return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
-    def decode(self, content: bytes, file: str, latest: float) -> Found[T]:
+    def decode(self, content: bytes, file: str, latest: float) -> LoadedState[T]:
         """Parse a file's content.
 
         Args:

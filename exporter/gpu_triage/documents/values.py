@@ -25,7 +25,7 @@ from typing import (
     overload,
 )
 
-from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
+from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, quoted, suggestion
 from gpu_triage.errors import DocumentError
 
@@ -282,11 +282,11 @@ def _of_text(hint: Any, text: Text) -> Any:
 
 
 def _obeys(value: Any, rule: Any) -> bool:
-    if isinstance(rule, Between):
+    if isinstance(rule, Range):
         return bool(rule.low <= value <= rule.high)
     if isinstance(rule, AtMost):
         return len(value) <= rule.entries
-    return not isinstance(rule, Matching) or re.fullmatch(rule.pattern, value) is not None
+    return not isinstance(rule, Pattern) or re.fullmatch(rule.pattern, value) is not None
 
 
 def _shown(value: Any, rules: _Rules = ()) -> str:
@@ -300,9 +300,9 @@ def _shown(value: Any, rules: _Rules = ()) -> str:
 def _described(hint: Any, rules: _Rules = ()) -> str:
     hint, found, _ = _parts(hint)
     for rule in (*found, *rules):
-        if isinstance(rule, Between):
+        if isinstance(rule, Range):
             return f"{_described(hint)} from {rule.low:g} to {rule.high:g}"
-        if isinstance(rule, Matching):
+        if isinstance(rule, Pattern):
             return rule.meaning
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(str(choice) for choice in get_args(hint))

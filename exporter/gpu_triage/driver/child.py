@@ -26,12 +26,12 @@ class ChildProcess:
         """Whether a process of an earlier run could not be killed, because it is stuck in the kernel."""
         return self._child is not None and self._child.poll() is None
 
-    def run(self, deadline_seconds: float, told: bytes | None = None) -> tuple[bytes, int]:
+    def run(self, deadline_seconds: float, stdin: bytes | None = None) -> tuple[bytes, int]:
         """Run the module, and return its standard output and exit code.
 
         Args:
             deadline_seconds: timeout.
-            told: standard input; None for empty input.
+            stdin: standard input; None for empty input.
 
         Raises:
             ChildNotStarted: the process could not be started.
@@ -40,7 +40,7 @@ class ChildProcess:
         try:
             child = self._child = subprocess.Popen(  # noqa: S603 - our own module, without arguments
                 [sys.executable, "-m", self._module],
-                stdin=subprocess.DEVNULL if told is None else subprocess.PIPE,
+                stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 # Don't import anything from the current directory.
@@ -49,7 +49,7 @@ class ChildProcess:
         except (OSError, ValueError) as error:
             raise ChildNotStarted(str(error)) from error
         try:
-            written, _ = child.communicate(told, timeout=deadline_seconds)
+            written, _ = child.communicate(stdin, timeout=deadline_seconds)
         except subprocess.TimeoutExpired:
             _end(child)
             raise

@@ -122,8 +122,8 @@ def _simulation(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
 
 def _kubernetes(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
     names_pods = config.kubernetes_pod_resources_socket is not None
-    told = ("processes", "allocation")
-    if names_pods and not any(collector_enabled(config, name, default=True) for name in told):
+    dependent = ("processes", "allocation")
+    if names_pods and not any(collector_enabled(config, name, default=True) for name in dependent):
         yield (
             f"kubernetes.pod-resources-socket ({origin['kubernetes.pod-resources-socket']}) names processes and "
             f"allocations, which are not collected ({origin['collector.processes']}, "

@@ -71,7 +71,7 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
             self.fail(str(error), param, ctx)
 
 
-class Truth(click.types.BoolParamType):
+class StrictBool(click.types.BoolParamType):
     """True or false, and no synonyms: ``yes`` and ``off`` are easily misunderstood."""
 
     name = "true|false"
@@ -83,7 +83,7 @@ class Truth(click.types.BoolParamType):
         return super().convert(value, param, ctx)
 
 
-TRUTH = Truth()
+TRUTH = StrictBool()
 
 
 class PathType(click.Path):

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.options.table import CollectorSwitch
 from gpu_triage.read.baseline import metrics as baseline
-from gpu_triage.read.exporter import flight_recorder, judgement
+from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.activity import ACTIVITY
@@ -153,7 +153,7 @@ class Subject(NamedTuple):
 
 _OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (
     presence,
-    judgement,
+    judgment,
     xid,
     incidents,
     baseline,

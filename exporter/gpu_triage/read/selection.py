@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import FULL, RULES, Config
-from gpu_triage.read.exporter.judgement import FINDING_SERIES
+from gpu_triage.read.exporter.judgment import FINDING_SERIES
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 _ALERTING: Final = Path(__file__).parents[1] / "alerting"

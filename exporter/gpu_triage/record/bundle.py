@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, Final, TypeVar, get_args
 
-from gpu_triage.documents import Between, Place, parse_json, read_value
+from gpu_triage.documents import Place, Range, parse_json, read_value
 from gpu_triage.errors import DocumentError, RecordingError
 from gpu_triage.record.recording import MOST_BYTES, FileState, Kind, NvmlAnswer, Recording
 
@@ -36,7 +36,7 @@ _VERDICT: Final = "verdict.json"
 _NOT_OURS: Final = "name what gpu-triage record wrote"
 
 T = TypeVar("T")
-_Seconds = Annotated[float, Between(0, _MOST_SECONDS)]
+_Seconds = Annotated[float, Range(0, _MOST_SECONDS)]
 
 
 @dataclass(frozen=True, slots=True)

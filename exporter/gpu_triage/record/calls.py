@@ -40,10 +40,10 @@ class CallKeys:
             for argument, out in zip(arguments, memory, strict=True)
         ]
         if function in _GPM_SAMPLES:
-            whose = json.dumps(values[: _GPM_SAMPLES[function]])
+            sample_key = json.dumps(values[: _GPM_SAMPLES[function]])
             if (address := _address(arguments[-1])) is not None:
-                self._samples[address] = whose
-            return json.dumps([function, whose]), ()
+                self._samples[address] = sample_key
+            return json.dumps([function, sample_key]), ()
         if function == GPM_FREE:
             self._samples.pop(_address(arguments[0]), None)
             return json.dumps([function]), ()

@@ -201,7 +201,7 @@ class BaselineWatch:
     def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
         """Record the baseline or compare against it, if either is due; `known` are the keys of all GPUs ever seen."""
         if self.wants_facts:
-            whole = view.lacks(well=True) is None
+            whole = view.limitations(well=True) is None
             self.learn(view.facts(now.wall) if whole else None, now.monotonic)
         if self.due(now.monotonic):
             self.observe(view.facts(now.wall), known, now.monotonic)

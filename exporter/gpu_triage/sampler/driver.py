@@ -89,14 +89,14 @@ class DriverWatch:
         """Number of GPUs that the driver should show to this process, from the PCI bus; None if sysfs has no bus."""
         if self.bus is None:
             return None
-        own, given = sum(not gpu.lent for gpu in self.bus), self._machine.gpus_given
+        own, given = sum(not gpu.passed_through for gpu in self.bus), self._machine.gpus_given
         # A container sees the whole PCI bus, but through the driver only its assigned GPUs.
         return own if given is None else min(own, given)
 
     @property
-    def lent(self) -> frozenset[str]:
+    def passed_through(self) -> frozenset[str]:
         """PCI bus IDs of the GPUs that are set aside for virtual machines."""
-        return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.lent)
+        return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.passed_through)
 
     @property
     def ending_session(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpu_triage.machine import Clock
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import health as exporter
-from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter import judgment
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, HostCollector
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
@@ -61,7 +61,7 @@ class Freshness:
         name = outcome.collector
         if name in self._kept or name == exporter.NAME:
             return math.inf
-        default = self._judged_for if name == judgement.NAME else self._published_for
+        default = self._judged_for if name == judgment.NAME else self._published_for
         return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
     def expire(self, now: float) -> None:

@@ -14,14 +14,14 @@ from gpu_triage.read.exporter.health import DRIVER
 from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
-from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
+from gpu_triage.sampler.enumeration import Enumeration, Identified
 from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
+from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, HostGpus
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import Outcome
-from gpu_triage.sampler.roll import Identified, RollCall
+from gpu_triage.sampler.probe_schedule import ProbeSchedule
 from gpu_triage.sampler.schedule import interval_seconds
-from gpu_triage.sampler.search import Search
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 
@@ -40,7 +40,7 @@ class GpuRounds:
     """Starts everything that calls NVML, and processes the results. Only one thread calls it.
 
     Attributes:
-        fleet: the GPUs.
+        host_gpus: the GPUs.
         driver: the driver.
     """
 
@@ -57,7 +57,7 @@ class GpuRounds:
         freshness: Freshness,
         status: Status,
     ) -> None:
-        self.fleet = Fleet(config, make_lane)
+        self.host_gpus = HostGpus(config, make_lane)
         self.driver = DriverWatch(machine, config, make_lane(DRIVER), report)
         self._machine = machine
         self._config = config
@@ -71,8 +71,8 @@ class GpuRounds:
         self._with_peers = tuple(c for c in own if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
         self._make_reader = {c.name: partial(c.reader, config) for c in own}
-        self._roll = RollCall(report)
-        self._search = Search(machine.probe, make_lane("search"), report)
+        self._enumeration = Enumeration(report)
+        self._probes = ProbeSchedule(machine.probe, make_lane("search"), report)
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
         self._held = False
@@ -81,12 +81,12 @@ class GpuRounds:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """Lanes that use the NVML session."""
-        return (*self.fleet.lanes, self._peers_lane, self.driver.lane)
+        return (*self.host_gpus.lanes, self._peers_lane, self.driver.lane)
 
     @property
     def search_lane(self) -> Lane:
         """Lane that waits for the probe process, which has an NVML session of its own."""
-        return self._search.lane
+        return self._probes.lane
 
     @property
     def fatal(self) -> str | None:
@@ -98,7 +98,7 @@ class GpuRounds:
         """What the first enumeration is still waiting for; None once every GPU is identified or hangs."""
         if not self.driver.looked:
             return "the first answer of the driver"
-        for index in self._roll.silent():
+        for index in self._enumeration.silent():
             if not self._hangs(index, now):
                 return f"GPU {index} to say who it is"
         return None
@@ -110,22 +110,22 @@ class GpuRounds:
             now: monotonic seconds.
             ending_session: whether a session was being shut down before the latest reports were processed.
         """
-        self._search.submit(now)
+        self._probes.submit(now)
         if ending_session or self._ends_session(now):
             return
         # While NVML is down, release the event set: holding it would prevent shutting down a failed session.
         quiet = self._nobody_is_asked and (self.driver.versions is not None or self._xid.let_go())
         self.driver.submit(now, reopen=False, quiet=quiet)
         self._ask_who_is_there()
-        for record in self.fleet:
+        for record in self.host_gpus:
             self._submit_round(record, now)
         self._submit_peers(now)
-        present = (record.device for record in self.fleet if record.device is not None)
+        present = (record.device for record in self.host_gpus if record.device is not None)
         self._xid.submit_nvml(present, session=self.driver.versions is not None)
 
     def counts(self, outcome: Outcome) -> bool:
         """Whether a GPU's reading is still valid: the GPU is enumerated and has not failed since the query."""
-        record = self.fleet.get(outcome.subject)
+        record = self.host_gpus.get(outcome.subject)
         if record is None or record.device is None:
             return False
         # A GPU's own round publishes its readings before it reports that the GPU has recovered, so those count anyway.
@@ -136,17 +136,17 @@ class GpuRounds:
         if isinstance(news, GpuRoundResult):
             self._take_round(news, now)
         elif isinstance(news, Identified):
-            gone = self._roll.take(news)
+            gone = self._enumeration.take(news)
             if gone is not None:
                 self._driver_failed(DriverLook(self.driver.bus, None, gone, opened=False), now)
         elif isinstance(news, ProbeReport):
-            self._take_search(news, now)
+            self._take_probe(news, now)
         else:
             self._take_look(news, now)
 
     def look_at_once(self, uuids: Iterable[str], now: float) -> None:
         """Run every collector in these GPUs' next round, because the driver reported a change on them."""
-        for record in (self.fleet.get(uuid) for uuid in uuids):
+        for record in (self.host_gpus.get(uuid) for uuid in uuids):
             if record is not None and now >= self._hurried_until.get(record.key, now):
                 record.schedule.all_due()
                 self._hurried_until[record.key] = now + self._config.sample_medium_seconds
@@ -155,34 +155,34 @@ class GpuRounds:
         """Whether a driver-wide call has exceeded its deadline."""
         deadline = self._config.sample_deadline_seconds
         # This process may need as long for a new session as the probe process did.
-        return self.driver.stalled(now, deadline, max(deadline, 2 * self._search.session_seconds))
+        return self.driver.stalled(now, deadline, max(deadline, 2 * self._probes.session_seconds))
 
     def call_roll(self, now: float) -> None:
         """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""
         if self.driver.versions is None or self.driver.ending_session:
             return
         self._ask_who_is_there()
-        if not self._roll.news:
+        if not self._enumeration.news:
             return
-        present = self.fleet.admit(self._roll.answers, now)
-        if self._roll.waits_for(lambda index: self._hangs(index, now)):
+        present = self.host_gpus.admit(self._enumeration.answers, now)
+        if self._enumeration.waits_for(lambda index: self._hangs(index, now)):
             return
-        self._forget(self.fleet.conclude(present, self._roll.conclude(self.fleet.lane_of), now))
-        for record in self.fleet:
+        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(self.host_gpus.lane_of), now))
+        for record in self.host_gpus:
             if record.device is None:
                 self._freshness.withdraw(record.key)
-        self._forget(self.fleet.forget_lent(self.driver.lent))
+        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
     def look_round(self, now: float) -> None:
         """Mark GPUs that do not respond, and start or stop the search for missing ones."""
         driver, deadline = self.driver, self._config.sample_deadline_seconds
         # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
-        self.fleet.find_stalls(now, deadline, no_session=no_session)
-        gone = any(record.error in GONE for record in self.fleet)
+        self.host_gpus.find_stalls(now, deadline, no_session=no_session)
+        gone = any(record.error in GONE for record in self.host_gpus)
         fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus
         wanted = gone or fewer or self._driver_is_stuck(now)
-        self._search.want(now, wanted=wanted, at_once=driver.take_bus_change())
+        self._probes.update(now, missing=wanted, at_once=driver.take_bus_change())
 
     def _ends_session(self, now: float) -> bool:
         """End the session if requested and possible; returns whether no GPU may be queried meanwhile.
@@ -206,7 +206,7 @@ class GpuRounds:
         return True
 
     def _ask_who_is_there(self) -> None:
-        self._roll.ask(self.fleet.lane_of, self.fleet.labels_by_index)
+        self._enumeration.ask(self.host_gpus.lane_of, self.host_gpus.labels_by_index)
 
     def _submit_round(self, record: GpuRecord, now: float) -> None:
         lane, versions = record.lane, self.driver.versions
@@ -228,7 +228,7 @@ class GpuRounds:
             return
         jobs = [
             self._job(record, record.device, versions, due, lane)
-            for record in self.fleet
+            for record in self.host_gpus
             if record.device is not None and record.error is None
             if (due := record.schedule.due(self._with_peers, now))
         ]
@@ -247,7 +247,7 @@ class GpuRounds:
             key=record.key,
             labels=record.labels,
             device=device,
-            peers=self.fleet.peers_of(record),
+            peers=self.host_gpus.peers_of(record),
             collectors=readers_of(record, collectors, self._make_reader),
             machine=self._machine,
             versions=versions,
@@ -261,27 +261,27 @@ class GpuRounds:
 
     @property
     def _nobody_is_asked(self) -> bool:
-        return self.fleet.idle and self._peers_lane.busy_since is None
+        return self.host_gpus.idle and self._peers_lane.busy_since is None
 
     def _hangs(self, index: int, now: float) -> bool:
-        return self.fleet.hangs(index, now, self._config.sample_deadline_seconds)
+        return self.host_gpus.hangs(index, now, self._config.sample_deadline_seconds)
 
     def _driver_is_stuck(self, now: float) -> bool:
         return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)
 
     def _take_round(self, result: GpuRoundResult, now: float) -> None:
-        record = self.fleet.get(result.key)
+        record = self.host_gpus.get(result.key)
         if record is None or record.device is not result.device:
             return
         if result.driver is not None:
             self._driver_failed(DriverLook(self.driver.bus, None, result.driver, opened=False), now)
         elif result.error is not None:
-            self.fleet.fail(record, result.error)
+            self.host_gpus.fail(record, result.error)
             self._freshness.withdraw(record.key)
             # Retry it, but at a slower pace than the fast tier.
             record.schedule.defer(now + self._config.sample_medium_seconds)
         else:
-            self.fleet.recover(record)
+            self.host_gpus.recover(record)
 
     def _take_look(self, look: DriverLook, now: float) -> None:
         if look.error is not None or look.count is None:
@@ -291,23 +291,23 @@ class GpuRounds:
             log.info("driver answers", extra={"fields": {"gpus": look.count}})
         self.driver.take(look, now)
         if look.opened:
-            self.fleet.end_session()
-        self.fleet.count(look.count)
-        self._roll.begin(look.count, new_session=look.opened)
+            self.host_gpus.end_session()
+        self.host_gpus.count(look.count)
+        self._enumeration.begin(look.count, new_session=look.opened)
 
-    def _take_search(self, seen: ProbeReport, now: float) -> None:
-        self._search.take(seen)
+    def _take_probe(self, seen: ProbeReport, now: float) -> None:
+        self._probes.take(seen)
         if seen.answering and self._driver_is_stuck(now):
             self._left_behind = "the driver answers other processes, but a call of this one does not return"
-        records = {uuid: self.fleet.get(uuid) for uuid in seen.answering}
+        records = {uuid: self.host_gpus.get(uuid) for uuid in seen.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
-        if (back or self._other_indices(seen)) and self._search.worth_a_session(back, now):
+        if (back or self._other_indices(seen)) and self._probes.worth_a_session(back, now):
             log.info("NVML is initialized again", extra={"fields": {"back": ",".join(sorted(back)) or "none"}})
             self.driver.reopen()
 
     def _other_indices(self, seen: ProbeReport) -> bool:
         """Whether a new session would change the GPU indices without costing a responding GPU any values."""
-        indices = {record.key: int(record.labels.gpu) for record in self.fleet if record.error is None}
+        indices = {record.key: int(record.labels.gpu) for record in self.host_gpus if record.error is None}
         if seen.seconds >= _CHEAP_SESSION_SECONDS or not indices or not indices.keys() <= seen.answering.keys():
             return False
         return seen.gpus != self.driver.count or any(seen.answering[key] != at for key, at in indices.items())
@@ -317,12 +317,12 @@ class GpuRounds:
         if error is not None and (self.driver.error is None or self.driver.error.reason != error.reason):
             log.warning("driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}})
         self.driver.take(look, now)
-        self._roll.end_session()
-        self.fleet.end_session()
-        for record in self.fleet:
-            self.fleet.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
+        self._enumeration.end_session()
+        self.host_gpus.end_session()
+        for record in self.host_gpus:
+            self.host_gpus.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
             self._freshness.withdraw(record.key)
-        self._forget(self.fleet.forget_lent(self.driver.lent))
+        self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:

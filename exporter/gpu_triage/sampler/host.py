@@ -159,10 +159,10 @@ class HostRounds:
 
 def _held_up(collector: str, lane: Lane, now: float) -> tuple[str, str, float]:
     """Why a round is late: its error, the cause for the log, and how long the round has been running in seconds."""
-    since, holder = lane.busy_since, lane.step.collector
+    since, running = lane.busy_since, lane.step.collector
     if since is None:
         return NO_THREAD, "no thread can be started to read it", 0.0
     lasts = f"has not returned for {now - since:.0f} s"
-    if holder == collector:
+    if running == collector:
         return DEADLINE, f"its read {lasts}", now - since
-    return BLOCKED, f"waits for {holder}, whose read {lasts}", 0.0
+    return BLOCKED, f"waits for {running}, whose read {lasts}", 0.0

@@ -11,8 +11,8 @@ from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES, GpuRead
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.host_gpus import HostGpus
 from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 
 
@@ -21,12 +21,12 @@ class HostReadings:
     """What the sampler knows of the host, as facts. Only the sampler's thread calls it.
 
     Attributes:
-        fleet: the GPUs.
+        host_gpus: the GPUs.
         driver: the driver.
         store: the latest outcomes, with their readings.
     """
 
-    fleet: Fleet
+    host_gpus: HostGpus
     driver: DriverWatch
     store: OutcomeStore
 
@@ -40,12 +40,12 @@ class HostReadings:
             partial(self._reading, HOST),
             [
                 GpuReadings(record.labels.uuid, record.device.pci_bus_id, partial(self._reading, record.key))
-                for record in self.fleet
+                for record in self.host_gpus
                 if record.error is None and record.device is not None
             ],
         )
 
-    def lacks(self, *, well: bool) -> str | None:
+    def limitations(self, *, well: bool) -> str | None:
         """What a complete view of the host still lacks; None if nothing.
 
         Args:
@@ -55,7 +55,7 @@ class HostReadings:
             return f"the driver, which is unavailable: {self.driver.error.reason}"
         if self.driver.count is None:
             return "the first answer of the driver"
-        answering = [record for record in self.fleet if record.error is None and record.device is not None]
+        answering = [record for record in self.host_gpus if record.error is None and record.device is not None]
         if not well:
             return self._unseen(self.driver.count) or self._unread(answering)
         return (
@@ -66,7 +66,7 @@ class HostReadings:
         )
 
     def _unseen(self, count: int) -> str | None:
-        present = [record for record in self.fleet if record.absent_since is None]
+        present = [record for record in self.host_gpus if record.absent_since is None]
         return f"GPUs: of {count}, {len(present)} are told apart" if len(present) < count else None
 
     def _ill(self, count: int) -> str | None:
@@ -75,7 +75,7 @@ class HostReadings:
             return "a GPU: the driver has none"
         if on_bus is not None and on_bus != count:
             return f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
-        for record in self.fleet:
+        for record in self.host_gpus:
             if record.error is not None:
                 return f"GPU {record.labels.gpu}, which does not answer: {record.error}"
         return None

@@ -26,10 +26,10 @@ from gpu_triage.read.incidents.metrics import NO_GPU, GpuIncidents
 from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.xid.ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.host_gpus import HostGpus
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
-from gpu_triage.sampler.resets import ResetWatch, Signs
+from gpu_triage.sampler.resets import KernelResetTimes, ResetWatch
 from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
 
@@ -48,14 +48,14 @@ _LOST: Final = "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class IncidentSources:
     """The parts of the sampler that incidents are derived from. Only the sampler's thread calls them.
 
     Attributes:
-        fleet, driver, store, xid: the sampler's own.
+        host_gpus, driver, store, xid: the sampler's own.
     """
 
-    fleet: Fleet
+    host_gpus: HostGpus
     driver: DriverWatch
     store: OutcomeStore
     xid: XidWatch
@@ -82,47 +82,50 @@ class IncidentWatch:
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
-    def end(self, seen: Seen) -> None:
+    def end(self, sources: IncidentSources) -> None:
         """Record the Xids that still have no known GPU, when the exporter exits."""
-        self._note_xids(seen.xid.take_counted(), self._machine.clock.now())
+        self._note_xids(sources.xid.take_counted(), self._machine.clock.now())
 
     def most_since_boot(self, driver: DriverWatch) -> int | None:
         """Most GPUs that the driver has shown since boot, minus those set aside for VMs now; None if unknown."""
         most, given = self._ledger.most_gpus, self._machine.gpus_given
         if most is None:
             return None
-        own = most - len(driver.lent)
+        own = most - len(driver.passed_through)
         return (own if given is None else min(own, given)) or None
 
-    def observe(self, seen: Seen, now: Moment) -> None:
+    def observe(self, sources: IncidentSources, now: Moment) -> None:
         """Record what has happened since the last call."""
-        self._resets.see_driver(seen.driver, now.monotonic, kernel_heard=seen.xid.kernel_heard)
-        for record in seen.fleet:
+        self._resets.see_driver(sources.driver, now.monotonic, kernel_heard=sources.xid.kernel_heard)
+        for record in sources.host_gpus:
             self._resets.see_session(record, now.monotonic)
         if not self.file.settled(now.monotonic):
             return
-        if seen.driver.count is not None:
-            self._ledger.see_count(seen.driver.count + len(seen.driver.lent))
-        if seen.xid.cards_known or seen.driver.error is not None:
+        if sources.driver.count is not None:
+            self._ledger.see_count(sources.driver.count + len(sources.driver.passed_through))
+        if sources.xid.cards_known or sources.driver.error is not None:
             # Until then, Xids cannot be matched to GPUs.
-            self._note_xids(seen.xid.take_counted(), now)
-        for record in seen.fleet:
+            self._note_xids(sources.xid.take_counted(), now)
+        for record in sources.host_gpus:
             if record.labels.uuid:
-                self._note_loss(record, seen.store, now)
-                self._note_board(record, seen.store, now)
-                self._note_reset(record, seen, now)
-        self._forget(frozenset(record.key for record in seen.fleet))
+                self._note_loss(record, sources.store, now)
+                self._note_board(record, sources.store, now)
+                self._note_reset(record, sources, now)
+        self._forget(frozenset(record.key for record in sources.host_gpus))
 
-    def reading(self, seen: Seen, now: Moment) -> tuple[GpuIncidents, ...]:
+    def reading(self, sources: IncidentSources, now: Moment) -> tuple[GpuIncidents, ...]:
         """Incidents of every GPU with a UUID, and of slots that had Xids from a GPU that NVML never showed."""
         edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
         if edition != self._counted_edition:
             self._counted_edition = edition
             self._counted.clear()
-        known = [record for record in seen.fleet if record.labels.uuid]
+        known = [record for record in sources.host_gpus if record.labels.uuid]
         slots = {record.pci_bus_id for record in known}
-        unseen = [slot for slot in seen.xid.unassigned if slot not in slots]
-        return (*(self._of_gpu(record, seen, now) for record in known), *(self._of_slot(slot, now) for slot in unseen))
+        unseen = [slot for slot in sources.xid.unassigned if slot not in slots]
+        return (
+            *(self._of_gpu(record, sources, now) for record in known),
+            *(self._of_slot(slot, now) for slot in unseen),
+        )
 
     def _remember_resets(self, remembered: Memory, boot_id: str) -> None:
         """Load this boot's resets by monotonic time, because the wall clock may have jumped."""
@@ -132,9 +135,9 @@ class IncidentWatch:
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
 
-    def _of_gpu(self, record: GpuRecord, seen: Seen, now: Moment) -> GpuIncidents:
+    def _of_gpu(self, record: GpuRecord, sources: IncidentSources, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
-        reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
+        reset_at = self._resets.reset_at(record, self._signs(record, sources.xid))
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
@@ -197,10 +200,10 @@ class IncidentWatch:
             self._note(UNCORRECTED, after, now.monotonic, now)
         self._ledger.see_board(after)
 
-    def _note_reset(self, record: GpuRecord, seen: Seen, now: Moment) -> None:
+    def _note_reset(self, record: GpuRecord, sources: IncidentSources, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
         uuid = record.labels.uuid
-        reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
+        reset_at = self._resets.reset_at(record, self._signs(record, sources.xid))
         board = self._ledger.board(uuid)
         if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
             return
@@ -213,10 +216,10 @@ class IncidentWatch:
         wall, boot = self._walls.of(at, now), self.file.boot.boot_id
         self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
-    def _signs(self, record: GpuRecord, xid: XidWatch) -> Signs:
+    def _signs(self, record: GpuRecord, xid: XidWatch) -> KernelResetTimes:
         # The monotonic clock starts at boot.
         boot_at = None if self.file.boot.began_at is None else 0.0
-        return Signs(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
+        return KernelResetTimes(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)

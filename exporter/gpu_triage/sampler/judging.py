@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.machine import Clock, Moment
-from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.metric import Sample, declared_in
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
@@ -59,7 +59,7 @@ class JudgeRounds:
         self._asked_at: float | None = None
         self._due_at: float | None = None
         self._urgent: object = None
-        self._health = CollectorHealth(judgement.NAME, None, None, interval_seconds, None)
+        self._health = CollectorHealth(judgment.NAME, None, None, interval_seconds, None)
 
     @property
     def health(self) -> CollectorHealth:
@@ -93,23 +93,23 @@ class JudgeRounds:
         cause = ""
         samples: tuple[Sample, ...] = ()
         try:
-            samples = checked(self._judge.judge(store, now), frozenset(declared_in(judgement.__name__)))
+            samples = checked(self._judge.judge(store, now), frozenset(declared_in(judgment.__name__)))
         except Exception:  # noqa: BLE001 - as in a collector: a bug here must not cost the readings
             cause = traceback.format_exc()
             self._judge.interrupt()
         seconds = self._clock.now().monotonic - began_at
         before = self._health
         last_success_at = before.last_success_at if cause else now
-        self._health = CollectorHealth(judgement.NAME, not cause, seconds, self._interval_seconds, last_success_at)
+        self._health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:
                 log.error("the judge failed", extra={"fields": {"cause": cause}})
-            store.withdraw(judgement.NAME, HOST)
+            store.withdraw(judgment.NAME, HOST)
             return ("exception",)
         if before.success is False:
             log.info("the judge works again")
         outcome = Outcome(
-            judgement.NAME, HOST, samples, success=True, errors=(), duration_seconds=seconds, finished_at=now
+            judgment.NAME, HOST, samples, success=True, errors=(), duration_seconds=seconds, finished_at=now
         )
         store.put(outcome)
         return ()

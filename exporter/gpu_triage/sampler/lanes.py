@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from gpu_triage.driver.nvml.session import CurrentCall
-from gpu_triage.machine import Blocked, Clock
+from gpu_triage.machine import CallBlocked, Clock
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 
 DEADLINE: Final = "deadline"
@@ -95,7 +95,7 @@ def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
     return f"no thread can be started to read {names}; raise pids.max (TasksMax in the systemd unit)"
 
 
-class Turns:
+class JobQueue:
     """Runs jobs of several threads one at a time, in the order submitted.
 
     Only one thread at a time can hold Python's GIL. CPU-bound threads that compete for it switch hundreds of times a
@@ -106,9 +106,9 @@ class Turns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        self._holder: object | None = None
+        self._running: object | None = None
 
-    def line_up(self, job: Job, put: Callable[[Job], None]) -> None:
+    def submit(self, job: Job, put: Callable[[Job], None]) -> None:
         """Pass `job` to `put` when its turn comes: immediately if none is running. The turn ends when the job has run.
 
         Args:
@@ -125,38 +125,38 @@ class Turns:
 
         with self._lock:
             self._waiting.append((turn, partial(put, in_turn)))
-            if self._holder is None:
+            if self._running is None:
                 self._next()
 
-    def let_all_go(self) -> None:
+    def start_all(self) -> None:
         """Start all waiting jobs now, because the running one may hang."""
         with self._lock:
             while self._waiting:
                 self._next()
-            self._holder = None
+            self._running = None
 
     def _next(self) -> None:
-        self._holder = None
+        self._running = None
         if self._waiting:
-            self._holder, start = self._waiting.popleft()
+            self._running, start = self._waiting.popleft()
             start()
 
     def _end(self, turn: object) -> None:
         with self._lock:
-            # A job that was overtaken by `let_all_go` has no turn to pass on.
-            if turn is self._holder:
+            # A job that was overtaken by `start_all` has no turn to pass on.
+            if turn is self._running:
                 self._next()
 
 
 class ThreadLane:
     """A lane with its own thread, which starts with the first job and is replaced if it ends."""
 
-    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], turns: Turns | None = None) -> None:
+    def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None], queue: JobQueue | None = None) -> None:
         self.step = self._own_step = Step(name)
         self._name = f"lane-{name}"
         self._clock = clock
         self._on_idle = on_idle
-        self._turns = turns or Turns()
+        self._queue = queue or JobQueue()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._busy_since: float | None = None
         self._thread: threading.Thread | None = None
@@ -177,7 +177,7 @@ class ThreadLane:
         """As Lane."""
         self.mark()
         if in_turn:
-            self._turns.line_up(job, self._jobs.put)
+            self._queue.submit(job, self._jobs.put)
         else:
             self._jobs.put(job)
 
@@ -244,7 +244,7 @@ class InlineLane:
         self.mark()
         try:
             job()
-        except Blocked as blocked:
+        except CallBlocked as blocked:
             self._until = blocked.until
 
     def mark(self, step: Step | None = None) -> None:

@@ -36,7 +36,7 @@ _ACTIONS_DONE_BY_A_RESET: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Signs:
+class KernelResetTimes:
     """Reset times according to the kernel, in monotonic seconds; None if unknown.
 
     Attributes:
@@ -97,7 +97,7 @@ class ResetWatch:
         self._sessions = {key: session for key, session in self._sessions.items() if key in known}
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
-    def reset_at(self, record: GpuRecord, signs: Signs) -> float | None:
+    def reset_at(self, record: GpuRecord, signs: KernelResetTimes) -> float | None:
         """Monotonic second of a GPU's last reset; None if unknown."""
         times = (signs.boot_at, signs.loaded_at, signs.found_at, self._noticed.get(record.labels.uuid))
         return max((at for at in times if at is not None), default=None)

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpu_triage.machine import Clock
 from gpu_triage.options.config import Config
-from gpu_triage.sampler.lanes import Lane, ThreadLane, Turns
+from gpu_triage.sampler.lanes import JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Runner:
         self._woken = threading.Condition()
         self._stopping = threading.Event()
         self._stop_by = math.inf
-        self._turns = Turns()
+        self._queue = JobQueue()
         self._sampler: Sampler | None = None
         self._after_publish: Callable[[], None] = lambda: None
         self._on_fatal: Callable[[str], None] = lambda _cause: None
@@ -54,7 +54,7 @@ class Runner:
 
     def lane(self, name: str) -> Lane:
         """A lane with a thread, for the sampler this runner will drive."""
-        return ThreadLane(name, self._clock, self._wake, self._turns)
+        return ThreadLane(name, self._clock, self._wake, self._queue)
 
     def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
         """Start driving `sampler`.
@@ -150,5 +150,5 @@ class Runner:
             return sampler is None or sampler.idle()
 
         if not self._wait_for(over, _ONE_BY_ONE_SECONDS):
-            self._turns.let_all_go()
+            self._queue.start_all()
             self._wait_for(over, within - _ONE_BY_ONE_SECONDS)

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import metrics as baseline
-from gpu_triage.read.exporter import flight_recorder, judgement
+from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.exporter.health import CollectorHealth
@@ -25,7 +25,7 @@ from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.incidents import IncidentWatch, Seen
+from gpu_triage.sampler.incidents import IncidentSources, IncidentWatch
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
@@ -86,9 +86,7 @@ class Sampler:
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self._flight = flight
-        own = (
-            (exporter.NAME,) + (judgement.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
-        )
+        own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
@@ -105,9 +103,9 @@ class Sampler:
             freshness=self.freshness,
             status=self.status,
         )
-        self._fleet, self._driver = self._gpus.fleet, self._gpus.driver
-        self.view = HostReadings(self._fleet, self._driver, self.store)
-        self._seen = Seen(self._fleet, self._driver, self.store, self._xid)
+        self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
+        self.view = HostReadings(self._host_gpus, self._driver, self.store)
+        self._incident_sources = IncidentSources(self._host_gpus, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.trouble: str | None = None
@@ -117,7 +115,7 @@ class Sampler:
         """Collectors with a new outcome at each publication: the fast tier, and the sampler's own."""
         collectors: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
-        return frozenset(self.store.collectors) - seldom - {judgement.NAME}
+        return frozenset(self.store.collectors) - seldom - {judgment.NAME}
 
     @property
     def judge_health(self) -> CollectorHealth | None:
@@ -154,13 +152,13 @@ class Sampler:
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
-            xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now)
+            xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
             self.store.put_own(xid, xids, xid.render, now)
-        self._incidents.observe(self._seen, now)
-        self.store.put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)
+        self._incidents.observe(self._incident_sources, now)
+        self.store.put_own(incidents, self._incidents.reading(self._incident_sources, now), incidents.render, now)
         expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
         self.presence = self.status.presence(
-            self._fleet,
+            self._host_gpus,
             self._driver,
             self.store,
             now.monotonic,
@@ -171,7 +169,7 @@ class Sampler:
         own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:
             own += (self._baseline.health(now.monotonic, deadline),)
-            self._baseline.compare(self.view, [record.key for record in self._fleet], now)
+            self._baseline.compare(self.view, [record.key for record in self._host_gpus], now)
             self.store.put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
         own += self._saved.health(now.monotonic)
         if self._flight is not None:
@@ -183,7 +181,7 @@ class Sampler:
         self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
         self.trouble = lacking_threads(self._lanes, now.monotonic)
         exporter_reading = self.status.exporter(
-            self._fleet,
+            self._host_gpus,
             self._driver,
             calls=calls,
             hanging=self._calls.hanging(calls),
@@ -199,7 +197,7 @@ class Sampler:
             # Last, because it judges everything that is published.
             waiting_for = self.waiting_for()
             errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
-            self.status.count(judgement.NAME, errors)
+            self.status.count(judgment.NAME, errors)
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
@@ -209,7 +207,7 @@ class Sampler:
             return unknown
         if not self.status.host_noted(self._host.shared):
             return "the first reading of the host"
-        for record in self._fleet:
+        for record in self._host_gpus:
             if record.error is None and not self.status.noted(record.key):
                 return f"the first reading of GPU {record.labels.gpu}"
         return None
@@ -227,7 +225,7 @@ class Sampler:
             wait: waits until the given condition holds or the time is up; returns whether it holds.
         """
         self._xid.give_up_waiting()
-        self._incidents.observe(self._seen, self._machine.clock.now())
+        self._incidents.observe(self._incident_sources, self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:
             if lane is not self._driver.lane and lane not in self._disk_lanes:
@@ -247,7 +245,7 @@ class Sampler:
             wait: as in `close`.
         """
         self._saved.save(wait, self._take_last)
-        self._incidents.end(self._seen)
+        self._incidents.end(self._incident_sources)
         self._saved.log_lost()
         if not wait(lambda: self._baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
@@ -299,7 +297,7 @@ class Sampler:
     def _take_last(self) -> None:
         self._drain()
         # Record the incidents that were waiting for the ledger to be loaded.
-        self._incidents.observe(self._seen, self._machine.clock.now())
+        self._incidents.observe(self._incident_sources, self._machine.clock.now())
 
     def _take(self, report: Report, now: float) -> None:
         if isinstance(report, Outcome):
@@ -327,9 +325,9 @@ class Sampler:
         self.status.count(baseline.NAME, self._baseline.take(news))
         if self._baseline.recorded is not before:
             # The expected PCIe links have changed.
-            for record in self._fleet:
+            for record in self._host_gpus:
                 record.schedule.all_due()
 
     def _labels_of(self, key: str) -> GpuLabels | None:
-        record = self._fleet.get(key)
+        record = self._host_gpus.get(key)
         return None if record is None else record.labels

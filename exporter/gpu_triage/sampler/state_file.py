@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Visit(Generic[T]):
+class FileVisit(Generic[T]):
     """What to do with the file, besides reading the current boot ID.
 
     Attributes:
@@ -89,7 +89,7 @@ class StateFile(Generic[T]):
         self._past = past
         self.path = None if state is None else state.path(kind.name)
 
-    def visit(self, visit: Visit[T]) -> StateNews[T]:
+    def visit(self, visit: FileVisit[T]) -> StateNews[T]:
         """Perform a visit, as far as the lock and the disk permit. Never raises."""
         began_at = self._machine.clock.now().monotonic
         news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
@@ -101,7 +101,7 @@ class StateFile(Generic[T]):
             news = replace(news, error=StateError("exception", traceback.format_exc()))
         return replace(news, duration_seconds=self._machine.clock.now().monotonic - began_at)
 
-    def _carried_out(self, visit: Visit[T], news: StateNews[T]) -> StateNews[T]:
+    def _carried_out(self, visit: FileVisit[T], news: StateNews[T]) -> StateNews[T]:
         generation, error = self._lock()
         news = replace(news, generation=generation, error=error)
         if visit.loads or generation not in (0, visit.generation):

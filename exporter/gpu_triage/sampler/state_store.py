@@ -16,7 +16,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
-from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews, Visit
+from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, FileVisit, StateFile, StateNews
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _MOST_LISTED: Final = 5
 T = TypeVar("T")
 
 
-class Kept(Protocol[T]):
+class PersistentState(Protocol[T]):
     """Part of the exporter's state that persists between runs. Only the sampler's thread uses it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Kept(Protocol[T]):
         """Entries that are missing from the saved state, a few words each, oldest first."""
 
 
-AnyKept = Kept[Any]
+AnyKept = PersistentState[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class StateStore(Generic[T]):
     def __init__(
         self,
         kind: StateKind[T],
-        kept: Kept[T],
+        kept: PersistentState[T],
         access: StateAccess,
         *,
         past: Path | None = None,
@@ -262,7 +262,7 @@ class StateStore(Generic[T]):
         memory: T | None = None
         if saves:
             memory, self._writing, self._kept.changed = self._kept.memory, True, False
-        visit = Visit(not self._loaded, self._generation, memory, syncs=self._unsynced)
+        visit = FileVisit(not self._loaded, self._generation, memory, syncs=self._unsynced)
         self.lane.submit(lambda: self._report(self._file.visit(visit)))
 
     def _log_turn(self, error: StateError | None) -> None:

@@ -24,8 +24,8 @@ from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
-from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.host_gpus import HostGpus
 from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
@@ -112,7 +112,7 @@ class Status:
 
     def presence(
         self,
-        fleet: Fleet,
+        host_gpus: HostGpus,
         driver: DriverWatch,
         store: OutcomeStore,
         now: float,
@@ -124,7 +124,7 @@ class Status:
         """GPU and driver presence, as rendered by the presence collector.
 
         Args:
-            fleet: the GPUs.
+            host_gpus: the GPUs.
             driver: the driver.
             store: for their names.
             now: monotonic seconds.
@@ -137,7 +137,9 @@ class Status:
         if stalled:
             error = STALLED
         return PresenceReading(
-            gpus=tuple(GpuPresence(r.labels, self._name_of(store, r.key), self._is_up(r, now), r.error) for r in fleet),
+            gpus=tuple(
+                GpuPresence(r.labels, self._name_of(store, r.key), self._is_up(r, now), r.error) for r in host_gpus
+            ),
             driver_up=error is None if driver.looked or error else None,
             driver_error=error,
             versions=driver.versions,
@@ -150,7 +152,7 @@ class Status:
 
     def exporter(
         self,
-        fleet: Fleet,
+        host_gpus: HostGpus,
         driver: DriverWatch,
         *,
         calls: tuple[CallInFlight, ...],
@@ -164,7 +166,7 @@ class Status:
         """This process, as rendered by the exporter collector.
 
         Args:
-            fleet: the GPUs.
+            host_gpus: the GPUs.
             driver: the driver.
             calls: slow calls in flight.
             hanging: collectors with a call that has exceeded the deadline.
@@ -176,9 +178,9 @@ class Status:
         """
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own
-        if (len(fleet) or driver.due_on_bus) and not driver.released:
+        if (len(host_gpus) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or while the GPUs are released on request, GPU collectors cannot fail.
-            listed += [_unless_hanging(health, hanging) for health in self._of_gpus(fleet)]
+            listed += [_unless_hanging(health, hanging) for health in self._of_gpus(host_gpus)]
             listed += pushed
         return ExporterReading(
             version=__version__,
@@ -214,13 +216,13 @@ class Status:
         self._healths[collector.name] = subjects, health
         return health
 
-    def _of_gpus(self, fleet: Fleet) -> list[CollectorHealth]:
+    def _of_gpus(self, host_gpus: HostGpus) -> list[CollectorHealth]:
         # The last reading of a missing GPU does not count as health of the collector.
-        answering = frozenset(record.key for record in fleet if record.error is None)
+        answering = frozenset(record.key for record in host_gpus if record.error is None)
         if answering:
             return [self._health(collector, answering) for collector in self._gpu_collectors]
         # If no GPU responds, no GPU collector works.
-        known = frozenset(record.key for record in fleet)
+        known = frozenset(record.key for record in host_gpus)
         return [replace(self._health(collector, known), success=False) for collector in self._gpu_collectors]
 
     def _is_up(self, record: GpuRecord, now: float) -> bool | None:

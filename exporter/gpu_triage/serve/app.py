@@ -27,7 +27,7 @@ _STATUS_FRESH_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class Backend(Protocol):
     """Provides the data for responses."""
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
@@ -80,7 +80,7 @@ class WebApp:
 
     def __init__(
         self,
-        source: Source,
+        source: Backend,
         *,
         lifecycle: bool = False,
         telemetry_path: str = "/metrics",

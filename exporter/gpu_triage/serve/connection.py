@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import h11
 
-from gpu_triage.serve.crowd import Crowd, Limits
+from gpu_triage.serve.clients import Clients, Limits
 from gpu_triage.serve.messages import Answer, Request, text
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
         respond: creates the response to a request.
     """
 
-    def __init__(self, crowd: Crowd, respond: Responder) -> None:
+    def __init__(self, crowd: Clients, respond: Responder) -> None:
         self._crowd = crowd
         self._limits = crowd.limits
         self._respond = respond

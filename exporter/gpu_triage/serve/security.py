@@ -155,7 +155,7 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
         raise ConfigError(f"{path}: verifies no client certificate any more; restart the exporter for that")
 
 
-class Gate:
+class AccessCheck:
     """Wraps the application: checks Host and password on every path, and adds the configured headers."""
 
     def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:

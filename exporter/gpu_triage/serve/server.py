@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpu_triage.serve.clients import Clients, Limits
 from gpu_triage.serve.connection import Connection, Responder
-from gpu_triage.serve.crowd import Crowd, Limits
 from gpu_triage.serve.hosts import AllowedHosts
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.serve.refusals import RefusalLog
-from gpu_triage.serve.security import RELOAD_SECONDS, Gate, SecuritySource
+from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, SecuritySource
 
 if TYPE_CHECKING:
     import socket
@@ -117,8 +117,8 @@ class WebServer:
         self._wake = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping:
             stop.set()
-        crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
-        respond = Gate(self._app, self._security, self._hosts).respond
+        crowd = Clients(self._limits, self._wall, tls=self._security.current.context is not None)
+        respond = AccessCheck(self._app, self._security, self._hosts).respond
         accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
         self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
         # Runs on the loop, because a signal handler must not take locks that this thread may hold.
@@ -135,7 +135,7 @@ class WebServer:
             await crowd.disperse()
             self._app.close()
 
-    async def _accept(self, listener: socket.socket, crowd: Crowd, respond: Responder) -> None:
+    async def _accept(self, listener: socket.socket, crowd: Clients, respond: Responder) -> None:
         """Accept connections from one socket until canceled."""
         loop = asyncio.get_running_loop()
         taken = 0

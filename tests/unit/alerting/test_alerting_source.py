@@ -167,7 +167,7 @@ def test_inhibitions_compare_the_labels_that_settings_name() -> None:
     ("wrong", "message"),
     [
         (GOOD.replace("action:", "acton:"), r"rules\[1\]\.acton: unknown key; did you mean action\?"),
-        (GOOD + "        colour: red\n", r"rules\[1\]\.colour: unknown key"),
+        (GOOD + "        color: red\n", r"rules\[1\]\.color: unknown key"),
         (GOOD.replace("value: 0.1", "value: 1"), "share: the default 1.0 is outside"),
         (GOOD.replace("summary: S", "summary: |\n          a\n          b"), "summary: .*has several lines"),
         (GOOD.replace("severity: info", "severity: info\n        severity: none"), "severity: is written twice"),

@@ -23,7 +23,7 @@ from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.judge.judge import Judgement
+    from gpu_triage.judge.host_judge import Judgment
     from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
@@ -117,17 +117,17 @@ def _cases() -> list[Case]:
 
 
 @cache
-def look_at(name: str, at_seconds: float) -> Judgement:
+def look_at(name: str, at_seconds: float) -> Judgment:
     return look(load_scenario(name), at_seconds)
 
 
-def look(scenario: Scenario, at_seconds: float = 0.0) -> Judgement:
+def look(scenario: Scenario, at_seconds: float = 0.0) -> Judgment:
     with simulated_machine(scenario, clock=VirtualClock(), starting_at=at_seconds) as simulated:
         return measure(simulated.machine, Config(), 3.0)
 
 
-def advice(judgement: Judgement, job: Job) -> Recommendation:
-    return recommend(job, judgement.host, judgement.report)
+def advice(judgment: Judgment, job: Job) -> Recommendation:
+    return recommend(job, judgment.host, judgment.report)
 
 
 @pytest.mark.parametrize("case", _cases(), ids=lambda case: f"{case.host}-{case.job.parameters:.3g}-{case.rule}")
@@ -154,12 +154,12 @@ def test_every_rule_has_a_case_and_a_line_in_the_docs(repository: Path) -> None:
 def test_an_efficiency_is_told_only_of_what_was_measured() -> None:
     without_peers, with_peers = look_at(*HOSTS["2 RTX 4070 Ti"]), look_at(*HOSTS["4 V100"])
     assert advice(without_peers, Job(6.9e6, 32, 2, TRAINING)).efficiency == (0.39, 0.45)
-    for judgement, job in (
+    for judgment, job in (
         (without_peers, Job(60e6, 64, 2, TRAINING)),
         (with_peers, Job(6.9e6, 64, 2, TRAINING)),
         (without_peers, Job(6.9e6, 32, 2, INFERENCE)),
     ):
-        answer = advice(judgement, job)
+        answer = advice(judgment, job)
         assert answer.efficiency is None
         assert answer.evidence_ends
 
@@ -173,9 +173,9 @@ def test_measured_efficiencies_are_those_of_the_measured_speedups() -> None:
 
 def test_the_nearest_gpus_are_chosen_and_sick_ones_left_out(tmp_path: Path) -> None:
     narrow = 'at = 0\ngpu = 0\neffect = { kind = "link", width = 4 }'
-    judgement = look(scenario_with(tmp_path, "v100-old-driver", narrow))
-    assert advice(judgement, Job(60e6, 128, 2, TRAINING)).gpus == ("2", "3")
-    assert advice(judgement, Job(60e6, 128, None, TRAINING)).gpus == ("1", "2", "3")
+    judgment = look(scenario_with(tmp_path, "v100-old-driver", narrow))
+    assert advice(judgment, Job(60e6, 128, 2, TRAINING)).gpus == ("2", "3")
+    assert advice(judgment, Job(60e6, 128, None, TRAINING)).gpus == ("1", "2", "3")
 
 
 def test_a_host_whose_every_gpu_has_a_critical_finding_gets_no_job(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_a_host_whose_every_gpu_has_a_critical_finding_gets_no_job(tmp_path: Pat
 def test_a_host_that_is_to_be_drained_gets_no_job(tmp_path: Path) -> None:
     message = '["EXT4-fs (nvme0n1p2): Remounting filesystem read-only"]'
     event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
-    judgement = look(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
-    answer = advice(judgement, Job(60e6, 128, None, TRAINING))
+    judgment = look(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
+    answer = advice(judgment, Job(60e6, 128, None, TRAINING))
     assert (answer.choice, answer.rule.name, answer.gpus) == (Choice.NO_GPU, "host-unfit", ())
     assert answer.headline == "run nothing on this host until this is fixed: storage.read_only"
     assert [finding.check.code for finding in answer.fix_first] == ["storage.read_only"]

@@ -19,7 +19,7 @@ from gpu_triage.judge.report.lines import render_lines
 from gpu_triage.judge.report.machine_readable import render_json, render_junit
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage_simulator import list_scenarios, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
@@ -214,7 +214,7 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
     assert "\x1b" not in out
 
 
-def test_colours_are_for_terminals_that_want_them(
+def test_colors_are_for_terminals_that_want_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("--simulate", "idle-downshift", "--for", "2s")

@@ -82,8 +82,8 @@ def test_the_list_names_all_that_can_be_explained() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_colour_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, coloured: bool) -> None:
+@pytest.mark.parametrize(("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_color_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, colored: bool) -> None:
     ours, theirs = pty.openpty()
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
     subprocess.run(
@@ -96,4 +96,4 @@ def test_colour_is_for_terminals_whose_user_wants_it(environment: dict[str, str]
     shown = os.read(ours, 4096).decode()
     os.close(ours)
     assert "Finding gpu.released" in click.unstyle(shown)
-    assert ("\x1b[" in shown) is coloured
+    assert ("\x1b[" in shown) is colored

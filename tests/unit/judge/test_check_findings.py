@@ -10,8 +10,8 @@ from tests.rig import scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND, Verdict
-from gpu_triage.judge.judge import HostJudge
-from gpu_triage.judge.report.report import Subject
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_ECC_MODE_PENDING, GPU_ECC_SRAM_THRESHOLD_EXCEEDED
@@ -337,7 +337,7 @@ def test_what_no_scenario_can_stage_is_judged_by_its_readings(
     for number, at in enumerate((0.0, 10.0)):
         samples = [spec.sample(values[number], *gpu, *labels) for spec, values, *labels in readings]
         rounds.append((at, [GPU_UP.sample(1, *gpu), *samples]))
-    assert codes(HostJudge(Subject("host")).judge(evidence_of(*rounds)).report, "GPU 0") == {code}
+    assert codes(HostJudge(JudgedHost("host")).judge(evidence_of(*rounds)).report, "GPU 0") == {code}
 
 
 def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.finding_course import (
 )
 
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.states import ENDED_SECONDS, MOST_FINDINGS, UNSEEN_SECONDS, End, FindingStates
+from gpu_triage.judge.findings.states import ENDED_SECONDS, MOST_FINDINGS, UNSEEN_SECONDS, EndReason, FindingStates
 
 
 def test_it_is_confirmed_when_it_has_lasted_its_wait_and_not_before() -> None:
@@ -54,7 +54,7 @@ def test_it_ends_when_it_has_been_gone_for_its_hold_and_not_before() -> None:
     assert course.look(after=5) is CONFIRMED
     assert course.look(after=HOLD - EPSILON) is CONFIRMED
     assert course.look(after=EPSILON) is ENDED
-    assert course.life.end is End.GONE
+    assert course.life.end is EndReason.GONE
 
 
 def test_it_is_published_as_ended_for_twenty_minutes() -> None:
@@ -128,7 +128,7 @@ def test_it_ends_after_a_day_unseen_and_says_so(found: int, before: State, after
         course.look(HOT)
     assert course.look(after=UNSEEN_SECONDS - EPSILON, blind=True) is before
     assert course.look(after=EPSILON, blind=True) is after
-    assert [life.end for life in course.states.lives] == [End.UNSEEN] * found
+    assert [life.end for life in course.states.lives] == [EndReason.UNSEEN] * found
 
 
 def test_a_day_unseen_begins_anew_once_it_was_seen() -> None:
@@ -138,7 +138,7 @@ def test_a_day_unseen_begins_anew_once_it_was_seen() -> None:
     assert course.look(after=UNSEEN_SECONDS - 1, blind=True) is CONFIRMED
 
 
-def test_a_gap_between_two_judgements_counts_only_if_it_held_before_and_after() -> None:
+def test_a_gap_between_two_judgments_counts_only_if_it_held_before_and_after() -> None:
     course = Course()
     course.look(HOT)
     assert course.look(HOT, after=WAIT) is CONFIRMED, "the exporter was down, or its judge failed"
@@ -177,7 +177,7 @@ def test_what_was_measured_last_is_what_is_told() -> None:
     assert course.life.finding.measured == "hotter"
 
 
-def test_a_judgement_that_fails_half_way_notes_nothing() -> None:
+def test_a_judgment_that_fails_half_way_notes_nothing() -> None:
     course = confirmed()
     before = course.states.lives
 
@@ -220,7 +220,7 @@ def test_it_ends_at_once_when_its_gpu_is_reset_after_its_condition_last_held(res
     course = of_window()
     assert course.look(after=5, reset_at=reset_at) is after
     if after is ENDED:
-        assert (course.life.end, course.life.seen_at) == (End.RESET, course.now)
+        assert (course.life.end, course.life.seen_at) == (EndReason.RESET, course.now)
 
 
 def test_a_reset_in_the_middle_of_its_hold_ends_it() -> None:

@@ -26,7 +26,7 @@ MINUTE, HOUR = 60, 3600
 HALF_MINUTELY = Config(sample_fast_seconds=30.0, sample_medium_seconds=30.0, sample_slow_seconds=600.0)
 MINUTELY = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
 FIVE_MINUTELY = Config(sample_fast_seconds=300.0, sample_medium_seconds=300.0, sample_slow_seconds=600.0)
-"""For what takes hours and changes little: each step costs a look at both GPUs and a judgement."""
+"""For what takes hours and changes little: each step costs a look at both GPUs and a judgment."""
 ONGOING = math.inf
 
 

@@ -9,7 +9,7 @@ from tests.judged import Judged, judged
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ QUICK = Config(sample_fast_seconds=5.0)
 COARSE = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
 MINUTELY = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
 HEAT = only("throttle", "thermal", "clocks", "power", "activity", sample_fast_seconds=15.0, sample_medium_seconds=15.0)
-"""Coarse steps for what takes long: each costs a look at both GPUs and a judgement."""
+"""Coarse steps for what takes long: each costs a look at both GPUs and a judgment."""
 
 
 def play(tmp_path: Path, *events: str) -> Scenario:
@@ -203,7 +203,7 @@ def test_a_host_that_starves_a_gpu_to_a_standstill_is_named_within_a_minute(
         assert seen.entered("0", name) <= 260
 
 
-def test_an_xid_of_before_the_exporter_started_is_of_its_gpu_from_the_first_judgement_on(tmp_path: Path) -> None:
+def test_an_xid_of_before_the_exporter_started_is_of_its_gpu_from_the_first_judgment_on(tmp_path: Path) -> None:
     """Before the GPUs have said who they are, it is of a slot, and a page of its own."""
     xid = 'at = 20\ngpu = 1\neffect = { kind = "xid", code = 119 }'
     with rig(play(tmp_path, xid)) as first:

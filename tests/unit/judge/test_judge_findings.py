@@ -11,10 +11,10 @@ from tests.rig import scenario_with
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.states import UNSEEN_SECONDS, End, Life
+from gpu_triage.judge.findings.states import UNSEEN_SECONDS, EndReason, Life
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.judge import DaemonJudge, HostJudge
-from gpu_triage.judge.report.report import Report, Subject
+from gpu_triage.judge.host_judge import DaemonJudge, HostJudge
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 
@@ -36,7 +36,7 @@ def life(finding: Finding, unseen_seconds: float = 0.0) -> Life:
 
 
 def judge_of(*lives: Life) -> HostJudge:
-    judge = HostJudge(Subject("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
+    judge = HostJudge(JudgedHost("gpu-7", continuous=True), longest_gap_seconds=WINDOW)
     judge.states.restore(lives)
     return judge
 
@@ -67,7 +67,7 @@ def test_a_gpu_that_stays_unread_keeps_its_finding_and_one_unseen_for_a_day_says
     assert report.findings == ()
     (ended,) = report.ended
     assert ended.state is State.ENDED
-    assert (ended.measured, ended.end) == ("hot", End.UNSEEN.value)
+    assert (ended.measured, ended.end) == ("hot", EndReason.UNSEEN.value)
 
 
 HEAT = 'at = 100\ngpu = 1\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
@@ -131,4 +131,4 @@ def test_what_a_reset_cured_is_over_with_the_reset(
         assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED, State.ENDED]
         assert seen.running.value("gpu_verdict", gpu=gpu) == 0
         (ended,) = (each for each in seen.report.ended if each.check.code == code)
-        assert ended.end == End.RESET.value
+        assert ended.end == EndReason.RESET.value

@@ -14,7 +14,7 @@ from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
-from gpu_triage.judge.findings.states import MOST_FINDINGS, End, FindingStates, Life
+from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ OVER = Life(
     1200.0,
     300.0,
     holds=False,
-    end=End.GONE,
+    end=EndReason.GONE,
 )
 SLOT = Life(Finding(BY_CODE["gpu.missing"], "gone", pci_bus_id="0000:65:00.0"), State.PENDING, 10.0, 0.0, 10.0, 10.0)
 SAVED = SavedLives("boot", (PRESENT, OVER, SLOT))
@@ -59,7 +59,7 @@ def test_what_is_written_is_read() -> None:
 def test_the_most_findings_with_the_longest_texts_fit() -> None:
     finding = replace(HOT, measured="\U0001f525" * 5000, gpu="12345", uuid="G" * 80, value=-1.2345678901234567e-300)
     seconds = 123456789.12345678
-    life = Life(finding, State.ENDED, seconds, seconds, seconds, seconds, None, seconds, seconds, End.UNSEEN)
+    life = Life(finding, State.ENDED, seconds, seconds, seconds, seconds, None, seconds, seconds, EndReason.UNSEEN)
     assert len(SAVED_FINDINGS.encode(SavedLives("b" * 36, (life,) * MOST_FINDINGS))) < MOST_BYTES
 
 

@@ -11,9 +11,9 @@ from tests.command_line import config_from
 from tests.evidence import evidence_of
 
 from gpu_triage.judge.findings.settings import JudgeSettings, judge_settings
-from gpu_triage.judge.judge import HostJudge
+from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.machine_readable import render_json
-from gpu_triage.judge.report.report import Report, Subject
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.options.config import JudgeOption
@@ -38,7 +38,7 @@ class Judging:
     """A judge that looks at one GPU, at its temperature and 90 degrees of slowdown."""
 
     def __init__(self) -> None:
-        self.judge = HostJudge(Subject("host", continuous=True))
+        self.judge = HostJudge(JudgedHost("host", continuous=True))
 
     def report(self, at: float, celsius: float) -> Report:
         """The report of a look at this second."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = [15.0, 60.0]
-"""Seconds between two judgements."""
+"""Seconds between two judgments."""
 
 pytestmark = pytest.mark.slow
 

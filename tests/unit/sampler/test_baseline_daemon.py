@@ -38,7 +38,7 @@ def baseline(tmp_path: Path) -> Path:
 def _baseline_of(path: Path, name: str) -> Path:
     with rig(load_scenario(name)) as host:
         host.run(2)
-        assert host.sampler.view.lacks(well=True) is None
+        assert host.sampler.view.limitations(well=True) is None
         write_baseline(path, host.sampler.view.facts(host.clock.now().wall))
     return path
 

@@ -240,7 +240,7 @@ def test_of_two_exporters_the_second_says_so_and_writes_nothing_until_the_first_
     assert began(second) == pytest.approx(onset, abs=0.01)
 
 
-def test_a_disk_that_hangs_delays_the_first_judgement_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
+def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
     running.run_to(250)
     stop(running)
     clock = running.clock

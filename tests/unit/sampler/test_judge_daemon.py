@@ -11,7 +11,7 @@ import pytest
 from tests.judged import judged
 from tests.rig import rig, scenario_with
 
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.metric import Sample
@@ -61,7 +61,7 @@ def test_a_judge_that_raises_costs_its_own_series_and_nothing_else(monkeypatch: 
         running.run(60)
         assert running.value("gpu_exporter_collector_success", collector="judge") == 1
         counted = sum(value for _, value in running.series("gpu_bottleneck_seconds_total", gpu="0"))
-        # The time from the last judgement before to the first one after it was judged by nobody.
+        # The time from the last judgment before to the first one after it was judged by nobody.
         assert counted == pytest.approx(120, abs=11)
 
 
@@ -92,7 +92,7 @@ def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:
         assert sum(piece.began_ago - piece.ended_ago for piece in strip) == pytest.approx(150, abs=12)
 
 
-def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgement() -> None:
+def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgment() -> None:
     with judged(load_scenario(HOST)) as seen:
         seen.run_to(97)
         first = seen.seconds("0")

@@ -7,7 +7,7 @@ import pytest
 from tests.rig import Rig, only, pair, pair_with, rig, three_with
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter import judgment
 from gpu_triage.read.incidents import metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
 from gpu_triage_simulator import load_scenario
@@ -32,7 +32,7 @@ def readings_of(running: Rig, gpu: str) -> set[str]:
         "gpu_xid_errors_total",
         "gpu_xid_last_timestamp_seconds",
     }
-    kept |= {spec.name for own in (judgement, incidents) for spec in declared_in(own.__name__)}
+    kept |= {spec.name for own in (judgment, incidents) for spec in declared_in(own.__name__)}
     lines = (line for line in running.page().splitlines() if not line.startswith("#"))
     return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
 

@@ -10,7 +10,7 @@ import pytest
 from tests.rig import Rig, pair, rig
 from tests.watched_paths import watched
 
-from gpu_triage.machine import Blocked
+from gpu_triage.machine import CallBlocked
 from gpu_triage.options.config import Config
 from gpu_triage.read.host import network_link
 from gpu_triage.read.host.memory import HOST_MEMORY
@@ -43,7 +43,7 @@ class Adapter:
 
     def opened(self, path: Path) -> None:
         if self.hangs and path.parent.name == "counters":
-            raise Blocked(self._clock.now().monotonic + HANG_SECONDS)
+            raise CallBlocked(self._clock.now().monotonic + HANG_SECONDS)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ class Stuck:
 
     def opened(self, path: Path) -> None:
         if path.name == self.name:
-            raise Blocked(self.clock.now().monotonic + self.hang_seconds)
+            raise CallBlocked(self.clock.now().monotonic + self.hang_seconds)
 
 
 OF_LINKS = {

@@ -10,9 +10,9 @@ from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.findings.verdicts import COLOURS, Verdict, verdict_on
-from gpu_triage.judge.judge import HostJudge
-from gpu_triage.judge.report.report import Subject
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
@@ -36,7 +36,7 @@ from gpu_triage.serve.page.times import lasting, window
 if TYPE_CHECKING:
     from tests.status_pages import Series
 
-    from gpu_triage.judge.judge import Judgement
+    from gpu_triage.judge.host_judge import Judgment
 
 EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
 HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"
@@ -178,17 +178,17 @@ def test_a_host_without_driver_is_amber_until_that_has_lasted_and_what_was_not_r
     assert "chip well" not in page.partition('id="areas"')[2]
 
 
-def test_before_the_first_judgement_the_page_waits() -> None:
+def test_before_the_first_judgment_the_page_waits() -> None:
     page = page_of(None, replace(FACTS, waiting_for="the first answer of the driver"))
     assert headline(page) == ("idle", "starting", "not_read")
     assert "Waiting for the first answer of the driver." in page
     assert ICONS["idle"] in page
-    assert "Waiting for the first judgement." in page_of(None)
+    assert "Waiting for the first judgment." in page_of(None)
     assert "<section id=" in page  # the links
 
 
 @pytest.mark.parametrize("latest", [None, judged(*read())], ids=["at once", "later"])
-def test_a_judge_that_failed_is_named_and_its_last_judgement_stays(latest: Judgement | None) -> None:
+def test_a_judge_that_failed_is_named_and_its_last_judgment_stays(latest: Judgment | None) -> None:
     page = body_of(latest, replace(FACTS, judge_failed=True))
     assert headline(page)[:2] == ("sick", "judge_failed")
     assert "Judge failed" in page
@@ -204,17 +204,17 @@ def test_an_exporter_that_publishes_nothing_any_more_is_stale_first_of_all() -> 
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
-def test_headline_and_icon_have_the_colour_of_the_verdict(verdict: Verdict) -> None:
+def test_headline_and_icon_have_the_color_of_the_verdict(verdict: Verdict) -> None:
     latest = judged(*read())
     page = page_of(replace(latest, report=replace(latest.report, verdict=verdict)))
-    tone = COLOURS[verdict].tone
+    tone = COLORS[verdict].tone
     assert headline(page) == (tone, verdict.value, verdict.value)
     assert f'<link rel="icon" href="{ICONS[tone]}">' in page
 
 
 def test_findings_and_classes_say_since_when_they_last() -> None:
     series = (up(answers=False), (GPU_ERROR_INFO, 1.0, (*GPU, "lost")))
-    judge = HostJudge(Subject("gpu-7", continuous=True))
+    judge = HostJudge(JudgedHost("gpu-7", continuous=True))
     first = judge.judge(seen(*series), None)
     at = Moment(785.0, WALL + 725.0)
     later = judge.judge(replace(seen(*series), at=at), None)
@@ -257,8 +257,8 @@ def test_durations_are_said_in_the_unit_that_fits() -> None:
     ]
 
 
-def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgement:
-    """A judgement of a GPU that is well but for these."""
+def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgment:
+    """A judgment of a GPU that is well but for these."""
     latest = judged(*read())
     areas = [replace(area, findings=()) for area in latest.report.areas]
     areas[0] = replace(areas[0], findings=findings)

@@ -9,9 +9,9 @@ import pytest
 from tests.status_pages import WALL, body_of, judged, read, up
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, Stretch
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, COLOURS, Verdict
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, ClassPeriod
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS, Verdict
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO
 from gpu_triage.serve.page.markup import OF_SEVERITY
 from gpu_triage.serve.page.overview import legend, overview_section, strip
@@ -25,21 +25,21 @@ BLACK, WHITE = "#000000", "#ffffff"
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours, 1-21 (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
+    """Contrast ratio of two colors, 1-21 (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
     darker, lighter = sorted((luminance(one), luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def luminance(colour: str) -> float:
-    channels = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+def luminance(color: str) -> float:
+    channels = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
     linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels]
     return sum(weight * each for weight, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def test_every_class_has_its_colour_of_the_one_table_and_an_ink_that_is_legible_on_it() -> None:
+def test_every_class_has_its_color_of_the_one_table_and_an_ink_that_is_legible_on_it() -> None:
     rules = re.findall(r"\.c-(\w+) \{ --fill: (#\w+); --on: (#\w+); fill: (#\w+); \}", STYLE)
-    assert {name: fill for name, fill, _, _ in rules} == dict(CLASS_COLOURS)
-    assert tuple(CLASS_COLOURS) == BOTTLENECK_CLASSES
+    assert {name: fill for name, fill, _, _ in rules} == dict(CLASS_COLORS)
+    assert tuple(CLASS_COLORS) == BOTTLENECK_CLASSES
     for name, fill, ink, drawn in rules:
         assert fill == drawn
         assert ink in {BLACK, WHITE}
@@ -49,13 +49,13 @@ def test_every_class_has_its_colour_of_the_one_table_and_an_ink_that_is_legible_
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_tone_is_legible_on_its_ground(scheme: str) -> None:
     light, dark = re.findall(r":root \{ (?:color-scheme: light dark; )?(--.*?) \}", STYLE, re.DOTALL)
-    colours = dict(re.findall(r"--([\w-]+): (#\w+)", light if scheme == "light" else dark))
-    tones = {*OF_SEVERITY.values(), *(colour.tone for colour in COLOURS.values()), "path"}
+    colors = dict(re.findall(r"--([\w-]+): (#\w+)", light if scheme == "light" else dark))
+    tones = {*OF_SEVERITY.values(), *(color.tone for color in COLORS.values()), "path"}
     for tone in tones:
         assert f".{tone} {{ --tone" in STYLE
-        assert contrast(colours[tone], colours[f"{tone}-g"]) >= 4.5
+        assert contrast(colors[tone], colors[f"{tone}-g"]) >= 4.5
     for ink in ("ink", "soft", "link"):
-        assert contrast(colours[ink], colours["ground"]) >= 4.5
+        assert contrast(colors[ink], colors["ground"]) >= 4.5
 
 
 def test_contrast_is_that_of_the_web_content_accessibility_guidelines() -> None:
@@ -70,7 +70,11 @@ def geometry(drawn: str) -> list[tuple[str, float, float]]:
 
 
 def test_a_strip_is_to_scale_and_what_was_not_judged_stays_empty() -> None:
-    strips = (Stretch("compute", 900.0, 600.0), Stretch("thermal", 450.0, 90.0), Stretch("compute", 90.0, 0.0))
+    strips = (
+        ClassPeriod("compute", 900.0, 600.0),
+        ClassPeriod("thermal", 450.0, 90.0),
+        ClassPeriod("compute", 90.0, 0.0),
+    )
     drawn = strip(strips, "GPU 3", WALL)
     assert geometry(drawn) == [("c-compute", 50.0, 16.67), ("c-thermal", 75.0, 20.0), ("c-compute", 95.0, 5.0)]
     titles = [title.text for title in ET.fromstring(drawn).iter("title")]  # noqa: S314 - our own
@@ -81,23 +85,25 @@ def test_a_strip_is_to_scale_and_what_was_not_judged_stays_empty() -> None:
     ]
 
 
-def label(*strips: Stretch) -> str:
+def label(*strips: ClassPeriod) -> str:
     return ET.fromstring(strip(strips, "GPU 3", WALL)).attrib["aria-label"]  # noqa: S314 - our own
 
 
 def test_a_strip_is_told_in_words() -> None:
-    told = label(Stretch("compute", 900.0, 600.0), Stretch("thermal", 450.0, 90.0), Stretch("idle", 90.0, 0.0))
+    told = label(
+        ClassPeriod("compute", 900.0, 600.0), ClassPeriod("thermal", 450.0, 90.0), ClassPeriod("idle", 90.0, 0.0)
+    )
     assert told == (
         "GPU 3, last 15 min: compute for 5 min, then not judged for 2 min, then thermal for 6 min, then idle for 90 s"
     )
-    assert label(Stretch("idle", 900.0, 300.0)) == "GPU 3, last 15 min: idle for 10 min, then not judged for 5 min"
+    assert label(ClassPeriod("idle", 900.0, 300.0)) == "GPU 3, last 15 min: idle for 10 min, then not judged for 5 min"
     assert label() == "GPU 3, not judged yet"
 
 
 def test_a_strip_of_many_changes_is_told_in_short_and_stays_small() -> None:
     step = STRIP_SECONDS / 400
     strips = tuple(
-        Stretch(("compute", "storage")[place % 2], STRIP_SECONDS - place * step, STRIP_SECONDS - (place + 1) * step)
+        ClassPeriod(("compute", "storage")[place % 2], STRIP_SECONDS - place * step, STRIP_SECONDS - (place + 1) * step)
         for place in range(400)
     )
     assert label(*strips).startswith("GPU 3, last 30 min: 392 earlier changes, then compute for ")
@@ -105,7 +111,7 @@ def test_a_strip_of_many_changes_is_told_in_short_and_stays_small() -> None:
 
 
 def test_the_legend_names_the_classes_of_the_strips_by_rank_and_says_what_hatching_means() -> None:
-    whole = (Stretch("compute", 1800.0, 60.0), Stretch("thermal", 60.0, 0.0))
+    whole = (ClassPeriod("compute", 1800.0, 60.0), ClassPeriod("thermal", 60.0, 0.0))
     assert re.findall(r"c-(\w+)", legend([whole])) == ["thermal", "compute"]
     assert "hatched" not in legend([whole])
     assert "hatched: not judged" in legend([whole, whole[1:]])

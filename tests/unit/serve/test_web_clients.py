@@ -10,7 +10,7 @@ import pytest
 from tests.web_sources import PAGE, Host
 
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.crowd import Limits
+from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.server import WebServer
 
 if TYPE_CHECKING:

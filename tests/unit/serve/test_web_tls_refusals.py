@@ -13,7 +13,7 @@ import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, Running, serving
 
-from gpu_triage.serve.crowd import Limits
+from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.refusals import QUIET_SECONDS, RefusalLog
 
 if TYPE_CHECKING:

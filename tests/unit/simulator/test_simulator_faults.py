@@ -9,7 +9,7 @@ import pytest
 from tests.rig import scenario_with
 from tests.simulated_driver import driver, library
 
-from gpu_triage.machine import Blocked, RealClock
+from gpu_triage.machine import CallBlocked, RealClock
 from gpu_triage_simulator import simulated_machine
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def test_a_hang_is_told_to_a_virtual_clock_instead_of_waited_for(tmp_path: Path)
     fault = event("10s", 'kind = "hang"', until="40s", gpu=0)
     with driver(scenario_with(tmp_path, "idle-downshift", fault)) as nvml:
         nvml.at(15)
-        with pytest.raises(Blocked) as blocked:
+        with pytest.raises(CallBlocked) as blocked:
             pynvml.nvmlDeviceGetPowerUsage(nvml.handles[0])
         assert blocked.value.until == pytest.approx(nvml.clock.now().monotonic + 25)
-        with pytest.raises(Blocked):
+        with pytest.raises(CallBlocked):
             pynvml.nvmlDeviceGetHandleByIndex(0)
         assert pynvml.nvmlDeviceGetPowerUsage(nvml.handles[1]) > 0
         nvml.at(40)
@@ -66,7 +66,7 @@ def test_a_hang_is_told_to_a_virtual_clock_instead_of_waited_for(tmp_path: Path)
 def test_a_hang_without_end_blocks_for_ever(tmp_path: Path) -> None:
     with driver(scenario_with(tmp_path, "idle-downshift", event("1s", 'kind = "hang"', gpu=1))) as nvml:
         nvml.at(1)
-        with pytest.raises(Blocked) as blocked:
+        with pytest.raises(CallBlocked) as blocked:
             pynvml.nvmlDeviceGetPowerUsage(nvml.handles[1])
         assert blocked.value.until == math.inf
 
@@ -75,7 +75,7 @@ def test_the_last_moment_of_a_hang_still_hangs(tmp_path: Path) -> None:
     fault = event("1s", 'kind = "hang"', until="5s", gpu=1)
     with driver(scenario_with(tmp_path, "idle-downshift", fault)) as nvml:
         nvml.at(4.9)
-        with pytest.raises(Blocked):
+        with pytest.raises(CallBlocked):
             pynvml.nvmlDeviceGetPowerUsage(nvml.handles[1])
 
 
@@ -105,7 +105,7 @@ def test_slow_calls_worth_a_second_are_told_to_a_virtual_clock(tmp_path: Path) -
     scenario = scenario_with(tmp_path, "idle-downshift", slow, quick)
     with driver(scenario) as nvml:
         nvml.at(5)
-        with pytest.raises(Blocked) as blocked:
+        with pytest.raises(CallBlocked) as blocked:
             pynvml.nvmlDeviceGetPowerUsage(nvml.handles[0])
         assert blocked.value.until == pytest.approx(nvml.clock.now().monotonic + 2.5)
         assert pynvml.nvmlDeviceGetPowerUsage(nvml.handles[1]) > 0

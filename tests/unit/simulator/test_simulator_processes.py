@@ -65,13 +65,17 @@ def test_in_another_pid_namespace_the_driver_lists_nobody_and_procfs_tells_why(t
 def test_an_exporter_in_another_pid_namespace_says_what_it_lacks(tmp_path: Path) -> None:
     with rig(changed(tmp_path, "rtx-4070-ti-super", "\n[exporter]\nhost_pids = false\n")) as running:
         running.run(10)
-        lacks = {labels["feature"]: labels["reason"] for labels, _ in running.series("gpu_exporter_degraded_info")}
-        assert lacks == {"processes": "other_pid_namespace"}
+        limitations = {
+            labels["feature"]: labels["reason"] for labels, _ in running.series("gpu_exporter_degraded_info")
+        }
+        assert limitations == {"processes": "other_pid_namespace"}
     more = "\n[exporter]\nhost_pids = false\nhost_procfs = false\n"
     with rig(changed(tmp_path, "rtx-4070-ti-super", more)) as running:
         running.run(10)
-        lacks = {labels["feature"]: labels["reason"] for labels, _ in running.series("gpu_exporter_degraded_info")}
-        assert lacks == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
+        limitations = {
+            labels["feature"]: labels["reason"] for labels, _ in running.series("gpu_exporter_degraded_info")
+        }
+        assert limitations == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
 
 
 def test_what_an_exporter_can_see_is_described(tmp_path: Path) -> None:

@@ -77,11 +77,11 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
         begin = scenario_time(simulate_at, config)
         configure("critical", config.log_format)
         with ExitStack() as stack:
-            judgement = measure(wiring.open_machine(config, stack, begin), config, seconds)
-        if judgement.report.blocked is not None:
-            click.echo(f"gpu-triage: could not check: {printable(judgement.report.blocked)}", err=True)
+            judgment = measure(wiring.open_machine(config, stack, begin), config, seconds)
+        if judgment.report.blocked is not None:
+            click.echo(f"gpu-triage: could not check: {printable(judgment.report.blocked)}", err=True)
             return EXIT_COULD_NOT_LOOK
-        answer = recommend(job, judgement.host, judgement.report)
+        answer = recommend(job, judgment.host, judgment.report)
         lines = [as_json(job, answer)] if form == "json" else [printable(line) for line in as_text(job, answer)]
         click.echo("\n".join(lines))
         return EXIT_SOUND

@@ -42,7 +42,7 @@ _FORMATS: Final = {
 }
 
 
-class Spare(NamedTuple):
+class SpareCapacity(NamedTuple):
     """Capacity of the host beyond its usable GPUs."""
 
     host_bytes: float | None  # memory of the host; None if unknown
@@ -91,7 +91,7 @@ def memory_of(job: Job, gpus: tuple[GpuEvidence, ...]) -> Memory | None:
     return Memory(job.parameters * job.kind.bytes_per_parameter, min(totals), len(gpus)) if totals else None
 
 
-def alternatives(job: Job, memory: Memory, spare: Spare) -> Iterator[Alternative]:
+def alternatives(job: Job, memory: Memory, spare: SpareCapacity) -> Iterator[Alternative]:
     """Yield ways to run a model that does not fit on one GPU."""
     if memory.missing_bytes:
         training = job.kind is JobKind.TRAINING

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.advise import rules
 from gpu_triage.cli.advise.decision import FEED, Decision, decide, starves
 from gpu_triage.cli.advise.job import Job, JobKind
-from gpu_triage.cli.advise.memory import Alternative, Memory, Spare, alternatives, gib, memory_of
+from gpu_triage.cli.advise.memory import Alternative, Memory, SpareCapacity, alternatives, gib, memory_of
 from gpu_triage.cli.advise.placement import Access, Path, Placement, nearest, usable
 from gpu_triage.cli.advise.rules import Choice, Rule
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Area, Severity
+from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.standing import standing_of
 from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.host.memory import GPU_HOST_MEMORY_TOTAL_BYTES
@@ -89,7 +89,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     by_size = decision.rule == job.band.rule or decision.rule in (rules.HOST_STARVED, rules.BATCH_PER_GPU)
     too_big = decision.choice in (Choice.SHARD, Choice.TOO_LARGE)
     repaired = sum(gpu.gpu in unfit_gpus and gpu.name == group[0].name for gpu in host.answering) if group else 0
-    spare = Spare(host.last(GPU_HOST_MEMORY_TOTAL_BYTES), repaired)
+    spare = SpareCapacity(host.last(GPU_HOST_MEMORY_TOTAL_BYTES), repaired)
     return Recommendation(
         choice=decision.choice,
         rule=decision.rule,
@@ -147,7 +147,7 @@ def _left_out(
             worst = max(critical, key=lambda f: f.state)
             found = f"{worst.check.code}, {worst.measured}"
             drain = worst.state is State.CONFIRMED
-            reason = f"to be drained: {found}" if drain else f"has a critical finding: {found} ({standing_of(worst)})"
+            reason = f"to be drained: {found}" if drain else f"has a critical finding: {found} ({life_cycle_of(worst)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:

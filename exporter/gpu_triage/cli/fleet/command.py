@@ -12,7 +12,7 @@ import click
 from gpu_triage.cli.fleet.client import PrometheusClient
 from gpu_triage.cli.fleet.options import MOMENT, server_options
 from gpu_triage.cli.fleet.query import Selection, ask
-from gpu_triage.cli.fleet.render import Shown, render_json, render_text
+from gpu_triage.cli.fleet.render import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.view import fleet_of
 from gpu_triage.cli.one_shot import format_option
 from gpu_triage.errors import PrometheusUnavailable
@@ -66,7 +66,7 @@ def fleet_command(
             f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"
         )
         raise PrometheusUnavailable(f"{client.url}: {which} at that time; ask for gpu_exporter_build_info there")
-    shown = Shown(fleet, client.url, client.warnings, limit)
+    shown = FleetReport(fleet, client.url, client.warnings, limit)
     if form == "json":
         click.echo(render_json(shown), nl=False)
     else:

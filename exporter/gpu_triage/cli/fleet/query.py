@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.cli.fleet.client import PrometheusClient, Series
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
-from gpu_triage.read.exporter.judgement import (
+from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK,
     GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
@@ -51,7 +51,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class QueryResults:
     """The results of all queries at one point in time.
 
     Attributes:
@@ -137,11 +137,11 @@ def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
     return f"({told} + {_ON_HOST} group_left () {behind}) or {told}"
 
 
-def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Answers:
+def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:
     """Run all queries at this Unix time, or at the server's current time.
 
     Raises:
         PrometheusUnavailable: the server doesn't respond, or rejects a regular expression.
     """
     seconds = client.now() if at is None else at
-    return Answers(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})
+    return QueryResults(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})

@@ -12,28 +12,28 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.query import LAST_SCRAPED_MINUTES
-from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, Offender, shared
+from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, RepeatOffender, shared
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
-from gpu_triage.judge.evidence.holders import GpuHolder, in_words
 from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
-from gpu_triage.judge.findings.verdicts import COLOURS, Verdict
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
-from gpu_triage.judge.report.standing import state_name
+from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.summaries import ranges
-from gpu_triage.judge.report.text import SEVERITY_COLOURS, Line, printable, wrapped
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 FORMAT: Final = "gpu-triage-fleet"
 VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
 
 _IN_WORDS: Final = {Verdict.DRAIN: "to drain", Verdict.WATCH: "to watch", Verdict.KEEP: "to keep"}
-_COLOURS: Final = {severity.value: colour for severity, colour in SEVERITY_COLOURS.items()}
+_COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FleetReport:
     """The fleet and how to show it.
 
     Attributes:
@@ -53,7 +53,7 @@ def moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def render_text(shown: Shown, columns: int | None = None) -> str:
+def render_text(shown: FleetReport, columns: int | None = None) -> str:
     """The fleet as colored text; the writer strips the colors if unwanted. Wrapped as in `check`."""
     return "".join(f"{line}\n" for each in _lines(shown) for line in wrapped(each, columns))
 
@@ -68,10 +68,10 @@ def summary(fleet: Fleet) -> str:
     return f"{len(fleet.hosts)} host{'s' * (len(fleet.hosts) != 1)}: {', '.join(counted)}"
 
 
-def _lines(shown: Shown) -> Iterator[Line]:
+def _lines(shown: FleetReport) -> Iterator[Line]:
     fleet = shown.fleet
     worst = fleet.hosts[0].verdict if fleet.hosts else Verdict.NOT_READ
-    yield Line(click.style(summary(fleet), fg=COLOURS[worst].terminal, bold=True))
+    yield Line(click.style(summary(fleet), fg=COLORS[worst].terminal, bold=True))
     yield Line(f"{moment(fleet.at)}, from {printable(shown.source)}")
     for warning in shown.warnings:
         yield Line(click.style("incomplete: ", fg="yellow", bold=True), warning)
@@ -101,13 +101,13 @@ def _counts(hosts: Sequence[FleetHost]) -> str:
 
 
 def _host(host: FleetHost, now: float) -> Iterator[Line]:
-    verdict = click.style(f"{host.verdict.words:<9}", fg=COLOURS[host.verdict].terminal)
+    verdict = click.style(f"{host.verdict.words:<9}", fg=COLORS[host.verdict].terminal)
     made_up = " (SIMULATED)" if host.simulated else ""
     yield Line(f"{verdict} {click.style(printable(str(host.key)), bold=True)}{made_up}  ", _state(host), indent=14)
     for finding, gpus in shared(host.findings):
         yield from _finding(finding, gpus, now)
-    if host.holders and host.verdict is not Verdict.KEEP:
-        yield Line("    hits      ", in_words(host.holders))
+    if host.owners and host.verdict is not Verdict.KEEP:
+        yield Line("    hits      ", owners_text(host.owners))
 
 
 def _state(host: FleetHost) -> str:
@@ -124,7 +124,7 @@ def _state(host: FleetHost) -> str:
 
 
 def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
-    severity = click.style(printable(finding.urgency), fg=_COLOURS.get(finding.urgency))
+    severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
     subject = f"GPU {ranges(gpus)}" if gpus else "host"
     lasting = f"{'pending ' if finding.pending else ''}for {length_of_time(max(0.0, now - finding.since))}"
     follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
@@ -135,11 +135,11 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
         yield Line("        do    ", check.advice.decision)
 
 
-def _offender(each: Offender) -> str:
+def _offender(each: RepeatOffender) -> str:
     return f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
 
 
-def render_json(shown: Shown) -> str:
+def render_json(shown: FleetReport) -> str:
     """The fleet as JSON; the format is described in docs/fleet.md."""
     fleet = shown.fleet
     document = {
@@ -167,7 +167,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
         "verdict": host.verdict.value,
         "answers": host.answers,
         "simulated": host.simulated,
-        "held_by": [_holder(each) for each in host.holders],
+        "held_by": [_owner(each) for each in host.owners],
         "gpus": [
             {
                 "gpu": each.gpu,
@@ -176,7 +176,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
                 "serial": each.serial or None,
                 "verdict": each.verdict.value,
                 "bottleneck": each.bottleneck or None,
-                "held_by": [_holder(holder) for holder in each.holders],
+                "held_by": [_owner(owner) for owner in each.owners],
             }
             for each in host.gpus
         ],
@@ -196,5 +196,5 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
     }
 
 
-def _holder(holder: GpuHolder) -> dict[str, str | None]:
-    return {name: value or None for name, value in holder._asdict().items()}
+def _owner(owner: GpuOwner) -> dict[str, str | None]:
+    return {name: value or None for name, value in owner._asdict().items()}

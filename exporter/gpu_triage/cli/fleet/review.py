@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.client import PrometheusClient, Series
 from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.view import HostKey, Offender, key_of, offender_of
+from gpu_triage.cli.fleet.view import HostKey, RepeatOffender, key_of, offender_of
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
 
@@ -109,7 +109,7 @@ class Review:
     owners: tuple[OwnerHours, ...]
     models: tuple[ModelHours, ...]
     hosts: tuple[HostHours, ...]
-    offenders: tuple[Offender, ...]
+    offenders: tuple[RepeatOffender, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -264,7 +264,7 @@ def _models(
     return tuple(sorted(found, key=lambda each: (-each.observed, each.name)))
 
 
-def _offenders(client: PrometheusClient, selection: Selection, end: float, days: int) -> tuple[Offender, ...]:
+def _offenders(client: PrometheusClient, selection: Selection, end: float, days: int) -> tuple[RepeatOffender, ...]:
     found = client.at(offender_query(selection, days), end)
     uuids = "|".join(sorted({each.labels["uuid"] for each in found} - {""}))
     serials: dict[str, str] = {}

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.fleet.query import Answers
-from gpu_triage.judge.evidence.holders import GpuHolder, holders_among
+from gpu_triage.cli.fleet.query import QueryResults
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES, GPU_VERDICT
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_VERDICT
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -42,7 +42,7 @@ class FleetGpu(NamedTuple):
     serial: str
     verdict: Verdict
     bottleneck: str  # "" if unknown
-    holders: tuple[GpuHolder, ...]  # empty on hosts to keep
+    owners: tuple[GpuOwner, ...]  # empty on hosts to keep
 
 
 class FleetFinding(NamedTuple):
@@ -75,12 +75,12 @@ class FleetHost:
     findings: tuple[FleetFinding, ...]  # the most severe first
 
     @property
-    def holders(self) -> tuple[GpuHolder, ...]:
+    def owners(self) -> tuple[GpuOwner, ...]:
         """Affected jobs: the holders of GPUs with findings, or of all GPUs if the host itself has findings."""
         hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
         everybody = ("", "") in hit
-        found = (each.holders for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
-        return tuple(dict.fromkeys(holder for holders in found for holder in holders))
+        found = (each.owners for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
+        return tuple(dict.fromkeys(owner for owners in found for owner in owners))
 
     @property
     def worst(self) -> int:
@@ -89,7 +89,7 @@ class FleetHost:
         return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
 
 
-class Offender(NamedTuple):
+class RepeatOffender(NamedTuple):
     """A board with recurring incidents of one kind."""
 
     key: HostKey
@@ -117,14 +117,14 @@ class Fleet:
 
     at: float
     hosts: tuple[FleetHost, ...]
-    offenders: tuple[Offender, ...]
+    offenders: tuple[RepeatOffender, ...]
 
     def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
         """The hosts with this verdict."""
         return tuple(each for each in self.hosts if each.verdict is verdict)
 
 
-def fleet_of(answers: Answers) -> Fleet:
+def fleet_of(answers: QueryResults) -> Fleet:
     """Build the fleet from the query results."""
     up = {key_of(each) for each in answers.exporters}
     down = {key_of(each) for each in answers.down} - up
@@ -187,7 +187,7 @@ def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, V
     return verdicts
 
 
-def _gpus(answers: Answers) -> defaultdict[HostKey, list[FleetGpu]]:
+def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
     verdicts = _worst(answers.verdicts, _gpu_key)
     classes = {_gpu_key(each): int(each.value) for each in answers.bottlenecks}
     identities = {_gpu_key(each): each.labels for each in answers.gpus}
@@ -205,13 +205,13 @@ def _gpus(answers: Answers) -> defaultdict[HostKey, list[FleetGpu]]:
                 serial=identity["serial"] if identity else "",
                 verdict=verdicts.get(key, Verdict.NOT_READ),
                 bottleneck=BOTTLENECK_CLASSES[number - 1] if 1 <= number <= len(BOTTLENECK_CLASSES) else "",
-                holders=holders_among(allocated[key], processes[key]),
+                owners=owners_among(allocated[key], processes[key]),
             )
         )
     return found
 
 
-def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
+def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
     states: dict[_FindingKey, float] = {}
     for series in (*answers.states, *answers.host_states):
         states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
@@ -229,10 +229,10 @@ def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
     return found
 
 
-def offender_of(series: Series, serial: str) -> Offender:
+def offender_of(series: Series, serial: str) -> RepeatOffender:
     """The board in a series of gpu_incidents_recent."""
     labels = series.labels
-    return Offender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
+    return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
 
 
 _FindingKey = tuple[HostKey, str, str, str, str, str]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.cli.offline.kernel import Room
+from gpu_triage.cli.offline.gpu_index import GpuIndex
+from gpu_triage.cli.offline.kernel import MemoryBudget
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_summaries import summaries
 from gpu_triage.cli.offline.logged import logged_findings
@@ -20,20 +21,19 @@ from gpu_triage.cli.offline.peers import peers_told
 from gpu_triage.cli.offline.progress import Progress
 from gpu_triage.cli.offline.redact import redacted
 from gpu_triage.cli.offline.replayed import check_recording
-from gpu_triage.cli.offline.roster import Roster
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
-from gpu_triage.cli.offline.sources import STANDARD_INPUT, Source, documents, is_recording, sources
+from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.cli.offline.times import date_time, written
 from gpu_triage.cli.offline.unread import unread_of
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.evidence.held import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import verdict_on
-from gpu_triage.judge.judge import HostJudge
-from gpu_triage.judge.report.report import AreaVerdict, FileRead, Report, Subject
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, JudgedHost, Report
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
@@ -82,7 +82,7 @@ def check_files(request: FilesRequest, config: Config) -> Report:
 
 
 def _check(request: FilesRequest, config: Config) -> Report:
-    judge = HostJudge(Subject("files", files=True), settings=judge_settings(config.judge))
+    judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
     recordings = [path for path in request.paths if path != STANDARD_INPUT and is_recording(Path(path))]
     if recordings:
         if len(request.paths) > 1:
@@ -102,10 +102,10 @@ def _check(request: FilesRequest, config: Config) -> Report:
     return _completed(report, evidence, files, contents)
 
 
-def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
+def _read(named: Sequence[InputFile], request: FilesRequest) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, read = Room(), 0
+    room, read = MemoryBudget(), 0
     with Progress(total, shown=request.shows_progress) as progress:
         for source in named:
             try:
@@ -125,7 +125,7 @@ def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
 
 
 def _files_of_host(
-    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: Roster, modified_at: float
+    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float
 ) -> FilesOfHost:
     devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
     lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
@@ -219,8 +219,8 @@ def _errors(host: HostEvidence) -> Iterator[str]:
     series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
     if counted:
-        told = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
-        yield f"ECC errors since the driver was loaded: {told}"
+        counts = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+        yield f"ECC errors since the driver was loaded: {counts}"
 
 
 def _links(host: HostEvidence) -> Iterator[str]:

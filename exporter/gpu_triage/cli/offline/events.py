@@ -8,7 +8,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.host.device_messages import (
     PcieError,
     parse_device_message,
@@ -17,7 +17,7 @@ from gpu_triage.read.host.device_messages import (
     parse_pcie_error,
 )
 from gpu_triage.read.host.driver_messages import parse_driver_message
-from gpu_triage.read.host.kernel_messages import Trouble, parse_host_message, parse_trouble_over
+from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
 from gpu_triage.read.xid.events import is_driver_loaded, parse_found, parse_xid
 
 TOLD: Final = (
@@ -36,7 +36,7 @@ _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
 _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """The type of an event."""
 
     XID = "xid"
@@ -54,7 +54,7 @@ class Kind(Enum):
     FOUND = "found"
 
 
-class What(NamedTuple):
+class EventKey(NamedTuple):
     """The key under which events are grouped.
 
     Attributes:
@@ -66,78 +66,80 @@ class What(NamedTuple):
         fatal: as XidReport; None for everything else.
     """
 
-    kind: Kind
+    kind: EventKind
     address: str = ""
     code: str = ""
     fatal: bool | None = None
 
 
-class Read(NamedTuple):
+class ParsedEvent(NamedTuple):
     """An event parsed from a message; `port` as in LogSection.ports, `gpu` as in LogSection.gpus, "" if none."""
 
-    what: What
+    what: EventKey
     port: str = ""
     gpu: str = ""
 
 
 @lru_cache(maxsize=1024)
 def _address(text: str) -> str:
-    return normalise_bus_id(text if "." in text else f"{text}.0")
+    return normalize_bus_id(text if "." in text else f"{text}.0")
 
 
 @lru_cache(maxsize=1024)
-def read_message(text: str) -> tuple[Read, ...]:
+def read_message(text: str) -> tuple[ParsedEvent, ...]:
     """Parse the events in a kernel message. Cached, because the same messages come in floods."""
     return tuple(_found_in(text))
 
 
-def _found_in(text: str) -> Iterator[Read]:
+def _found_in(text: str) -> Iterator[ParsedEvent]:
     if (failure := parse_driver_message(text)) is not None:
         # Messages identify a GPU by its bus address or by its driver index, never by both.
         whose = failure.address or (failure.subject if failure.number else "")
-        yield Read(What(Kind.DRIVER, whose, failure.trouble.value), gpu=failure.address)
+        yield ParsedEvent(EventKey(EventKind.DRIVER, whose, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
         yield from _read_driver(text)
     elif (sxid := _SXID.match(text)) is not None:
         fatal = None if sxid[3] is None else sxid[3].lower() == "fatal"
-        yield Read(What(Kind.SXID, _address(sxid[1]), sxid[2], fatal))
+        yield ParsedEvent(EventKey(EventKind.SXID, _address(sxid[1]), sxid[2], fatal))
     elif (nouveau := _NOUVEAU.match(text)) is not None:
-        yield Read(What(Kind.NOUVEAU, _address(nouveau[1])), gpu=_address(nouveau[1]))
+        yield ParsedEvent(EventKey(EventKind.NOUVEAU, _address(nouveau[1])), gpu=_address(nouveau[1]))
     elif (address := parse_found(text)) is not None or (address := parse_failing_gpu(text)) is not None:
-        yield Read(What(Kind.FOUND, address), gpu=address)
+        yield ParsedEvent(EventKey(EventKind.FOUND, address), gpu=address)
     elif (error := parse_pcie_error(text)) is not None:
         yield _of_pcie_error(error)
     else:
         yield from _of_host(text)
 
 
-def _of_pcie_error(error: PcieError) -> Read:
-    kind = Kind.AER_RECEIVED if error.port else Kind.AER
-    return Read(
-        What(kind, error.address, error.severity), error.port, error.address if error.driver == "nvidia" else ""
+def _of_pcie_error(error: PcieError) -> ParsedEvent:
+    kind = EventKind.AER_RECEIVED if error.port else EventKind.AER
+    return ParsedEvent(
+        EventKey(kind, error.address, error.severity), error.port, error.address if error.driver == "nvidia" else ""
     )
 
 
-def _of_host(text: str) -> Iterator[Read]:
+def _of_host(text: str) -> Iterator[ParsedEvent]:
     said = parse_host_message(text) or parse_device_message(text)
     over = parse_trouble_over(text) or parse_device_over(text)
-    if said is not None and said.trouble is Trouble.OOM_KILL:
-        yield Read(What(Kind.OUT_OF_MEMORY, "", said.subject))
+    if said is not None and said.trouble is ProblemKind.OOM_KILL:
+        yield ParsedEvent(EventKey(EventKind.OUT_OF_MEMORY, "", said.subject))
     elif said is not None:
-        yield Read(What(Kind.HOST, said.subject, said.trouble.value))
+        yield ParsedEvent(EventKey(EventKind.HOST, said.subject, said.trouble.value))
     elif over is not None:
-        yield Read(What(Kind.HOST_OVER, over.subject, over.trouble.value))
+        yield ParsedEvent(EventKey(EventKind.HOST_OVER, over.subject, over.trouble.value))
 
 
-def _read_driver(text: str) -> Iterator[Read]:
+def _read_driver(text: str) -> Iterator[ParsedEvent]:
     if (xid := parse_xid(text)) is not None:
-        yield Read(What(Kind.XID, xid.gpu, "" if xid.code is None else str(xid.code), xid.fatal), gpu=xid.gpu)
+        yield ParsedEvent(
+            EventKey(EventKind.XID, xid.gpu, "" if xid.code is None else str(xid.code), xid.fatal), gpu=xid.gpu
+        )
         if cause := cause_of(text):
-            yield Read(What(Kind.XID_CAUSE, xid.gpu, cause))
+            yield ParsedEvent(EventKey(EventKind.XID_CAUSE, xid.gpu, cause))
     elif is_driver_loaded(text):
-        yield Read(What(Kind.LOADED))
+        yield ParsedEvent(EventKey(EventKind.LOADED))
     elif text.startswith("NVRM: GPU has fallen off the bus"):
-        yield Read(What(Kind.OFF_THE_BUS))
+        yield ParsedEvent(EventKey(EventKind.OFF_THE_BUS))
 
 
 def cause_of(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.events import Kind
+from gpu_triage.cli.offline.events import EventKind
 from gpu_triage.cli.offline.logged_xids import logged_xids
 from gpu_triage.cli.offline.logs import Events, LogReading, when
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
@@ -94,14 +94,14 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
             )
             store.put(outcome)
         history.note(store, history_at)
-    told: dict[float, str] = {}
+    texts: dict[float, str] = {}
     if files.log is not None:
         end = Moment(times[-1], times[-1])
-        made = (*render_xids(_xids(files, files.log, now, told)), *_resets(files, files.log))
+        made = (*render_xids(_xids(files, files.log, now, texts)), *_resets(files, files.log))
         store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
-    return replace(found, at=Moment(times[-1], now), told_times=told)
+    return replace(found, at=Moment(times[-1], now), told_times=texts)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -211,7 +211,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
     )
 
 
-def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str]) -> XidReading:
+def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, str]) -> XidReading:
     """The Xids in the log; fills `told` with a description of each Xid's time, by its timestamp."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
@@ -219,21 +219,21 @@ def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            counts[name] = _counted(events, words, log, now, told)
+            counts[name] = _counted(events, words, log, now, texts)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 
-def _counted(events: Events, words: str, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
+def _counted(events: Events, words: str, log: LogReading, now: float, texts: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
     if last is not None and log.is_over(last):
         # The driver has been reloaded since, at an unknown time: make the Xid too old to count as recent damage.
         wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
-    while wall in told:
+    while wall in texts:
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
     if last is not None:
-        told[wall] = when(last, log) + words
+        texts[wall] = when(last, log) + words
     return XidCount(max(1, events.count), wall)
 
 
@@ -241,7 +241,7 @@ def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
     """When each GPU was last reset: the last driver load in the log."""
     loaded = [
         last.wall
-        for _, events in log.of_kind(Kind.LOADED)
+        for _, events in log.of_kind(EventKind.LOADED)
         if (last := events.last) is not None and last.wall is not None
     ]
     if loaded:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.about import About
-from gpu_triage.cli.offline.events import TOLD, Kind, What, read_message
+from gpu_triage.cli.offline.events import TOLD, EventKey, EventKind, read_message
 from gpu_triage.cli.offline.log_lines import FORMS, said_by_kernel
 from gpu_triage.cli.offline.times import NO_TIME, LogTime, log_time, minute_of
 from gpu_triage.read.host.driver_messages import SENTENCES
-from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.xid.events import is_driver_loaded
 
 _KEPT: Final = 256  # events kept per group and log; older ones are only counted
@@ -32,7 +32,7 @@ _GOES_ON: Final = re.compile(
 """A continuation line of a driver message."""
 
 
-class Kept(NamedTuple):
+class KeptEvent(NamedTuple):
     """One event of a log.
 
     Attributes:
@@ -58,11 +58,11 @@ class Tally:
     """
 
     count: int = 0
-    kept: deque[Kept] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    kept: deque[KeptEvent] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 @dataclass(slots=True)
-class Room:
+class MemoryBudget:
     """Memory budget shared by all logs, so that a flood of messages can't exhaust memory.
 
     Attributes:
@@ -90,9 +90,9 @@ class LogSection:
 
     ABOUT: Final = About("kernel log", FORMS, TOLD)
 
-    def __init__(self, name: str, room: Room) -> None:
+    def __init__(self, name: str, room: MemoryBudget) -> None:
         self.name = name
-        self.tallies: dict[Kind, dict[What, Tally]] = {}
+        self.tallies: dict[EventKind, dict[EventKey, Tally]] = {}
         self.ports: dict[str, str] = {}
         self.gpus: set[str] = set()
         self.loads: dict[str, LogTime] = {}
@@ -157,23 +157,23 @@ class LogSection:
                 self.gpus.add(gpu)
             if port and len(self.ports) < _MOST_NOTED:
                 self.ports[what.address] = port
-            if what.code == Trouble.ADAPTER_LINK_DOWN.value and not self._had_link(what):
+            if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and not self._had_link(what):
                 continue
             tally = self._tally(what)
             if tally is not None:
                 tally.count += 1
                 # Timestamps are parsed lazily: in a flood, most are never needed.
-                self._keep(tally, Kept(prefix, text, self.load_count, self.seen))
+                self._keep(tally, KeptEvent(prefix, text, self.load_count, self.seen))
 
-    def _had_link(self, what: What) -> bool:
+    def _had_link(self, what: EventKey) -> bool:
         """Whether the link was up before: an unused port is reported as link down at every boot."""
-        if what.kind is Kind.HOST_OVER:
+        if what.kind is EventKind.HOST_OVER:
             if len(self._links_up) < _MOST_NOTED:
                 self._links_up.add(what.address)
             return True
         return what.address in self._links_up
 
-    def _tally(self, what: What) -> Tally | None:
+    def _tally(self, what: EventKey) -> Tally | None:
         """The tally of an event group; None if there are too many groups."""
         of_kind = self.tallies.setdefault(what.kind, {})
         tally = of_kind.pop(what, None)
@@ -189,7 +189,7 @@ class LogSection:
         of_kind[what] = tally
         return tally
 
-    def _keep(self, tally: Tally, kept: Kept) -> None:
+    def _keep(self, tally: Tally, kept: KeptEvent) -> None:
         if len(tally.kept) < _KEPT and self._room.events > 0:
             self._room.events -= 1
         elif tally.kept:

@@ -54,7 +54,7 @@ _JSON_WRITERS: Final = ("SYSLOG_IDENTIFIER", "appname", "_TRANSPORT")
 _JSON_SECONDS: Final = (("__REALTIME_TIMESTAMP", 1e6), ("_SOURCE_REALTIME_TIMESTAMP", 1e6))
 
 
-class Said(NamedTuple):
+class KernelMessage(NamedTuple):
     """A kernel message.
 
     Attributes:
@@ -66,7 +66,7 @@ class Said(NamedTuple):
     text: str
 
 
-def said_by_kernel(line: str) -> Said | None:
+def said_by_kernel(line: str) -> KernelMessage | None:
     """The kernel message in a line; None if it contains no known one or has a different sender."""
     if line.startswith("{") and '"' in line:
         return _of_json(line)
@@ -77,7 +77,7 @@ def said_by_kernel(line: str) -> Said | None:
     if not _is_kernels(prefix):
         return None
     text = line[found.start() : found.start() + _LONGEST_TEXT]
-    return Said(prefix, text.replace(_NEWLINE, "\n") if _NEWLINE in text else text)
+    return KernelMessage(prefix, text.replace(_NEWLINE, "\n") if _NEWLINE in text else text)
 
 
 def _is_kernels(prefix: str) -> bool:
@@ -102,7 +102,7 @@ def _is_kernels(prefix: str) -> bool:
     return bool(is_end) and _OF_PROCESS.search(bare) is None
 
 
-def _of_json(line: str) -> Said | None:
+def _of_json(line: str) -> KernelMessage | None:
     """Parse a record of ``journalctl -o json`` or of a shipper such as Vector, which may wrap a whole syslog line."""
     try:
         record = json.loads(line)
@@ -114,9 +114,9 @@ def _of_json(line: str) -> Said | None:
     if not text or not writers <= {"kernel"}:
         return None
     if _MESSAGE.match(text):
-        return Said(prefix, text[:_LONGEST_TEXT])
+        return KernelMessage(prefix, text[:_LONGEST_TEXT])
     said = None if writers or text.startswith("{") else said_by_kernel(text)
-    return None if said is None else Said(said.prefix or prefix, said.text)
+    return None if said is None else KernelMessage(said.prefix or prefix, said.text)
 
 
 def _text(value: object) -> str | None:

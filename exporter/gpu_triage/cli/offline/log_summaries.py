@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage.cli.offline.events import Kind
+from gpu_triage.cli.offline.events import EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.logs import LogReading
 from gpu_triage.judge.findings.table import Area
@@ -42,13 +42,13 @@ def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
 
 def _loaded_version(log: LogReading | None) -> str:
     """The driver version that was loaded last according to the log; "" if unknown."""
-    loads = [] if log is None else [events.last for _, events in log.of_kind(Kind.LOADED)]
+    loads = [] if log is None else [events.last for _, events in log.of_kind(EventKind.LOADED)]
     found = _VERSION.search(loads[0].text) if loads and loads[0] is not None else None
     return "" if found is None else found[1]
 
 
 def _xids(log: LogReading) -> str:
-    codes = sorted({what.code for what, _ in log.of_kind(Kind.XID) if what.code}, key=int)
+    codes = sorted({what.code for what, _ in log.of_kind(EventKind.XID) if what.code}, key=int)
     found = f"Xid errors {', '.join(codes)}" if codes else "no Xid errors"
     return f"{found} in {_lines(log)}"
 

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from gpu_triage.cli.offline.events import Kind, What
+from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
+from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last, last_of
 from gpu_triage.cli.offline.logged_driver import driver_findings
 from gpu_triage.cli.offline.logged_pcie import error_findings, link_findings
-from gpu_triage.cli.offline.logged_words import about_gpu, count_and_last, last_of
 from gpu_triage.cli.offline.logged_xids import logged_xids
-from gpu_triage.cli.offline.logs import Events, Happened, LogReading
+from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading
 from gpu_triage.cli.offline.times import DAY_SECONDS
 from gpu_triage.judge.conditions.kernel import TOLD, first_of
 from gpu_triage.judge.evidence import thresholds
@@ -21,7 +21,7 @@ from gpu_triage.judge.evidence.faults import is_critical
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.host.kernel_messages import Trouble, corrected_errors
+from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
 from gpu_triage.read.xid.events import OFF_THE_BUS
 
 _SHOWN: Final = 3
@@ -59,8 +59,8 @@ def _answering(files: FilesOfHost) -> frozenset[str]:
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:
     """A finding for a GPU that fell off the bus when the log doesn't identify the GPU."""
-    placed = any(what.kind is Kind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
-    for _, events in () if placed else log.of_kind(Kind.OFF_THE_BUS):
+    placed = any(what.kind is EventKind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
+    for _, events in () if placed else log.of_kind(EventKind.OFF_THE_BUS):
         if events.last is None or not log.is_over(events.last):
             measured = f"the kernel log says that a GPU fell off the bus, and not which: {last_of(events, log)}"
             yield Finding(BY_CODE["gpu.lost"], measured)
@@ -85,8 +85,8 @@ def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> I
 
 def _switches(log: LogReading) -> Iterator[Finding]:
     """One finding per severity, covering all NVSwitches and SXid codes."""
-    found: dict[str, list[tuple[What, Events]]] = defaultdict(list)
-    for what, events in log.of_kind(Kind.SXID):
+    found: dict[str, list[tuple[EventKey, Events]]] = defaultdict(list)
+    for what, events in log.of_kind(EventKind.SXID):
         last = events.last
         if last is not None and log.is_over(last):
             continue
@@ -112,9 +112,9 @@ _FATAL: Final[Mapping[bool | None, str]] = {None: "", True: " (fatal)", False: "
 
 
 _HIDDEN: Final[Mapping[str, str]] = {
-    Trouble.HUNG_TASK.value: "a process",
-    Trouble.NFS_NOT_RESPONDING.value: "(not named)",
-    Trouble.LUSTRE_LOST.value: "(not named)",
+    ProblemKind.HUNG_TASK.value: "a process",
+    ProblemKind.NFS_NOT_RESPONDING.value: "(not named)",
+    ProblemKind.LUSTRE_LOST.value: "(not named)",
 }
 """Placeholders for the names of processes and servers when redacting."""
 
@@ -123,8 +123,8 @@ def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iter
     """Host problems within the last day, unless the kernel logged recovery since."""
     for told in TOLD:
         said, most = [], 0
-        for what, events in log.of_kind(Kind.HOST):
-            words = told.kinds.get(Trouble(what.code))
+        for what, events in log.of_kind(EventKind.HOST):
+            words = told.kinds.get(ProblemKind(what.code))
             if words is not None and _is_recent(events, log) and not _is_over(what, events, log):
                 hidden = "" if with_names else _HIDDEN.get(what.code, "")
                 subject = hidden or what.address or told.unnamed
@@ -141,8 +141,8 @@ def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iter
 def _memory_errors(log: LogReading) -> Iterator[Finding]:
     """Corrected errors of the host's memory; the log holds one message for hundreds of them."""
     said, count = [], 0
-    for what, events in log.of_kind(Kind.HOST):
-        if what.code == Trouble.MEMORY_CORRECTED.value and _is_recent(events, log):
+    for what, events in log.of_kind(EventKind.HOST):
+        if what.code == ProblemKind.MEMORY_CORRECTED.value and _is_recent(events, log):
             errors = sum(corrected_errors(each.text) for each in events.known)
             if max(errors, events.count) >= _SOME_CORRECTED:
                 count += errors
@@ -154,8 +154,8 @@ def _memory_errors(log: LogReading) -> Iterator[Finding]:
 def _links(log: LogReading) -> Iterator[Finding]:
     """Network adapter links that went down after being up, or that flap."""
     said = []
-    for what, events in log.of_kind(Kind.HOST):
-        if what.code == Trouble.ADAPTER_LINK_DOWN.value and _is_recent(events, log):
+    for what, events in log.of_kind(EventKind.HOST):
+        if what.code == ProblemKind.ADAPTER_LINK_DOWN.value and _is_recent(events, log):
             is_back = _is_over(what, events, log)
             if not is_back or events.count >= _SOME_LINK_LOSSES:
                 now = "up again" if is_back else "still down"
@@ -169,19 +169,19 @@ def _is_recent(events: Events, log: LogReading) -> bool:
     return last is None or last.wall is None or log.reference - last.wall <= thresholds.XID_DAMAGE_SECONDS
 
 
-def _is_over(what: What, events: Events, log: LogReading) -> bool:
-    over = log.events.get(What(Kind.HOST_OVER, what.address, what.code))
+def _is_over(what: EventKey, events: Events, log: LogReading) -> bool:
+    over = log.events.get(EventKey(EventKind.HOST_OVER, what.address, what.code))
     if over is None or over.last is None or events.last is None:
         return False
     return _moment(over.last) >= _moment(events.last)
 
 
-def _moment(event: Happened) -> tuple[float, int]:
+def _moment(event: LogEvent) -> tuple[float, int]:
     return (event.wall if event.wall is not None else event.seconds or 0.0), event.place
 
 
 def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
-    killed = list(log.of_kind(Kind.OUT_OF_MEMORY))
+    killed = list(log.of_kind(EventKind.OUT_OF_MEMORY))
     recent = [(what, events) for what, events in killed if _is_recent(events, log)]
     if recent:
         what, events = recent[-1]

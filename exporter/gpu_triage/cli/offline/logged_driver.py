@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.events import Kind, What
+from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.logged_words import about_gpu, count_and_last, last_of
+from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last, last_of
 from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.cli.offline.lspci import LENT
 from gpu_triage.judge.conditions.kernel import first_of
@@ -16,7 +16,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
-from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.kernel_messages import ProblemKind
 
 _NOUVEAU: Final = "nouveau"
 _NOVA: Final = ("nova_core", "novacore")
@@ -37,28 +37,28 @@ class _Row(NamedTuple):
     alone: bool = False
 
 
-_ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
+_ROWS: Final[Mapping[ProblemKind, _Row]] = MappingProxyType(
     {
-        Trouble.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
-        Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
-        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
-        Trouble.GPU_BAR: _Row("driver.bar"),
-        Trouble.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
-        Trouble.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
-        Trouble.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-        Trouble.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
-        Trouble.DRIVER_NOT_LOADED: _Row(
+        ProblemKind.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
+        ProblemKind.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
+        ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
+        ProblemKind.GPU_BAR: _Row("driver.bar"),
+        ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
+        ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
+        ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
+        ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
+        ProblemKind.DRIVER_NOT_LOADED: _Row(
             "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
         ),
-        Trouble.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
-        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
-        Trouble.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
-        Trouble.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
+        ProblemKind.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
+        ProblemKind.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
+        ProblemKind.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
+        ProblemKind.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
     }
 )
 """In the order they are reported."""
 
-_LASTING: Final = frozenset({Trouble.SWITCH_MISMATCH, Trouble.PEERMEM_ERROR, Trouble.INFOROM_CORRUPTED})
+_LASTING: Final = frozenset({ProblemKind.SWITCH_MISMATCH, ProblemKind.PEERMEM_ERROR, ProblemKind.INFOROM_CORRUPTED})
 """Failures that persist even if the GPU answers."""
 _GSP: Final = " (the GSP's firmware was among it)"
 
@@ -79,7 +79,9 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
             details = _details(events)
             if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
                 continue
-            if trouble is Trouble.GSP_TIMEOUT and any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(Kind.XID)):
+            if trouble is ProblemKind.GSP_TIMEOUT and any(
+                xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID)
+            ):
                 continue
             current = _current(what, events, trouble, log, answering)
             told = _told(row, what, current if current.count else events, log)
@@ -100,16 +102,18 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
         yield of_host("driver.earlier", first_of(earlier))
 
 
-def _of_trouble(log: LogReading, trouble: Trouble) -> Iterator[tuple[What, Events]]:
-    return ((what, events) for what, events in log.of_kind(Kind.DRIVER) if what.code == trouble.value)
+def _of_trouble(log: LogReading, trouble: ProblemKind) -> Iterator[tuple[EventKey, Events]]:
+    return ((what, events) for what, events in log.of_kind(EventKind.DRIVER) if what.code == trouble.value)
 
 
-def _current(what: What, events: Events, trouble: Trouble, log: LogReading, answering: frozenset[str]) -> Events:
+def _current(
+    what: EventKey, events: Events, trouble: ProblemKind, log: LogReading, answering: frozenset[str]
+) -> Events:
     """The events that are not resolved; they are once the GPU answers or the driver has been reloaded."""
     # If the message names no GPU, one answering GPU is enough.
     answers = what.address in answering if ":" in what.address else bool(answering)
     lasts = trouble in _LASTING
-    if trouble is Trouble.GSP_TIMEOUT:
+    if trouble is ProblemKind.GSP_TIMEOUT:
         lasts = any(_is_young(each.wall, log, thresholds.XID_OPEN_SECONDS) for each in events.known)
     if answers and not lasts:
         return Events()
@@ -122,11 +126,11 @@ def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
     return wall is None or log.reference - wall <= seconds
 
 
-def _told(row: _Row, what: What, events: Events, log: LogReading) -> str:
+def _told(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     *others, detail = _details(events) or [what.address or "a GPU"]
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
-    gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, Trouble.GSP_INIT_FAILED))
+    gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, ProblemKind.GSP_INIT_FAILED))
     return f"{row.words.format(detail)}{_GSP if gsp else ''}, {count_and_last(events.count, events, log)}"
 
 
@@ -146,7 +150,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
     for device in files.devices.values():
         if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
             yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
-    for what, events in log.of_kind(Kind.NOUVEAU):
+    for what, events in log.of_kind(EventKind.NOUVEAU):
         known = files.devices.get(what.address)
         last = events.last
         if (known is None or known.driver == "") and last is not None and not log.is_over(last):
@@ -155,7 +159,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
 
 def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
     """GPUs that the NVIDIA driver skipped at its last load because another driver holds them."""
-    for _, events in () if known else _of_trouble(log, Trouble.GPU_NOT_PROBED):
+    for _, events in () if known else _of_trouble(log, ProblemKind.GPU_NOT_PROBED):
         last = events.last
         if last is None or log.is_over(last, at_probe=True):
             continue

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage.cli.offline.events import Kind, What
+from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.logged_words import about_gpu, count_and_last
+from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last
 from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.cli.offline.lspci import port_above
 from gpu_triage.judge.findings.finding import Finding, of_slot
@@ -28,30 +28,30 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
         port = log.ports.get(gpu, "") if above is None else above.bus_id
         if port:
             below[port].append(gpu)
-    told: dict[str, list[str]] = defaultdict(list)
+    reported: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, int] = defaultdict(int)
     for address, severity, events in _errors(log):
         if severity == "correctable" and events.count < _SOME_CORRECTABLE:
             continue
         said = count_and_last(events.count, events, log)
         if address in gpus:
-            told[address].append(f"{severity} on the GPU, {said}")
+            reported[address].append(f"{severity} on the GPU, {said}")
             counts[address] += events.count
         for gpu in below.get(address, ()):
             others = f" and {len(below[address]) - 1} others" if len(below[address]) > 1 else ""
-            told[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
+            reported[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
             counts[gpu] += events.count
-    for gpu, errors in told.items():
+    for gpu, errors in reported.items():
         yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors), counts[gpu])
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
     """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
-    for what, events in log.of_kind(Kind.AER):
-        received = log.events.get(What(Kind.AER_RECEIVED, what.address, what.code))
+    for what, events in log.of_kind(EventKind.AER):
+        received = log.events.get(EventKey(EventKind.AER_RECEIVED, what.address, what.code))
         yield what.address, what.code, events if received is None or received.count <= events.count else received
-    for what, events in log.of_kind(Kind.AER_RECEIVED):
-        if What(Kind.AER, what.address, what.code) not in log.events:
+    for what, events in log.of_kind(EventKind.AER_RECEIVED):
+        if EventKey(EventKind.AER, what.address, what.code) not in log.events:
             yield what.address, what.code, events
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.events import Kind, What, cause_of
+from gpu_triage.cli.offline.events import EventKey, EventKind, cause_of
 from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.read.xid.events import OFF_THE_BUS
 from gpu_triage.read.xid.ledger import FATAL_LABELS, XidName
@@ -26,7 +26,7 @@ class LoggedXids(NamedTuple):
         events: the occurrences.
     """
 
-    what: What
+    what: EventKey
     name: XidName
     words: str
     events: Events
@@ -34,8 +34,8 @@ class LoggedXids(NamedTuple):
 
 def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
     """The Xids that were logged, and those only named as the cause of another Xid."""
-    logged = {(what.address, what.code) for what, _ in log.of_kind(Kind.XID)}
-    for what, events in log.of_kind(Kind.XID):
+    logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
+    for what, events in log.of_kind(EventKind.XID):
         if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
             continue  # the "fallen off the bus" message that accompanies this GPU's Xid
         action = _action(what, events)
@@ -44,12 +44,12 @@ def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
         cause = "" if events.last is None else cause_of(events.last.text)
         words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
         yield LoggedXids(what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events)
-    for what, events in log.of_kind(Kind.XID_CAUSE):
+    for what, events in log.of_kind(EventKind.XID_CAUSE):
         if (what.address, what.code) not in logged:
             yield LoggedXids(what, XidName(what.code), "; named as the cause of another Xid", events)
 
 
-def _action(what: What, events: Events) -> str:
+def _action(what: EventKey, events: Events) -> str:
     last = events.last if what.code == _RECOVERY else None
     found = None if last is None else _ACTION.search(last.text)
     return "" if found is None else found[1]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.events import Kind, What
-from gpu_triage.cli.offline.kernel import Kept, LogSection, Tally
+from gpu_triage.cli.offline.events import EventKey, EventKind
+from gpu_triage.cli.offline.kernel import KeptEvent, LogSection, Tally
 from gpu_triage.cli.offline.times import LogTime, log_time, with_year, written
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.read.host.driver_messages import LOADING_SECONDS
@@ -20,7 +20,7 @@ _MOST_KNOWN: Final = 512
 _YEAR: Final = slice(5, None)
 
 
-class Happened(NamedTuple):
+class LogEvent(NamedTuple):
     """One event.
 
     Attributes:
@@ -52,10 +52,10 @@ class Events:
     """
 
     count: int = 0
-    known: list[Happened] = field(default_factory=list)
+    known: list[LogEvent] = field(default_factory=list)
 
     @property
-    def last(self) -> Happened | None:
+    def last(self) -> LogEvent | None:
         """The latest event; one without a time takes precedence, since it may be the most recent."""
         return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
 
@@ -75,17 +75,17 @@ class LogReading(NamedTuple):
 
     reference: float
     until: str
-    events: Mapping[What, Events]
+    events: Mapping[EventKey, Events]
     ports: Mapping[str, str]
     gpus: frozenset[str] = frozenset()
     loaded_at: tuple[float, ...] = ()
     lines: int = 0
 
-    def of_kind(self, kind: Kind) -> Iterator[tuple[What, Events]]:
+    def of_kind(self, kind: EventKind) -> Iterator[tuple[EventKey, Events]]:
         """Event groups of one kind."""
         return ((what, events) for what, events in self.events.items() if what.kind is kind)
 
-    def is_over(self, event: Happened, *, at_probe: bool = False) -> bool:
+    def is_over(self, event: LogEvent, *, at_probe: bool = False) -> bool:
         """Whether the driver was loaded after the event; `at_probe`: the event itself happens during a driver load."""
         if event.loads_after > (1 if at_probe else 0):
             return True
@@ -108,7 +108,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     # A log may be newer than the report it is attached to.
     is_report = reference is not None and reference >= max(ends, default=reference)
     now = reference if reference is not None and is_report else max(ends, default=modified_at or 0.0)
-    events: dict[What, Events] = {}
+    events: dict[EventKey, Events] = {}
     ports: dict[str, str] = {}
     for section in sections:
         ports |= section.ports
@@ -116,7 +116,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
         for what, tally in _tallies(section):
             happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
-    loaded = events.get(What(Kind.LOADED), Events()).known
+    loaded = events.get(EventKey(EventKind.LOADED), Events()).known
     return LogReading(
         now,
         "the report" if is_report else _END,
@@ -128,7 +128,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     )
 
 
-def _tallies(section: LogSection) -> Iterator[tuple[What, Tally]]:
+def _tallies(section: LogSection) -> Iterator[tuple[EventKey, Tally]]:
     return ((what, tally) for of_kind in section.tallies.values() for what, tally in of_kind.items())
 
 
@@ -178,20 +178,20 @@ class _Clock(NamedTuple):
     around: float | None
     guesses_year: bool
 
-    def happened(self, kept: Kept, loads: int) -> Happened:
+    def happened(self, kept: KeptEvent, loads: int) -> LogEvent:
         """Convert one event; `loads` is the total number of driver loads in the log."""
         time, text, after = log_time(kept.prefix), kept.text, loads - kept.loads
         wall = _wall(time, self.around)
         if wall is not None or time.seconds is None:
             lacks_year = time.lacks_year and self.guesses_year
-            return Happened(wall, wall is not None, time.seconds, text, after, lacks_year, kept.place)
+            return LogEvent(wall, wall is not None, time.seconds, text, after, lacks_year, kept.place)
         # The time between the end of the log and the report is unknown, so this is the latest possible time.
         latest = None if self.end is None else self.now - (self.end - time.seconds)
         wall = latest if self.boot is None else self.boot + time.seconds
-        return Happened(wall, self.boot is not None, time.seconds, text, after, place=kept.place)
+        return LogEvent(wall, self.boot is not None, time.seconds, text, after, place=kept.place)
 
 
-def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
+def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
     """Merge one log's events of a group, dropping duplicates."""
     unmatched: dict[str, list[int]] = defaultdict(list)
     for place, known in enumerate(events.known):
@@ -213,13 +213,13 @@ def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
     events.count = max(len(events.known) + dropped, events.count)
 
 
-def _is_same(known: Happened, other: Happened) -> bool:
+def _is_same(known: LogEvent, other: LogEvent) -> bool:
     if known.exact and other.exact:
         return abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
     return True
 
 
-def when(event: Happened, log: LogReading) -> str:
+def when(event: LogEvent, log: LogReading) -> str:
     """When an event happened, as display text."""
     after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
     if event.wall is None:

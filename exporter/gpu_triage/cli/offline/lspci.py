@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.cli.offline.about import About
-from gpu_triage.driver.kernel.pci_bus import PcieLink, normalise_bus_id, parse_link_speed, parse_link_width
+from gpu_triage.driver.kernel.pci_bus import PcieLink, normalize_bus_id, parse_link_speed, parse_link_width
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that hold a device for passthrough to a virtual machine."""
@@ -96,7 +96,7 @@ class LspciParser:
         is_display = class_id in _GPU_CLASSES if class_id else kind in _GPU_WORDS
         if ids is None and class_id is None and not _names_a_class(kind):
             return False
-        bus_id = normalise_bus_id(address if address.count(":") > 1 else f"0000:{address}")
+        bus_id = normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
         self._device = self.devices.get(bus_id)
         if self._device is None:
             self._device = PciDevice(bus_id, _model(rest), is_nvidia and is_display, "(rev ff)" in rest)

@@ -37,7 +37,7 @@ class NvlinkParser:
         self.report = SmiReport(LIST.kind)
         self._gpus: dict[str, RawGpu] = {}
         self._gpu: RawGpu | None = None
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
 
     @classmethod
@@ -69,7 +69,7 @@ class NvlinkParser:
             self._gpu.note("gpu uuid", uuid)
         # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
         self._named = None if self._gpu is not None else (index, name)
-        self._told = frozenset(self._gpu.facts if self._gpu is not None else ())
+        self._reported = frozenset(self._gpu.facts if self._gpu is not None else ())
         return True
 
     def _note(self, link: int, said: str) -> None:
@@ -82,7 +82,7 @@ class NvlinkParser:
             self._gpu.note("product name", self._named[1])
         gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
         # The first value for a link wins: later commands list the same links with other data.
-        if gpu is None or path in self._told:
+        if gpu is None or path in self._reported:
             return
         if state is not None:
             gpu.note(path, "No" if state[1] else "Yes")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.about import About
-from gpu_triage.cli.offline.kernel import LogSection, Room
+from gpu_triage.cli.offline.kernel import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lines import Piece
 from gpu_triage.cli.offline.log_lines import MARKERS
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
@@ -21,7 +21,7 @@ from gpu_triage.cli.offline.smi_report import SmiReport
 from gpu_triage.cli.offline.smi_table import SmiTableParser
 from gpu_triage.cli.offline.smi_xml import SmiXmlParser
 from gpu_triage.cli.offline.times import date_time
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 BUG_REPORT: Final = About(
     "NVIDIA bug report",
@@ -138,9 +138,9 @@ def _may_be_device(line: str) -> bool:
 class Scanner:
     """Scans one file line by line; `room` is the log memory budget, which several files share."""
 
-    def __init__(self, name: str, room: Room | None = None) -> None:
+    def __init__(self, name: str, room: MemoryBudget | None = None) -> None:
         self.content = Content(name)
-        self._room = room or Room()
+        self._room = room or MemoryBudget()
         self._parser: SmiParser | None = None
         self._lspci = LspciParser()
         self._in_listing = False
@@ -171,7 +171,7 @@ class Scanner:
             line = cleaned(line)
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # The warning follows the output it belongs to.
-            self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
+            self.content.corrupted.update(map(normalize_bus_id, _BUS_IDS.findall(line)))
         elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
 
@@ -284,7 +284,7 @@ class Scanner:
             lost = _LOST_GPU.search(line)
             if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
                 error = "lost" if "lost" in lost[3].lower() else "unknown"
-                content.lost.append(LostGpu(normalise_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
+                content.lost.append(LostGpu(normalize_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
 
     def _end_log(self, name: str) -> None:
         is_kernels = self._log.is_kernels()

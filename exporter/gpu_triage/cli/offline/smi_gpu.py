@@ -20,7 +20,7 @@ from gpu_triage.cli.offline.smi_report import RawGpu
 from gpu_triage.cli.offline.smi_topology import NUMA_NODE, PEER
 from gpu_triage.cli.offline.smi_values import Unit
 from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.gpu.activity import ActivityReading
 from gpu_triage.read.gpu.clock_targets import ClockTargetsReading
 from gpu_triage.read.gpu.clocks import ClocksReading
@@ -153,7 +153,7 @@ def known_names() -> tuple[frozenset[str], frozenset[str]]:
 def bus_id_of(text: str) -> str | None:
     """A PCI address in sysfs notation; None if invalid."""
     try:
-        return normalise_bus_id(text)
+        return normalize_bus_id(text)
     except ValueError:
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpu_triage.cli.offline.roster import Roster, whole_count
+from gpu_triage.cli.offline.gpu_index import GpuIndex, whole_count
 from gpu_triage.cli.offline.scan import Content
 from gpu_triage.cli.offline.smi_gpu import SmiGpu, read_gpu, uuid_of
 from gpu_triage.cli.offline.smi_report import RawGpu, SmiReport
@@ -112,7 +112,7 @@ class _Moment:
         )
 
 
-def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], Roster]:
+def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
     """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs.
 
     Raises:
@@ -120,7 +120,7 @@ def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[S
     """
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
-    roster = Roster(report for report, _ in outputs)
+    roster = GpuIndex(report for report, _ in outputs)
     moments = _moments(outputs, roster)
     read: list[Snapshot] = []
     before: _Moment | None = None
@@ -140,7 +140,7 @@ def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
         yield report, known
 
 
-def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) -> list[_Moment]:
+def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: GpuIndex) -> list[_Moment]:
     """Group outputs: each full output starts a moment; others join a nearby one, or start their own if none is near."""
     moments: list[_Moment] = []
     ordered = sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0))

@@ -44,7 +44,7 @@ _ZIP_LIST_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFile:
     """One file on disk, or standard input.
 
     Attributes:
@@ -86,14 +86,14 @@ def is_recording(path: Path) -> bool:
     return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
 
 
-def sources(path: str) -> Iterator[Source]:
+def sources(path: str) -> Iterator[InputFile]:
     """The files at a path.
 
     Raises:
         ConfigError: there is nothing to read at this path.
     """
     if path == STANDARD_INPUT:
-        yield Source("standard input", None, None, None)
+        yield InputFile("standard input", None, None, None)
         return
     place = Path(path)
     try:
@@ -103,12 +103,12 @@ def sources(path: str) -> Iterator[Source]:
             return
         if stat.S_ISREG(found.st_mode):
             place.open("rb").close()
-        yield Source(path, place, found.st_size or None, found.st_mtime)
+        yield InputFile(path, place, found.st_size or None, found.st_mtime)
     except OSError as error:
         raise ConfigError(f"--from: {path}: {error.strerror or error}; name a file that can be read") from error
 
 
-def _of_folder(folder: Path) -> Iterator[Source]:
+def _of_folder(folder: Path) -> Iterator[InputFile]:
     found: list[Path] = []
     for parent, folders, names in os.walk(folder):
         folders.sort()
@@ -122,12 +122,12 @@ def _of_folder(folder: Path) -> Iterator[Source]:
             about = each.lstat()
             # Symlinks are skipped: in a sosreport they point to the same file again, or outside of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
-                yield Source(str(each), each, about.st_size, about.st_mtime)
+                yield InputFile(str(each), each, about.st_size, about.st_mtime)
         except OSError:
             continue
 
 
-def documents(source: Source, count: Callable[[int], None]) -> Iterator[Document]:
+def documents(source: InputFile, count: Callable[[int], None]) -> Iterator[Document]:
     """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read.
 
     Raises:

@@ -15,20 +15,20 @@ from rich.text import Text
 from gpu_triage.cli.top.view import FindingView, GpuView, HostView
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS
 from gpu_triage.judge.report.headline import UNREMARKABLE
+from gpu_triage.judge.report.life_cycle import ended_in_words
 from gpu_triage.judge.report.readings import GpuReadings
-from gpu_triage.judge.report.standing import ended_in_words
 from gpu_triage.judge.report.summaries import ranges
-from gpu_triage.judge.report.text import SEVERITY_COLOURS
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.judge.report.text import SEVERITY_COLORS
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 _GIB: Final = 1024.0**3
 _UNKNOWN: Final = "-"
 _MOST_ENDED: Final = 3
 """Maximum number of ended findings on a terminal of limited height; current ones matter more."""
-_VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLOURS.items()})
-_SEVERITY_STYLES: Final = MappingProxyType({each.value: colour for each, colour in SEVERITY_COLOURS.items()})
+_VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLORS.items()})
+_SEVERITY_STYLES: Final = MappingProxyType({each.value: color for each, color in SEVERITY_COLORS.items()})
 _RANKS: Final = MappingProxyType({severity.value: severity.rank for severity in Severity})
 
 
@@ -105,7 +105,7 @@ def _reasons(view: HostView) -> Iterator[Text]:
         if gpu.bottleneck not in UNREMARKABLE:
             shared[gpu.bottleneck, gpu.because].append(gpu.gpu)
     for (name, because), gpus in sorted(shared.items(), key=lambda each: _rank(each[0][0])):
-        yield Text.assemble((name, CLASS_COLOURS.get(name, "default")), f"  GPU {ranges(gpus)}: {because}")
+        yield Text.assemble((name, CLASS_COLORS.get(name, "default")), f"  GPU {ranges(gpus)}: {because}")
 
 
 def _rank(name: str) -> int:
@@ -116,7 +116,7 @@ def _rank(name: str) -> int:
 def _cells(gpu: GpuView, now: float | None) -> Iterator[Text]:
     readings = gpu.readings
     yield Text(gpu.gpu, style=_VERDICT_STYLES.get(gpu.verdict, "default"))
-    yield Text(gpu.bottleneck, style=CLASS_COLOURS.get(gpu.bottleneck, "default"))
+    yield Text(gpu.bottleneck, style=CLASS_COLORS.get(gpu.bottleneck, "default"))
     yield Text(_lasting(gpu.since, now))
     yield Text(_UNKNOWN if readings.busy_ratio is None else f"{readings.busy_ratio:.0%}")
     yield Text(_of(readings.power_watts, readings.power_limit_watts, "W"))
@@ -145,7 +145,7 @@ def _link(readings: GpuReadings, *, slow: bool) -> Text:
         return Text(_UNKNOWN)
     generation = _below(readings.pcie_generation, readings.pcie_expected_generation)
     width = _below(readings.pcie_width, readings.pcie_expected_width)
-    return Text(f"gen{generation} x{width}", style=CLASS_COLOURS["pcie_link"] if slow else "")
+    return Text(f"gen{generation} x{width}", style=CLASS_COLORS["pcie_link"] if slow else "")
 
 
 def _below(value: float, expected: float | None) -> str:
@@ -160,7 +160,7 @@ def _on_it(gpu: GpuView) -> str:
 
 def _findings(view: HostView, room: int | None, columns: int) -> Iterator[RenderableType]:
     """Yield findings, most severe first and confirmed before pending, in two paragraphs each; count those cut off."""
-    ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.standing.pending))
+    ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.life_cycle.pending))
     for place, finding in enumerate(ordered):
         drawn = _finding(finding, view.judged_at)
         if room is not None:
@@ -178,10 +178,10 @@ def _finding(finding: FindingView, now: float | None) -> list[RenderableType]:
         (finding.code, "bold"),
         f"  {finding.subject}: {finding.measured}",
     )
-    if finding.since is not None and now is not None and not finding.standing.pending:
+    if finding.since is not None and now is not None and not finding.life_cycle.pending:
         head.append(f", for {length_of_time(max(0.0, now - finding.since))}")
     follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
-    if more := "; ".join(filter(None, (follows, str(finding.standing)))):
+    if more := "; ".join(filter(None, (follows, str(finding.life_cycle)))):
         head.append(f" ({more})")
     if finding.explained_by:
         return [head]

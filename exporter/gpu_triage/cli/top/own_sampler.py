@@ -11,7 +11,7 @@ from gpu_triage.cli.top.exporter_client import NotJudgedYet
 from gpu_triage.cli.top.screen import Look
 from gpu_triage.cli.top.view import HostView, view_of
 from gpu_triage.errors import ExporterUnreachable
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gpu_triage.judge.evidence.holders import GpuHolder, in_words
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
+from gpu_triage.judge.report.life_cycle import LifeCycle
 from gpu_triage.judge.report.machine_readable import FORMAT, VERSION
 from gpu_triage.judge.report.readings import GpuReadings
-from gpu_triage.judge.report.standing import Standing
 from gpu_triage.judge.report.text import printable
 
 
@@ -38,7 +38,7 @@ class FindingView:
     decision: str
     explained_by: str
     since: float | None
-    standing: Standing
+    life_cycle: LifeCycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def view_of(text: bytes | str) -> HostView:
 
 
 def _gpu(gpu: dict[str, Any]) -> GpuView:
-    holders = (GpuHolder(*(_text(each, name) for name in GpuHolder._fields)) for each in _list(gpu, "held_by"))
+    owners = (GpuOwner(*(_text(each, name) for name in GpuOwner._fields)) for each in _list(gpu, "held_by"))
     readings = gpu.get("readings")
     known = readings if isinstance(readings, dict) else {}
     unseen = _text(gpu, "unseen")
@@ -107,7 +107,7 @@ def _gpu(gpu: dict[str, Any]) -> GpuView:
         bottleneck=_text(gpu, "bottleneck"),
         because=_text(gpu, "because") + (f" ({unseen})" if unseen else ""),
         since=_number(gpu, "since"),
-        held_by=in_words(holders),
+        held_by=owners_text(owners),
         readings=GpuReadings(**{field.name: _number(known, field.name) for field in fields(GpuReadings)}),
     )
 
@@ -121,13 +121,13 @@ def _finding(finding: dict[str, Any]) -> FindingView:
         decision=_text(finding, "decision"),
         explained_by=_text(finding, "explained_by"),
         since=_number(finding, "since"),
-        standing=_standing(finding),
+        life_cycle=_life_cycle(finding),
     )
 
 
-def _standing(finding: dict[str, Any]) -> Standing:
+def _life_cycle(finding: dict[str, Any]) -> LifeCycle:
     holds = finding.get("holds", True)
-    return Standing(
+    return LifeCycle(
         state=_text(finding, "state"),
         confirmed_severity=_text(finding, "confirmed_severity"),
         lasted_seconds=_number(finding, "lasted_seconds"),

@@ -43,7 +43,7 @@ class PciGpu:
     driver: str | None
 
     @property
-    def lent(self) -> bool:
+    def passed_through(self) -> bool:
         """Whether it is reserved for a virtual machine, so that this host's NVIDIA driver cannot see it."""
         return self.driver in _PASS_THROUGH
 
@@ -166,7 +166,7 @@ def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
     return node if node is not None and node >= -1 else None
 
 
-def normalise_bus_id(bus_id: str) -> str:
+def normalize_bus_id(bus_id: str) -> str:
     """Convert NVML's bus ID to sysfs's format: ``00000000:65:00.0`` becomes ``0000:65:00.0``.
 
     Domains of more than four digits are kept (``10000:01:00.0``, behind Intel VMD).

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.machine import Clock
@@ -181,7 +181,7 @@ class XidEvents:
         """Look up the bus ID of a GPU whose handle was not registered."""
         try:
             bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
-            return normalise_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
+            return normalize_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
         except (pynvml.NVMLError, *MALFORMED) as error:
             self.failures.append(_name(error))
             return None

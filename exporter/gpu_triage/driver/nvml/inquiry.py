@@ -102,7 +102,7 @@ class Inquiry:
             self._malformed(error, question)
             return None
         self.answered += 1
-        return _told(answer)
+        return _decoded(answer)
 
     def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
         """Like `ask`, for a call about this GPU and a peer. "GPU lost" may mean the peer: recorded as ``peer_…``."""
@@ -240,12 +240,12 @@ def _is_number(value: float) -> bool:
     return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
 
 
-def _told(answer: Any) -> Any:
+def _decoded(answer: Any) -> Any:
     """Decode bytes that pynvml leaves undecoded, and replace NVML's "not available" values with None."""
     if isinstance(answer, int):
         return None if answer in _NO_VALUE else answer
     if isinstance(answer, (list, tuple)):
-        return [_told(part) for part in answer]
+        return [_decoded(part) for part in answer]
     return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.driver.nvml.errors import DRIVER_GONE, MALFORMED, driver_unavailable, name_of
 from gpu_triage.driver.nvml.library_file import refuse_cut_short
 from gpu_triage.errors import DriverUnavailable
@@ -182,7 +182,7 @@ def identify(index: int, call: CurrentCall | None = None) -> Identity:
         return DeniedDevice(index, "malformed")
     _note(call, "nvmlDeviceGetPciInfo")
     try:
-        bus_id = normalise_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
+        bus_id = normalize_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
     except (pynvml.NVMLError, *MALFORMED):
         bus_id = None
     return Device(index, uuid, bus_id, handle)

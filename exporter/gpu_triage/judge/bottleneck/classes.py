@@ -22,8 +22,8 @@ from gpu_triage.judge.evidence.faults import (
     uncorrected_errors,
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.held import uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.uncounted_slowdowns import uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
 from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_FAILURE

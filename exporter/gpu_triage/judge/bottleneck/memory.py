@@ -13,7 +13,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
@@ -30,7 +30,7 @@ _ENTERED_AFTER: Final[Mapping[str, float]] = MappingProxyType(
 """How long in seconds a class must match before it is entered; other classes are entered at once."""
 
 
-class Stretch(NamedTuple):
+class ClassPeriod(NamedTuple):
     """A period a GPU spent in one class, in seconds before the judgment; `ended_ago` is 0 for the current class."""
 
     name: str
@@ -92,11 +92,11 @@ class GpuMemory:
         """Return the Unix time in seconds at which the GPU entered its class; None before it was judged."""
         return None if self._since is None else self._walls.of(self._since, now)
 
-    def strip(self, now: float) -> tuple[Stretch, ...]:
+    def strip(self, now: float) -> tuple[ClassPeriod, ...]:
         """Return the last half hour, oldest first."""
         ends = [*(at for at, _ in self._changes), now][1:]
         return tuple(
-            Stretch(name, now - start, now - end)
+            ClassPeriod(name, now - start, now - end)
             for (began, name), ended in zip(self._changes, ends, strict=True)
             for start, end in self._without_gaps(max(began, now - STRIP_SECONDS), ended)
         )

@@ -9,9 +9,9 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.heat import slowdown_margin
-from gpu_triage.judge.evidence.held import Held, slowed_down, uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share, lasting_share
+from gpu_triage.judge.evidence.uncounted_slowdowns import UncountedSlowdown, slowed_down, uncounted, uncounted_slowdown
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.limits import (
@@ -55,7 +55,7 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
         yield of_gpu("thermal.low_limit", gpu, low, value=limit)
 
 
-def _uncounted(code: str, gpu: GpuEvidence, held: Held | None) -> Iterator[Finding]:
+def _uncounted(code: str, gpu: GpuEvidence, held: UncountedSlowdown | None) -> Iterator[Finding]:
     """Yield a finding for a slowdown without a counter."""
     if held is not None:
         yield of_gpu(code, gpu, f"{held.words}{_heat_and_clock(gpu)}", value=held.share)

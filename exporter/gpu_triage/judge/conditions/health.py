@@ -47,7 +47,7 @@ from gpu_triage.read.xid.metrics import (
     GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
 )
 from gpu_triage.sampler.driver import STALLED
-from gpu_triage.sampler.fleet import BLOCKED_BEHIND
+from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND
 
 _CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
 _NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # normal for a GPU that is not in use

@@ -21,7 +21,7 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
-from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 
 _SHOWN: Final = 3
@@ -30,7 +30,7 @@ _OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
 _LASTING: Final = float("inf")
 
 
-class Told(NamedTuple):
+class MessageRule(NamedTuple):
     """How kernel messages become a finding.
 
     Attributes:
@@ -44,7 +44,7 @@ class Told(NamedTuple):
     """
 
     code: str
-    kinds: dict[Trouble, str]
+    kinds: dict[ProblemKind, str]
     seconds: float
     limit: str = ""
     unnamed: str = "an unnamed part"
@@ -53,69 +53,73 @@ class Told(NamedTuple):
 
 
 TOLD: Final = (
-    Told(
+    MessageRule(
         "gpu.gsp_timeout",
-        {Trouble.GSP_TIMEOUT: "the GSP of {} does not answer"},
+        {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"},
         _OPEN,
         unnamed="a GPU",
         until_reset=True,
     ),
-    Told("fabric.version_mismatch", {Trouble.SWITCH_MISMATCH: "{}"}, _OPEN),
-    Told("pcie.dpc", {Trouble.PCIE_DPC: "port {} shut its link"}, _RECENT),
-    Told(
+    MessageRule("fabric.version_mismatch", {ProblemKind.SWITCH_MISMATCH: "{}"}, _OPEN),
+    MessageRule("pcie.dpc", {ProblemKind.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    MessageRule(
         "host.hardware_error",
         {
-            Trouble.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
-            Trouble.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
+            ProblemKind.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
+            ProblemKind.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
         },
         _OPEN,
     ),
-    Told(
+    MessageRule(
         "host.lockup",
         {
-            Trouble.SOFT_LOCKUP: "soft lockup of {}",
-            Trouble.HARD_LOCKUP: "hard lockup of {}",
-            Trouble.RCU_STALL: "RCU stall of {}",
+            ProblemKind.SOFT_LOCKUP: "soft lockup of {}",
+            ProblemKind.HARD_LOCKUP: "hard lockup of {}",
+            ProblemKind.RCU_STALL: "RCU stall of {}",
         },
         _RECENT,
     ),
-    Told(
+    MessageRule(
         "host.hung_task",
-        {Trouble.HUNG_TASK: "{} hung"},
+        {ProblemKind.HUNG_TASK: "{} hung"},
         thresholds.HUNG_TASK_SECONDS,
         limit="tasks",
         again=Count.HUNG_AGAIN,
     ),
-    Told("storage.read_only", {Trouble.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING),
-    Told("storage.nvme", {Trouble.NVME_LOST: "{} is gone"}, _LASTING),
-    Told("storage.nvme", {Trouble.NVME_RESET: "{} was reset"}, _OPEN),
-    Told("storage.nvme_timeout", {Trouble.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
-    Told(
+    MessageRule(
+        "storage.read_only", {ProblemKind.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING
+    ),
+    MessageRule("storage.nvme", {ProblemKind.NVME_LOST: "{} is gone"}, _LASTING),
+    MessageRule("storage.nvme", {ProblemKind.NVME_RESET: "{} was reset"}, _OPEN),
+    MessageRule("storage.nvme_timeout", {ProblemKind.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
+    MessageRule(
         "storage.not_responding",
         {
-            Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
-            Trouble.LUSTRE_LOST: "connection to Lustre target {} lost",
+            ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+            ProblemKind.LUSTRE_LOST: "connection to Lustre target {} lost",
         },
         _RECENT,
     ),
-    Told("cpu.thermal", {Trouble.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
-    Told(
+    MessageRule("cpu.thermal", {ProblemKind.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+    MessageRule(
         "network.adapter_module",
-        {Trouble.ADAPTER_MODULE: "cable or module of {} failed", Trouble.ADAPTER_HOT: "{} too hot"},
+        {ProblemKind.ADAPTER_MODULE: "cable or module of {} failed", ProblemKind.ADAPTER_HOT: "{} too hot"},
         _OPEN,
     ),
-    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN),
-    Told("network.peermem", {Trouble.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
+    MessageRule(
+        "network.adapter_power", {ProblemKind.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN
+    ),
+    MessageRule("network.peermem", {ProblemKind.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
 )
 """Every finding based on kernel messages alone, in the order of the table of findings."""
 
 
 _ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _OF_GPU: Final = (
-    ("driver.bound_elsewhere", Trouble.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
-    ("driver.unsupported", Trouble.GPU_UNSUPPORTED, "the driver does not support it"),
-    ("driver.bar", Trouble.GPU_BAR, "one of its address ranges is invalid"),
-    ("driver.init_failed", Trouble.GPU_INIT_FAILED, "RmInitAdapter failed"),
+    ("driver.bound_elsewhere", ProblemKind.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
+    ("driver.unsupported", ProblemKind.GPU_UNSUPPORTED, "the driver does not support it"),
+    ("driver.bar", ProblemKind.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.init_failed", ProblemKind.GPU_INIT_FAILED, "RmInitAdapter failed"),
 )
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 
@@ -187,7 +191,7 @@ def _driver(host: HostEvidence) -> Iterator[Finding]:
             if _ADDRESS.fullmatch(slot) and slot not in answering:
                 yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
     if host.driver_error == "version_mismatch":
-        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=Trouble.DRIVER_MISMATCH.value):
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.DRIVER_MISMATCH.value):
             yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
 
 

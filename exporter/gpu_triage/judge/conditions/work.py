@@ -9,7 +9,7 @@ from typing import Final
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.cgroups import (
-    Held,
+    LimitedJob,
     held_by_cpu_limit,
     held_by_cpu_limit_lately,
     held_by_memory_limit,
@@ -18,8 +18,8 @@ from gpu_triage.judge.evidence.cgroups import (
 )
 from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.holders import given_to, in_words
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.owners import allocated_to, owners_text
 from gpu_triage.judge.evidence.remember import Count, Share, class_share, is_held
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
@@ -136,7 +136,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             yield of_host(f"{resource}.saturated", reason)
 
 
-def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
+def _held_by_limit(resource: str, gpu: GpuEvidence) -> LimitedJob | None:
     """Return the limit of its own job that keeps a GPU waiting; None if there is none."""
     if resource == "cpu":
         return held_by_cpu_limit(gpu.recent) or held_by_cpu_limit_lately(gpu)
@@ -145,7 +145,7 @@ def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
     return None
 
 
-def _limited(resource: str, held: Mapping[GpuEvidence, Held]) -> Finding | None:
+def _limited(resource: str, held: Mapping[GpuEvidence, LimitedJob]) -> Finding | None:
     """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
     if not held:
         return None
@@ -186,7 +186,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _unused(gpu: GpuEvidence) -> str:
     """Describe the holder of an allocated GPU without processes; "" if it is not allocated, or is in use."""
-    given = "" if gpu.partitioned else in_words(sorted(given_to(gpu)))
+    given = "" if gpu.partitioned else owners_text(sorted(allocated_to(gpu)))
     free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
     return f"allocated to {given}, no process on it" if given and free else ""
 

@@ -26,7 +26,7 @@ Rise = Callable[[MetricSpec, dict[str, str]], Amount]
 """Increase of the counter with these labels over the period in question."""
 
 
-class Held(NamedTuple):
+class LimitedJob(NamedTuple):
     """A job slowed down by its own cgroup limit.
 
     Attributes:
@@ -38,17 +38,17 @@ class Held(NamedTuple):
     because: str
 
 
-def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
+def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> LimitedJob | None:
     """Return the worst CPU limit of a job on the GPU in the window, if it throttles above the threshold; else None."""
     return max(_cpu_limits(gpu, _in_window(gpu), ease), default=None)
 
 
-def held_by_cpu_limit_lately(gpu: GpuEvidence) -> Held | None:
+def held_by_cpu_limit_lately(gpu: GpuEvidence) -> LimitedJob | None:
     """Like `held_by_cpu_limit`, but over the last `CLASS_SECONDS`."""
     return max(_cpu_limits(gpu, _lately(gpu)), default=None)
 
 
-def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
+def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> LimitedJob | None:
     """Return the memory limit that a job on the GPU hits while its tasks stall on memory, over the window.
 
     Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
@@ -56,7 +56,7 @@ def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> Held | None:
     return max(_memory_limits(gpu, _in_window(gpu), ease), default=None)
 
 
-def held_by_memory_limit_lately(gpu: GpuEvidence) -> Held | None:
+def held_by_memory_limit_lately(gpu: GpuEvidence) -> LimitedJob | None:
     """Like `held_by_memory_limit`, but over the last `CLASS_SECONDS`."""
     return max(_memory_limits(gpu, _lately(gpu)), default=None)
 
@@ -84,7 +84,7 @@ def short_name(path: str) -> str:
     return _CONTAINER_ID.sub(r"\1", path.rpartition("/")[2])
 
 
-def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Held]:
+def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[LimitedJob]:
     for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
         of = {"cgroup": limit.labels["cgroup"]}
         periods = rise(GPU_CGROUP_CPU_PERIODS_TOTAL, of).amount
@@ -93,10 +93,10 @@ def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Hel
         if enough and rise(GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, of).mean >= thresholds.THROTTLED_CPUS * ease:
             cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
             words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
-            yield Held(min(1.0, share), words)
+            yield LimitedJob(min(1.0, share), words)
 
 
-def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Held]:
+def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[LimitedJob]:
     stalled = pressure(gpu, "memory") or 0.0
     if stalled < gpu.limit("memory.limited", "pressure") * ease:
         return
@@ -104,7 +104,7 @@ def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[
         reached = each.labels["event"] in _LIMITS_REACHED
         if reached and rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, dict(each.labels)).amount >= 1:
             where = short_name(each.labels["cgroup"])
-            yield Held(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
+            yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
 
 
 def _in_window(gpu: GpuEvidence) -> Rise:

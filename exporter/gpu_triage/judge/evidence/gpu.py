@@ -24,7 +24,7 @@ from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECON
 from gpu_triage.read.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.sampler.driver import RELEASED
-from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE
+from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE
 
 _COMPUTE: Final = ("compute", "mps")
 _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")

@@ -9,7 +9,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
-from gpu_triage.read.exporter import judgement
+from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
 from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL
 from gpu_triage.read.gpu.gpm import (
@@ -104,7 +104,7 @@ class MetricHistory:
         since = now.monotonic - self._window_seconds
         present: dict[tuple[str, str], _Round] = {}
         # The judge's own earlier output is not evidence.
-        for collector in (name for name in store.collectors if name != judgement.NAME):
+        for collector in (name for name in store.collectors if name != judgment.NAME):
             for outcome in store.of(collector):
                 key = (collector, outcome.subject)
                 before = self._rounds.get(key)

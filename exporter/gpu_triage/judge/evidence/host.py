@@ -36,7 +36,7 @@ from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
 )
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
-from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
@@ -58,8 +58,8 @@ _ADAPTERS = (
 """Line rate, bytes received and bytes sent, for each kind of adapter."""
 
 _SERVERS = {
-    Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
-    Trouble.LUSTRE_LOST: "the connection to Lustre target {} is lost",
+    ProblemKind.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+    ProblemKind.LUSTRE_LOST: "the connection to Lustre target {} is lost",
 }
 """Kernel messages about file servers; they apply until the kernel logs that the server is back."""
 

@@ -10,8 +10,8 @@ from typing import Final
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.heat import slowdown_margin
-from gpu_triage.judge.evidence.holders import given_to
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
@@ -28,7 +28,7 @@ from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_UP,
 )
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
-from gpu_triage.read.host.kernel_messages import Trouble
+from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
 from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL
@@ -178,7 +178,7 @@ def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
 
 def is_held(gpu: GpuEvidence) -> bool:
     """Whether a job has the GPU: by allocation, by a compute process, or by a job's amount of memory in use."""
-    if gpu.compute_processes or given_to(gpu):
+    if gpu.compute_processes or allocated_to(gpu):
         return True
     drawing = gpu.last(GPU_PROCESSES, type="compute_graphics")
     return gpu.holds_memory and bool(drawing or not gpu.processes_known)
@@ -224,8 +224,8 @@ def _note_host(host: HostEvidence, seconds: float) -> None:
         if port.last:
             memory.replace("", ("up", port.values), value=True)
     again = 0
-    for task in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=Trouble.HUNG_TASK.value):
-        before = memory.replace("", (Trouble.HUNG_TASK, task.values), task.last)
+    for task in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=ProblemKind.HUNG_TASK.value):
+        before = memory.replace("", (ProblemKind.HUNG_TASK, task.values), task.last)
         again += before is not None and before != task.last
     memory.note("", Count.HUNG_AGAIN, seconds, again)
 

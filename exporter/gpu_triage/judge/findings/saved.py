@@ -6,10 +6,10 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
-from gpu_triage.documents import AtMost, Between, Matching, Place, read_value
-from gpu_triage.documents.saved_state import Found, StateKind, read_entries
+from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
+from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.states import MOST_FINDINGS, End, FindingStates, Life
+from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.sampler.state_directory import FINDINGS
 
@@ -20,8 +20,8 @@ _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
 """Allowed rounding error of summed durations."""
 
-_Name = Annotated[str, Matching(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
-_Seconds = Annotated[float, Between(0, 1e10)]
+_Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
+_Seconds = Annotated[float, Range(0, 1e10)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +95,12 @@ class _Entry:
     """A `Life` as plain values."""
 
     code: _Name
-    gpu: Annotated[str, Matching(r"[0-9]{1,5}", "an index")] | None
+    gpu: Annotated[str, Pattern(r"[0-9]{1,5}", "an index")] | None
     uuid: _Name
     pci_bus_id: _Name
     measured: Annotated[str, AtMost(_MOST_CHARACTERS)]
-    value: Annotated[float, Between(-1e300, 1e300)] | None
-    state: Annotated[int, Between(min(State), max(State))]
+    value: Annotated[float, Range(-1e300, 1e300)] | None
+    state: Annotated[int, Range(min(State), max(State))]
     began_at: _Seconds
     lasted_seconds: _Seconds
     seen_at: _Seconds
@@ -108,19 +108,19 @@ class _Entry:
     holds: bool | None
     quiet_seconds: _Seconds
     unseen_seconds: _Seconds
-    end: Annotated[str, Matching("|".join(end.value for end in End), "why it ended")] | None
+    end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
 
 
 def _document(memory: SavedLives) -> dict[str, Any]:
     return {"boot": memory.boot, "findings": [asdict(_entry(life)) for life in memory.lives]}
 
 
-def _found(document: dict[str, Any], where: Place, _latest: float) -> Found[SavedLives]:
+def _found(document: dict[str, Any], where: Place, _latest: float) -> LoadedState[SavedLives]:
     listed = document.pop("findings", None)
     head = read_value(_Head, document, where)
     entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
     # Unknown codes come from a release with other findings and are not an error.
-    return Found(SavedLives(head.boot, tuple(_life(each) for each in entries if each.code in BY_CODE)), refused)
+    return LoadedState(SavedLives(head.boot, tuple(_life(each) for each in entries if each.code in BY_CODE)), refused)
 
 
 def _check(entry: _Entry, where: Place) -> None:
@@ -173,7 +173,7 @@ def _life(entry: _Entry) -> Life:
         entry.holds,
         entry.quiet_seconds,
         entry.unseen_seconds,
-        None if entry.end is None else End(entry.end),
+        None if entry.end is None else EndReason(entry.end),
     )
 
 

@@ -19,7 +19,7 @@ MOST_FINDINGS: Final = 500
 """Maximum number of findings kept; ended ones are dropped first."""
 
 
-class End(Enum):
+class EndReason(Enum):
     """Why a finding ended."""
 
     GONE = "gone"  # its condition did not hold for the hold time
@@ -53,7 +53,7 @@ class Life:
     holds: bool | None = True
     quiet_seconds: float = 0.0
     unseen_seconds: float = 0.0
-    end: End | None = None
+    end: EndReason | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -129,7 +129,7 @@ class FindingStates:
             if life.state is State.ENDED:
                 kept = life if now - life.seen_at < ENDED_SECONDS else None
             elif self._is_cured(life, reset_at(life.finding), observable):
-                kept = _ended(replace(life, seen_at=now, holds=False), End.RESET)
+                kept = _ended(replace(life, seen_at=now, holds=False), EndReason.RESET)
             elif now < self._blind_until and now - life.seen_at < UNSEEN_SECONDS:
                 kept = life
             else:
@@ -198,15 +198,15 @@ def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
         if life.state is State.PENDING:
             return None
         quiet = replace(life, seen_at=now, holds=False, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
-        return _ended(quiet, End.GONE) if _is_gone(quiet, now) else quiet
+        return _ended(quiet, EndReason.GONE) if _is_gone(quiet, now) else quiet
     unseen_seconds = life.unseen_seconds + (now - life.seen_at)
     unseen = replace(life, seen_at=now, holds=None, unseen_seconds=unseen_seconds)
     if unseen_seconds < UNSEEN_SECONDS:
         return unseen
-    return None if life.state is State.PENDING else _ended(unseen, End.UNSEEN)
+    return None if life.state is State.PENDING else _ended(unseen, EndReason.UNSEEN)
 
 
-def _ended(life: Life, end: End) -> Life:
+def _ended(life: Life, end: EndReason) -> Life:
     return replace(life, state=State.ENDED, end=end)
 
 

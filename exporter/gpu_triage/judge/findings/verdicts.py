@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.read.exporter.judgement import GPU_VERDICT
+from gpu_triage.read.exporter.judgment import GPU_VERDICT
 
 
 class Verdict(Enum):
@@ -34,7 +34,7 @@ WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KE
 """Display order, most urgent first; NOT_READ precedes KEEP because its health is unknown."""
 
 
-class Colour(NamedTuple):
+class Color(NamedTuple):
     """Color of a verdict: its name, its terminal color, and its tone on the web page."""
 
     name: str
@@ -42,16 +42,16 @@ class Colour(NamedTuple):
     tone: str
 
 
-COLOURS: Final[Mapping[Verdict, Colour]] = MappingProxyType(
+COLORS: Final[Mapping[Verdict, Color]] = MappingProxyType(
     {
-        Verdict.DRAIN: Colour("red", "red", "sick"),
-        Verdict.WATCH: Colour("amber", "yellow", "held"),
-        Verdict.KEEP: Colour("green", "green", "well"),
-        Verdict.NOT_READ: Colour("grey", "bright_black", "idle"),
+        Verdict.DRAIN: Color("red", "red", "sick"),
+        Verdict.WATCH: Color("amber", "yellow", "held"),
+        Verdict.KEEP: Color("green", "green", "well"),
+        Verdict.NOT_READ: Color("grey", "bright_black", "idle"),
     }
 )
 
-CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+CLASS_COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # Red: the GPU is sick.
         "sick": "#c92a2a",
@@ -79,13 +79,13 @@ CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Fill color of each class, in order of rank; legible on light and dark backgrounds."""
 
-TONE_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+TONE_COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "sick": CLASS_COLOURS["sick"],
-        "held": CLASS_COLOURS["power_brake"],
-        "starved": CLASS_COLOURS["storage"],
-        "well": CLASS_COLOURS["compute"],
-        "idle": CLASS_COLOURS["idle"],
+        "sick": CLASS_COLORS["sick"],
+        "held": CLASS_COLORS["power_brake"],
+        "starved": CLASS_COLORS["storage"],
+        "well": CLASS_COLORS["compute"],
+        "idle": CLASS_COLORS["idle"],
     }
 )
 """One color per tone for light and dark backgrounds: for the page's icon, and for all dashboards."""

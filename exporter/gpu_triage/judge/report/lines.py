@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.standing import standing_of
 from gpu_triage.judge.report.text import printable
 
 NOTHING: Final = "-"
@@ -28,9 +28,9 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
         subject = (finding.gpu or "", slot)
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
-        standing = standing_of(finding)
-        times = (_seconds(standing.lasted_seconds), _seconds(standing.wait_seconds))
-        yield ("finding", *subject, *facts, standing.state, *times)
+        life_cycle = life_cycle_of(finding)
+        times = (_seconds(life_cycle.lasted_seconds), _seconds(life_cycle.wait_seconds))
+        yield ("finding", *subject, *facts, life_cycle.state, *times)
 
 
 def _seconds(time: float | None) -> str:

@@ -11,8 +11,8 @@ from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import headline
+from gpu_triage.judge.report.life_cycle import LifeCycle, life_cycle_of
 from gpu_triage.judge.report.report import GpuVerdict, Report
-from gpu_triage.judge.report.standing import Standing, standing_of
 from gpu_triage.judge.report.text import printable
 
 FORMAT: Final = "gpu-triage-check"
@@ -74,7 +74,7 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "since": _seconds(gpu.since),
         "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
-        "held_by": [{name: value or None for name, value in holder._asdict().items()} for holder in gpu.holders],
+        "held_by": [{name: value or None for name, value in owner._asdict().items()} for owner in gpu.owners],
         "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
     }
 
@@ -97,7 +97,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "topic": check.topic,
         "area": check.area.value,
         "severity": finding.urgency.value,
-        **_standing(standing_of(finding)),
+        **_life_cycle(life_cycle_of(finding)),
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -116,15 +116,15 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _life_cycle(life_cycle: LifeCycle) -> dict[str, Any]:
     return {
-        "confirmed_severity": standing.confirmed_severity,
-        "state": standing.state,
-        "lasted_seconds": _seconds(standing.lasted_seconds),
-        "wait_seconds": _seconds(standing.wait_seconds),
-        "holds": standing.holds,
-        "quiet_seconds": _seconds(standing.quiet_seconds),
-        "hold_seconds": _seconds(standing.hold_seconds),
+        "confirmed_severity": life_cycle.confirmed_severity,
+        "state": life_cycle.state,
+        "lasted_seconds": _seconds(life_cycle.lasted_seconds),
+        "wait_seconds": _seconds(life_cycle.wait_seconds),
+        "holds": life_cycle.holds,
+        "quiet_seconds": _seconds(life_cycle.quiet_seconds),
+        "hold_seconds": _seconds(life_cycle.hold_seconds),
     }
 
 
@@ -152,8 +152,8 @@ def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) 
     for finding in findings:
         check = finding.check
         more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
-        standing = str(standing_of(finding))
-        measured = f"{finding.measured} ({standing})" if standing else finding.measured
+        life_cycle = str(life_cycle_of(finding))
+        measured = f"{finding.measured} ({life_cycle})" if life_cycle else finding.measured
         words = f"{check.code}: {measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
         if finding.urgency.rank >= fail_on.rank:
             failure = ET.SubElement(case, "failure", type=check.code, message=printable(measured))

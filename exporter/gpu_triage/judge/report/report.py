@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
-from gpu_triage.judge.bottleneck.memory import GpuMemory, Stretch
+from gpu_triage.judge.bottleneck.memory import ClassPeriod, GpuMemory
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.holders import GpuHolder, holders_of
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
@@ -32,10 +32,10 @@ class GpuVerdict:
     bottleneck: Bottleneck
     since: float | None  # Unix seconds when it was first seen in its class; None in a single poll
     seconds: Mapping[str, float]  # time spent in each class so far
-    strip: tuple[Stretch, ...]  # classes over the last half hour
+    strip: tuple[ClassPeriod, ...]  # classes over the last half hour
     verdict: Verdict  # whether it should keep taking work
     codes: tuple[str, ...]  # codes of its findings
-    holders: tuple[GpuHolder, ...]  # known pods, jobs or users that hold it
+    owners: tuple[GpuOwner, ...]  # known pods, jobs or users that hold it
     readings: GpuReadings
 
 
@@ -90,7 +90,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class JudgedHost:
     """The subject of a judgment."""
 
     name: str  # name of the host or scenario
@@ -100,7 +100,7 @@ class Subject:
 
 
 def report_of(
-    subject: Subject,
+    subject: JudgedHost,
     host: HostEvidence,
     bottlenecks: Bottlenecks,
     memories: Mapping[GpuEvidence, GpuMemory],
@@ -165,6 +165,6 @@ def _gpu(
         strip=memory.strip(gpu.at.monotonic),
         verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(each.check.code for each in own)),
-        holders=holders_of(gpu),
+        owners=owners_of(gpu),
         readings=readings_of(gpu),
     )

@@ -8,15 +8,15 @@ from typing import Final, NamedTuple
 
 import click
 
-from gpu_triage.judge.evidence.holders import in_words
+from gpu_triage.judge.evidence.owners import owners_text
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLOURS, Verdict
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import headline
+from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
-from gpu_triage.judge.report.standing import standing_of
 
-SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+SEVERITY_COLORS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 _NOT_IN_FILES: Final = "not in these files"
 _ASK_THE_EXPORTER: Final = "Ask the running exporter: gpu-triage top, or curl http://localhost:9836/api/v1/verdict"
@@ -73,8 +73,8 @@ def _lines(report: Report) -> Iterator[Line]:
     if report.recording is not None:
         made_up = " (a RECORDING)"
     verdict, _, rest = headline(report).partition(".")
-    coloured = click.style(verdict, fg=COLOURS[report.verdict].terminal, bold=True)
-    yield Line(f"{printable(report.host)}{made_up}: {coloured}. ", rest.lstrip(), indent=4)
+    colored = click.style(verdict, fg=COLORS[report.verdict].terminal, bold=True)
+    yield Line(f"{printable(report.host)}{made_up}: {colored}. ", rest.lstrip(), indent=4)
     if report.files:
         yield from _files(report)
     else:
@@ -85,7 +85,7 @@ def _lines(report: Report) -> Iterator[Line]:
     yield Line("")
     if report.blocked is not None:
         yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
-    owners = {(gpu.gpu, gpu.uuid): in_words(gpu.holders) for gpu in report.gpus}
+    owners = {(gpu.gpu, gpu.uuid): owners_text(gpu.owners) for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
             yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words, owners)
@@ -99,7 +99,7 @@ def _lines(report: Report) -> Iterator[Line]:
         yield from (Line(""), Line("settings that are not the defaults:"))
         yield from (Line("    ", each.words) for each in report.settings)
     yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
-    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}")
+    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLORS[report.verdict].terminal)}")
     yield from _pending(report)
 
 
@@ -131,22 +131,22 @@ def _files(report: Report) -> Iterator[Line]:
 
 
 def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str]) -> Iterator[Line]:
-    mark, colour = "ok", "green"
+    mark, color = "ok", "green"
     if area.severity is not None:
-        mark, colour = area.severity.value, SEVERITY_COLOURS[area.severity]
+        mark, color = area.severity.value, SEVERITY_COLORS[area.severity]
     elif area.summary is None:
-        mark, colour = "not read", COLOURS[Verdict.NOT_READ].terminal
+        mark, color = "not read", COLORS[Verdict.NOT_READ].terminal
     summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
-    yield Line(f"{_padded(mark, 9, colour)} {area.area.value:<20} ", summary)
+    yield Line(f"{_padded(mark, 9, color)} {area.area.value:<20} ", summary)
     for finding in area.findings:
         yield from _finding(finding, owners.get((finding.gpu or "", finding.uuid), ""))
 
 
 def _finding(finding: Finding, owners: str) -> Iterator[Line]:
     check = finding.check
-    severity = click.style(finding.urgency.value, fg=SEVERITY_COLOURS[finding.urgency])
+    severity = click.style(finding.urgency.value, fg=SEVERITY_COLORS[finding.urgency])
     follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
-    more = "; ".join(filter(None, (follows, str(standing_of(finding)))))
+    more = "; ".join(filter(None, (follows, str(life_cycle_of(finding)))))
     start = f"    {severity} {click.style(check.code, bold=True)}  "
     yield Line(start, f"{finding.subject}: {finding.measured}{more and f' ({more})'}", indent=8)
     if owners:
@@ -158,14 +158,14 @@ def _finding(finding: Finding, owners: str) -> Iterator[Line]:
 
 
 def _gpu(gpu: GpuVerdict) -> Line:
-    verdict = _padded(gpu.verdict.words, 10, COLOURS[gpu.verdict].terminal)
+    verdict = _padded(gpu.verdict.words, 10, COLORS[gpu.verdict].terminal)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
-    held = f"; held by {in_words(gpu.holders)}" if gpu.holders else ""
+    held = f"; held by {owners_text(gpu.owners)}" if gpu.owners else ""
     # GPUs known only by address (from files) have long names.
     start = f"    {f'GPU {printable(gpu.gpu)}':<6}  {gpu.bottleneck.name:<16}{verdict}"
     return Line(start, f"{gpu.bottleneck.because}{unseen}{held}{codes}")
 
 
-def _padded(text: str, width: int, colour: str) -> str:
-    return click.style(text, fg=colour) + " " * (width - len(text))
+def _padded(text: str, width: int, color: str) -> str:
+    return click.style(text, fg=color) + " " * (width - len(text))

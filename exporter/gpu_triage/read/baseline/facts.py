@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from gpu_triage.documents import AtMost, Between, Key, Parsed
+from gpu_triage.documents import AtMost, Key, Parsed, Range
 from gpu_triage.documents.pcie import Generation, Width
 
 _MOST_ENTRIES: Final = 1024
@@ -29,8 +29,8 @@ def _peer_key(text: str) -> str:
 
 Name = Annotated[str, Parsed(_printable)]
 Names = Annotated[Mapping[Name, Name], AtMost(_MOST_ENTRIES)]
-Amounts = Annotated[Mapping[Name, Annotated[float, Between(0, 1e18)]], AtMost(_MOST_ENTRIES)]
-Links = tuple[Annotated[int, Between(0, 63)], ...]
+Amounts = Annotated[Mapping[Name, Annotated[float, Range(0, 1e18)]], AtMost(_MOST_ENTRIES)]
+Links = tuple[Annotated[int, Range(0, 63)], ...]
 Peer = dict[Annotated[str, Parsed(_peer_key)], Name]
 """A GPU's connection to another: LEVEL is their nearest common ancestor (internal, pix, pxb, phb, node, sys); P2P plus
 a capability (read, write, nvlink, atomics, prop) is the capability's status (ok, chipset_not_supported, …)."""
@@ -60,7 +60,7 @@ class GpuFacts:
     name: Name = ""
     vbios_version: Name | None = None
     link: Annotated[LinkFacts | None, Key("pcie")] = None
-    numa_node: Annotated[int, Between(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
+    numa_node: Annotated[int, Range(-1, 1 << 16)] | None = None  # of the slot, -1 if the firmware doesn't report it
     nics: Names | None = None  # topology level (pix, …, sys) by NIC name
     # Numbers of the NVLink links that are up; unknown while the GPU is partitioned with MIG.
     nvlinks_up: Annotated[Links | None, Parsed(lambda links: tuple(sorted(set(links))), Links)] = None

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 
 from gpu_triage.documents import (
     AtMost,
-    Between,
     Key,
     Parsed,
     Place,
+    Range,
     parse_json,
     read_file,
     read_value,
@@ -45,7 +45,7 @@ def _parse_time(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    gpu_count: Annotated[int, Between(0, _MOST_GPUS)]
+    gpu_count: Annotated[int, Range(0, _MOST_GPUS)]
     driver_version: Name | None = None
     iommu_active: bool | None = None
 
@@ -141,7 +141,7 @@ def decode(content: bytes, file: str) -> HostFacts:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         what = "is not a baseline" if not isinstance(document, dict) else f"format: is not {_FORMAT!r}"
         raise where.error(f"{what}; write the file with gpu-triage baseline write")
-    version = read_value(Annotated[int, Between(1, 1 << 30)], document.get("version"), where.at("version"))
+    version = read_value(Annotated[int, Range(1, 1 << 30)], document.get("version"), where.at("version"))
     if version != _VERSION:
         message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
         raise DocumentError(message, reason="unknown_version")

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.monotone import MonotoneSum
 from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
@@ -102,7 +102,7 @@ class C2cReader:
         for key, raw in values.items():
             if not isinstance(key, tuple) or key[0] != ERROR_FIELDS[name]:
                 continue
-            counter = self._counters.setdefault(key, BoundedCounter(ERRORS, Continued()))
+            counter = self._counters.setdefault(key, BoundedCounter(ERRORS, ContinuedCounter()))
             count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
             if count is not None:
                 counts[key[1]] = count

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import Confirmed
+from gpu_triage.read.metrics.integrals import ConfirmedCounter
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rendering import samples
@@ -68,9 +68,9 @@ class EccReader:
 
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
-        self._counters = {key: BoundedCounter(_LIMIT, Confirmed()) for key in keys}
+        self._counters = {key: BoundedCounter(_LIMIT, ConfirmedCounter()) for key in keys}
         places = ((severity, memory) for severity in SEVERITIES for memory in MEMORIES)
-        self._by_memory = {place: BoundedCounter(_LIMIT, Confirmed()) for place in places}
+        self._by_memory = {place: BoundedCounter(_LIMIT, ConfirmedCounter()) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
         """Read the error counters (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""

@@ -12,7 +12,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import far_end_named, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneSum
 from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit
@@ -258,7 +258,7 @@ class NvlinkReader:
                 self._chosen[link, name] = ((source, field),)
                 counter = self._counters.get((link, name))
                 if counter is None:
-                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], Continued())
+                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], ContinuedCounter())
                 return counter.add(gpu.inquiry, values[field] * source.scale, gpu.at.monotonic)
         return None
 

@@ -12,7 +12,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD, MOST_LINKS
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneSum
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
@@ -142,7 +142,7 @@ class NvlinkQualityReader:
         for key, raw in counted.items():
             if not isinstance(key, tuple) or key[0] != field:
                 continue
-            counter = self._counters.setdefault(key, BoundedCounter(_LIMIT, Continued()))
+            counter = self._counters.setdefault(key, BoundedCounter(_LIMIT, ContinuedCounter()))
             count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
             if count is not None:
                 counts[key[1]] = count

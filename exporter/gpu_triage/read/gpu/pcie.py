@@ -10,7 +10,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie_traffic import RECEIVE, TRANSMIT, PcieTraffic
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
 from gpu_triage.read.metrics.rounds import GpuRound
@@ -90,7 +90,7 @@ class PcieReader:
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
-        self._replays = BoundedCounter(ERRORS, Continued())
+        self._replays = BoundedCounter(ERRORS, ContinuedCounter())
         self._generation = _Transitions()
         self._width = _Transitions()
 

@@ -13,7 +13,7 @@ from gpu_triage.driver.kernel.mounts import refuse_unmounted
 from gpu_triage.driver.kernel.pci_bus import device_directory, handles_aer, port_above
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -47,7 +47,7 @@ class PcieAerReader:
     """Reads both ends, and continues the counters when a device reappears. Only uses kernel files."""
 
     def __init__(self) -> None:
-        self._counters: defaultdict[tuple[str, str], Continued] = defaultdict(Continued)
+        self._counters: defaultdict[tuple[str, str], ContinuedCounter] = defaultdict(ContinuedCounter)
         self._handled: dict[str, bool] = {}
 
     def read(self, gpu: GpuRound) -> PcieAerReading:

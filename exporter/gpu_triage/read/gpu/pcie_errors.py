@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from gpu_triage.read.gpu.pcie import on_pcie
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter
 from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
 from gpu_triage.read.metrics.rounds import GpuRound
@@ -52,7 +52,7 @@ class PcieErrorsReader:
     """Reads the counters and continues them over resets."""
 
     def __init__(self) -> None:
-        self._counters = {label: BoundedCounter(ERRORS, Continued()) for label in TYPE_FIELDS}
+        self._counters = {label: BoundedCounter(ERRORS, ContinuedCounter()) for label in TYPE_FIELDS}
 
     def read(self, gpu: GpuRound) -> PcieErrorsReading:
         """Read the errors (the fields of TYPE_FIELDS, in one call)."""

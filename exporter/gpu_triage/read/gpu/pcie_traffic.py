@@ -15,7 +15,7 @@ from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.read.gpu.gpm import DeviceGpm
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -98,7 +98,7 @@ class _WideCounter:
             if raw is None or not (exceeds and self._exceeded):
                 self._exceeded = exceeds
                 return None
-            counter = Continued()
+            counter = ContinuedCounter()
             counter.rebase(raw)
             self._counter = BoundedCounter(_LIMIT, counter)
         total = self._counter.add(inquiry, raw, at)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
@@ -86,7 +86,7 @@ class PowerReader:
     """Reads power; continues the energy counter over driver reloads."""
 
     def __init__(self) -> None:
-        self._energy = BoundedCounter(_ENERGY_LIMIT, Continued())
+        self._energy = BoundedCounter(_ENERGY_LIMIT, ContinuedCounter())
 
     def read(self, gpu: GpuRound) -> PowerReading:
         """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""

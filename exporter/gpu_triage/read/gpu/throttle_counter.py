@@ -6,8 +6,8 @@ import math
 from collections import deque
 from typing import Final
 
-from gpu_triage.read.metrics.integrals import Continued
-from gpu_triage.read.metrics.plausible import BeforeFall
+from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.plausible import StateBeforeDrop
 
 STANDS_STILL: Final = "stands_still"
 TOO_FAST: Final = "too_fast"
@@ -56,8 +56,8 @@ class ThrottleCounter:
     )
 
     def __init__(self, interval_seconds: float) -> None:
-        self._continued = Continued()
-        self._before_fall: BeforeFall[Continued] = BeforeFall()
+        self._continued = ContinuedCounter()
+        self._before_fall: StateBeforeDrop[ContinuedCounter] = StateBeforeDrop()
         self._accepted_at: float | None = None
         self._sound_readings = 0
         self._strikes = 0

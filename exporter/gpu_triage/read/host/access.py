@@ -17,10 +17,10 @@ from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.gpu.pcie_aer import PCIE_AER
 from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
-from gpu_triage.read.host.lacks import (
+from gpu_triage.read.host.limitations import (
     NO_PERMISSION,
-    Lack,
-    Wanted,
+    Configured,
+    Limitation,
     errors_kept_by_firmware,
     links_out_of_sight,
     reason_of,
@@ -66,21 +66,21 @@ _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out
 class AccessReading:
     """Features that are limited; empty if everything is accessible."""
 
-    lacks: tuple[Lack, ...]
+    limitations: tuple[Limitation, ...]
 
 
 class AccessReader:
     """Probes each feature's access; logs each change once."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Configured) -> None:
         self._wanted = wanted
-        self._known: frozenset[Lack] = frozenset()
+        self._known: frozenset[Limitation] = frozenset()
 
     def read(self, round_: HostRound) -> AccessReading:
         """Probe all features. Never raises; what cannot be determined is not reported as lacking."""
         machine, wanted = round_.machine, self._wanted
         pids = _Pids(machine.procfs)
-        probes: tuple[tuple[str, Callable[[], Lack | None]], ...] = (
+        probes: tuple[tuple[str, Callable[[], Limitation | None]], ...] = (
             (PROCFS, lambda: _mount(PROCFS, machine.procfs)),
             (SYSFS, lambda: _mount(SYSFS, machine.sysfs)),
             ("kernel_log", lambda: _kernel_log(machine)),
@@ -101,18 +101,24 @@ class AccessReader:
             ("slurm_jobs", lambda: _slurm_jobs(wanted.slurm_jobs)),
             ("state_directory", lambda: _state_directory(wanted.state)),
         )
-        excluded = (Lack(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
-        found = (*(lack for feature, probe in probes if feature in wanted.features and (lack := probe())), *excluded)
+        excluded = (Limitation(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
+        found = (
+            *(limitation for feature, probe in probes if feature in wanted.features and (limitation := probe())),
+            *excluded,
+        )
         self._tell(found)
         return AccessReading(found)
 
-    def _tell(self, found: Collection[Lack]) -> None:
-        for lack in found:
-            if lack not in self._known:
-                facts = {"feature": lack.feature, "reason": lack.reason, "remedy": lack.remedy}
+    def _tell(self, found: Collection[Limitation]) -> None:
+        for limitation in found:
+            if limitation not in self._known:
+                facts = {"feature": limitation.feature, "reason": limitation.reason, "remedy": limitation.remedy}
                 log.warning("feature degraded", extra={"fields": facts})
-        for lack in self._known.difference(found):
-            log.info("feature no longer degraded", extra={"fields": {"feature": lack.feature, "reason": lack.reason}})
+        for limitation in self._known.difference(found):
+            log.info(
+                "feature no longer degraded",
+                extra={"fields": {"feature": limitation.feature, "reason": limitation.reason}},
+            )
         self._known = frozenset(found)
 
 
@@ -133,43 +139,43 @@ class _Pids:
         self.nested = not sees_every_process(procfs)
 
 
-def _mount(feature: str, root: Path) -> Lack | None:
+def _mount(feature: str, root: Path) -> Limitation | None:
     remedy = f"{SHOWS[feature]} are not visible: mount the host's {feature} at {root}, or correct --path.{feature}"
-    return None if is_mounted(root) else Lack(feature, MISSING, remedy)
+    return None if is_mounted(root) else Limitation(feature, MISSING, remedy)
 
 
-def _kernel_log(machine: Machine) -> Lack | None:
+def _kernel_log(machine: Machine) -> Limitation | None:
     reason = None if machine.kmsg is None else refusal(machine.kmsg)
     remedy = (
         f"Xids from before startup or while the driver hangs, Xids {', '.join(map(str, NEVER_FROM_NVML))}, SXids of "
         "NVSwitches and kernel messages about the host are not read: grant CAP_SYSLOG or run a privileged container"
     )
-    return Lack("kernel_log", reason, remedy) if reason else None
+    return Limitation("kernel_log", reason, remedy) if reason else None
 
 
-def _pci_bus(machine: Machine) -> Lack | None:
+def _pci_bus(machine: Machine) -> Limitation | None:
     try:
         read_names(machine.sysfs / "bus" / "pci" / "devices")
     except HostReadFailed as failed:
-        return Lack(
+        return Limitation(
             "pci_bus", failed.reason, "slots and links are not visible: mount the host's /sys and set --path.sysfs"
         )
     return None
 
 
-def _processes(pids: _Pids) -> Lack | None:
+def _processes(pids: _Pids) -> Limitation | None:
     if pids.nested:
         # Even with the host's procfs: the driver itself translates PIDs, and omits those of other namespaces.
         remedy = "processes outside this container are neither listed nor counted: run it in the host's PID namespace"
-        return Lack("processes", OTHER_PID_NAMESPACE, remedy)
+        return Limitation("processes", OTHER_PID_NAMESPACE, remedy)
     if pids.live and _text(pids.procfs / "1" / "status") is None:
-        return Lack(
+        return Limitation(
             "processes", "hidden", "other users' processes have no names: add the group of hidepid's gid= option"
         )
     return None
 
 
-def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
+def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
     if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
         return None
@@ -177,10 +183,10 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
         "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
         "with psi=1, as RHEL 8 and early Amazon Linux 2023 need"
     )
-    return Lack("host_pressure", refusal(machine.procfs / "pressure" / "io") or MISSING, remedy)
+    return Limitation("host_pressure", refusal(machine.procfs / "pressure" / "io") or MISSING, remedy)
 
 
-def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
+def _cgroups(machine: Machine, pids: _Pids) -> Limitation | None:
     # Cgroups are only looked up for processes that are visible as the host's.
     if not pids.live or pids.foreign or pids.nested or machine.simulated:
         return None
@@ -188,62 +194,62 @@ def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
     remedy = (
         "CPU and memory limits of jobs are not visible: mount the host's /sys with its cgroups and set --path.sysfs"
     )
-    return Lack("cgroups", reason, remedy) if reason else None
+    return Limitation("cgroups", reason, remedy) if reason else None
 
 
-def _memory_locality(procfs: Path) -> Lack | None:
+def _memory_locality(procfs: Path) -> Limitation | None:
     # Opened, not read: opening triggers the permission check, reading would walk the page tables.
     if refusal(procfs / "1" / "numa_maps") == NO_PERMISSION:
         remedy = "the memory locality of other users' processes is unknown: grant CAP_SYS_PTRACE"
-        return Lack("process_memory_locality", NO_PERMISSION, remedy)
+        return Limitation("process_memory_locality", NO_PERMISSION, remedy)
     return None
 
 
-def _host_network(pids: _Pids) -> Lack | None:
+def _host_network(pids: _Pids) -> Limitation | None:
     remedy = "the network is this container's, not the host's: mount the host's /proc and set --path.procfs"
-    return Lack("host_network", OTHER_PID_NAMESPACE, remedy) if pids.foreign else None
+    return Limitation("host_network", OTHER_PID_NAMESPACE, remedy) if pids.foreign else None
 
 
-def _host_nfs(pids: _Pids) -> Lack | None:
+def _host_nfs(pids: _Pids) -> Limitation | None:
     if pids.foreign:
         remedy = "NFS mounts are this container's, not the host's: mount the host's /proc and set --path.procfs"
-        return Lack("host_nfs", OTHER_PID_NAMESPACE, remedy)
+        return Limitation("host_nfs", OTHER_PID_NAMESPACE, remedy)
     # Mount IDs are global in the kernel, so two namespaces never share the first one.
     hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
     apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
     if apart and refusal(pids.procfs / "1" / "mountstats") == NO_PERMISSION:
-        return Lack(
+        return Limitation(
             "host_nfs", NO_PERMISSION, "NFS mounts made on the host after startup may be missing: run as user 0"
         )
     return None
 
 
-def _file_systems(machine: Machine) -> Lack | None:
+def _file_systems(machine: Machine) -> Limitation | None:
     remedy = "only user 0 can read Lustre's statistics: run as user 0, with the host's debugfs mounted"
     hidden = hides_lustre(machine.procfs, machine.sysfs)
-    return Lack("host_file_systems", NO_PERMISSION, remedy) if hidden else None
+    return Limitation("host_file_systems", NO_PERMISSION, remedy) if hidden else None
 
 
-def _services(machine: Machine, pids: _Pids) -> Lack | None:
+def _services(machine: Machine, pids: _Pids) -> Limitation | None:
     if sees_processes(machine.procfs) or in_cgroup(machine.sysfs, FABRIC_MANAGER) or not has_switches(machine.sysfs):
         return None
     remedy = (
         "a fabric manager that never started is not detected: mount the host's /sys with its cgroups, and the host's "
         "/proc with all processes visible"
     )
-    return Lack("host_services", OTHER_PID_NAMESPACE if pids.foreign else "hidden", remedy)
+    return Limitation("host_services", OTHER_PID_NAMESPACE if pids.foreign else "hidden", remedy)
 
 
-def _textfile(folder: Path | None) -> Lack | None:
+def _textfile(folder: Path | None) -> Limitation | None:
     reason = None if folder is None else refusal(folder)
     return (
-        Lack("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
+        Limitation("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
         if reason
         else None
     )
 
 
-def _pod_names(socket: Path | None) -> Lack | None:
+def _pod_names(socket: Path | None) -> Limitation | None:
     if socket is None:
         return None
     try:
@@ -252,22 +258,22 @@ def _pod_names(socket: Path | None) -> Lack | None:
         reason: str | None = reason_of(error)
     else:
         reason = None if os.access(socket, os.W_OK, effective_ids=True) else NO_PERMISSION
-    return Lack("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
+    return Limitation("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
 
 
-def _container_names(folder: Path | None) -> Lack | None:
+def _container_names(folder: Path | None) -> Limitation | None:
     reason = None if folder is None else refusal(folder)
     remedy = f"pods that share a GPU cannot be distinguished by process: allow this user to list {folder}"
-    return Lack("container_names", reason, remedy) if reason else None
+    return Limitation("container_names", reason, remedy) if reason else None
 
 
-def _slurm_jobs(folder: Path | None) -> Lack | None:
+def _slurm_jobs(folder: Path | None) -> Limitation | None:
     reason = None if folder is None else refusal(folder)
     remedy = f"GPUs allocated by Slurm are unknown: let its prolog create {folder}, and allow this user to read it"
-    return Lack("slurm_jobs", reason, remedy) if reason else None
+    return Limitation("slurm_jobs", reason, remedy) if reason else None
 
 
-def _state_directory(folder: Path | None) -> Lack | None:
+def _state_directory(folder: Path | None) -> Limitation | None:
     if folder is None:
         return None
     reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else refusal(folder) or NO_PERMISSION
@@ -275,7 +281,7 @@ def _state_directory(folder: Path | None) -> Lack | None:
         "findings start over and incident history is lost when the exporter stops: "
         f"allow this user to write to {folder}"
     )
-    return Lack("state_directory", reason, remedy) if reason else None
+    return Limitation("state_directory", reason, remedy) if reason else None
 
 
 def _text(path: Path) -> str | None:
@@ -302,7 +308,7 @@ _OF_COLLECTORS: Final = (
 )
 
 
-def wanted(config: Config) -> Wanted:
+def wanted(config: Config) -> Configured:
     """Determine the features that this configuration enables."""
     features = {PROCFS, SYSFS, "pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
     if collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config):
@@ -311,7 +317,7 @@ def wanted(config: Config) -> Wanted:
         features.add("state_directory")
     if runs(PROCESSES, config):
         features.add("cgroups")
-    return Wanted(
+    return Configured(
         frozenset(features),
         config.collector_textfile_directory,
         config.kubernetes_pod_resources_socket,
@@ -324,8 +330,8 @@ def wanted(config: Config) -> Wanted:
 
 def render(reading: AccessReading) -> Iterator[Sample]:
     """Render the samples of one reading."""
-    for lack in reading.lacks:
-        yield GPU_EXPORTER_DEGRADED_INFO.sample(1, lack.feature, lack.reason)
+    for limitation in reading.limitations:
+        yield GPU_EXPORTER_DEGRADED_INFO.sample(1, limitation.feature, limitation.reason)
 
 
 ACCESS = HostCollector(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
-from gpu_triage.read.host.kernel_messages import HostMessage, Trouble, TroubleOver
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
+from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved
 
 MARKERS: Final = ("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de:", "mlx5_core ")
 """Substrings; a line without any of them is not one of these messages."""
@@ -70,13 +70,13 @@ def parse_pcie_error(text: str) -> PcieError | None:
     """
     match = _ERROR.match(text)
     if match is not None:
-        return PcieError(normalise_bus_id(match[2]), _severity(match[3], match[4]), driver=match[1])
+        return PcieError(normalize_bus_id(match[2]), _severity(match[3], match[4]), driver=match[1])
     match = _RECEIVED.match(text)
     if match is not None:
-        return PcieError(normalise_bus_id(match[4]), _severity(match[2], match[3]), normalise_bus_id(match[1]))
+        return PcieError(normalize_bus_id(match[4]), _severity(match[2], match[3]), normalize_bus_id(match[1]))
     match = _FROM_FIRMWARE.match(text)
     if match is not None:
-        return PcieError(normalise_bus_id(match[2]), "correctable" if match[3] else "nonfatal", driver=match[1])
+        return PcieError(normalize_bus_id(match[2]), "correctable" if match[3] else "nonfatal", driver=match[1])
     return None
 
 
@@ -87,32 +87,38 @@ def _severity(correctable: str | None, fatal: str | None) -> str:
 def parse_failing_gpu(text: str) -> str | None:
     """Bus ID of the GPU in the detail lines of a PCIe error; None for any other message."""
     match = _NVIDIA_DEVICE.match(text)
-    return None if match is None else normalise_bus_id(match[1])
+    return None if match is None else normalize_bus_id(match[1])
 
 
 def parse_device_message(text: str) -> HostMessage | None:
     """Parse a kernel message about a device: a PCIe error, or an adapter problem; None for any other message."""
     if (error := parse_pcie_error(text)) is not None:
         # Ignore the port's line: the device logs the same error itself, unless it no longer can.
-        trouble = Trouble.PCIE_CORRECTED if error.severity == "correctable" else Trouble.PCIE_UNCORRECTED
+        trouble = ProblemKind.PCIE_CORRECTED if error.severity == "correctable" else ProblemKind.PCIE_UNCORRECTED
         return None if error.port else HostMessage(trouble, error.address)
     if not text.startswith("mlx5_core "):
         return None
     if (power := _POWER.match(text)) is not None:
-        return HostMessage(Trouble.ADAPTER_POWER, power[1])
+        return HostMessage(ProblemKind.ADAPTER_POWER, power[1])
     if (module := _MODULE.match(text)) is not None:
         lacks_power = any(words in module[4] for words in _WITHOUT_POWER)
-        return HostMessage(Trouble.ADAPTER_POWER if lacks_power else Trouble.ADAPTER_MODULE, module[1])
+        return HostMessage(ProblemKind.ADAPTER_POWER if lacks_power else ProblemKind.ADAPTER_MODULE, module[1])
     if (heat := _HEAT.match(text)) is not None:
-        return HostMessage(Trouble.ADAPTER_HOT, heat[1])
+        return HostMessage(ProblemKind.ADAPTER_HOT, heat[1])
     link = _LINK.match(text)
-    return None if link is None or link[4] in ("up", "ACTIVE") else HostMessage(Trouble.ADAPTER_LINK_DOWN, _port(link))
+    return (
+        None if link is None or link[4] in ("up", "ACTIVE") else HostMessage(ProblemKind.ADAPTER_LINK_DOWN, _port(link))
+    )
 
 
-def parse_device_over(text: str) -> TroubleOver | None:
+def parse_device_over(text: str) -> ProblemResolved | None:
     """Parse a message that an adapter port's link is up again; None for any other message."""
     link = _LINK.match(text) if text.startswith("mlx5_core ") else None
-    return None if link is None or link[4] in ("down", "DOWN") else TroubleOver(Trouble.ADAPTER_LINK_DOWN, _port(link))
+    return (
+        None
+        if link is None or link[4] in ("down", "DOWN")
+        else ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, _port(link))
+    )
 
 
 def _port(link: re.Match[str]) -> str:

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
-from gpu_triage.read.host.kernel_messages import Trouble, plain
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
+from gpu_triage.read.host.kernel_messages import ProblemKind, plain
 
 MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
 """Substrings; a line without any of them is not one of these messages."""
@@ -31,23 +31,23 @@ SENTENCES: Final = (
 
 AT_PROBE: Final = frozenset(
     {
-        Trouble.DRIVER_NOT_LOADED,
-        Trouble.GPU_LOST_AT_PROBE,
-        Trouble.GPU_PROBE_FAILED,
-        Trouble.GPU_NOT_PROBED,
-        Trouble.GPU_BOUND_ELSEWHERE,
-        Trouble.GPU_UNSUPPORTED,
-        Trouble.GPU_BAR,
+        ProblemKind.DRIVER_NOT_LOADED,
+        ProblemKind.GPU_LOST_AT_PROBE,
+        ProblemKind.GPU_PROBE_FAILED,
+        ProblemKind.GPU_NOT_PROBED,
+        ProblemKind.GPU_BOUND_ELSEWHERE,
+        ProblemKind.GPU_UNSUPPORTED,
+        ProblemKind.GPU_BAR,
     }
 )
 """Logged while the driver is loading, before the message that it is loaded."""
 
 UNTIL_LOADED: Final = AT_PROBE | {
-    Trouble.DRIVER_MISMATCH,
-    Trouble.GPU_INIT_FAILED,
-    Trouble.GSP_INIT_FAILED,
-    Trouble.GSP_TIMEOUT,
-    Trouble.SWITCH_MISMATCH,
+    ProblemKind.DRIVER_MISMATCH,
+    ProblemKind.GPU_INIT_FAILED,
+    ProblemKind.GSP_INIT_FAILED,
+    ProblemKind.GSP_TIMEOUT,
+    ProblemKind.SWITCH_MISMATCH,
 }
 """Resolved once the driver has been loaded again."""
 
@@ -65,7 +65,7 @@ class DriverMessage(NamedTuple):
         detail: versions, a code, a count or another driver's name; "" if not in the message.
     """
 
-    trouble: Trouble
+    trouble: ProblemKind
     address: str = ""
     number: str = ""
     detail: str = ""
@@ -148,46 +148,48 @@ def _versions(client: str | None, module: str | None) -> str:
 
 
 def _address(text: str | None) -> str:
-    return "" if text is None else normalise_bus_id(text if "." in text else f"{text}.0")
+    return "" if text is None else normalize_bus_id(text if "." in text else f"{text}.0")
 
 
-def _of_gpu(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+def _of_gpu(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
     """Return a parser for patterns with an address group and an optional detail group."""
     return lambda match: DriverMessage(trouble, _address(match[1]), "", match[2] if match.re.groups > 1 else "")
 
 
-def _of_number(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+def _of_number(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
     return lambda match: DriverMessage(trouble, number=match[1] or "")
 
 
-def _of_detail(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+def _of_detail(trouble: ProblemKind) -> Callable[[re.Match[str]], DriverMessage]:
     return lambda match: DriverMessage(trouble, detail=match[1] if match.re.groups else "")
 
 
 def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], DriverMessage]]]:
-    yield _INIT_FAILED, _of_gpu(Trouble.GPU_INIT_FAILED)
-    yield _MISMATCH, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=_versions(match[1], match[2]))
-    yield _OTHER_HALF, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=_versions(None, match[1]))
-    yield _OFF_THE_BUS, _of_gpu(Trouble.GPU_LOST_AT_PROBE)
-    yield _UNSUPPORTED, _of_gpu(Trouble.GPU_UNSUPPORTED)
-    yield _BOUND, _of_gpu(Trouble.GPU_BOUND_ELSEWHERE)
-    yield _NOT_PROBED, _of_detail(Trouble.GPU_NOT_PROBED)
-    yield _PROBE_FAILED, _of_detail(Trouble.GPU_PROBE_FAILED)
-    yield _NOT_LOADED, _of_detail(Trouble.DRIVER_NOT_LOADED)
+    yield _INIT_FAILED, _of_gpu(ProblemKind.GPU_INIT_FAILED)
+    yield _MISMATCH, lambda match: DriverMessage(ProblemKind.DRIVER_MISMATCH, detail=_versions(match[1], match[2]))
+    yield _OTHER_HALF, lambda match: DriverMessage(ProblemKind.DRIVER_MISMATCH, detail=_versions(None, match[1]))
+    yield _OFF_THE_BUS, _of_gpu(ProblemKind.GPU_LOST_AT_PROBE)
+    yield _UNSUPPORTED, _of_gpu(ProblemKind.GPU_UNSUPPORTED)
+    yield _BOUND, _of_gpu(ProblemKind.GPU_BOUND_ELSEWHERE)
+    yield _NOT_PROBED, _of_detail(ProblemKind.GPU_NOT_PROBED)
+    yield _PROBE_FAILED, _of_detail(ProblemKind.GPU_PROBE_FAILED)
+    yield _NOT_LOADED, _of_detail(ProblemKind.DRIVER_NOT_LOADED)
     yield (
         _BAR,
         lambda match: DriverMessage(
-            Trouble.GPU_BAR, _address(match[4]), detail=f"BAR{match[1]} is {match[2]} at 0x{match[3]}"
+            ProblemKind.GPU_BAR, _address(match[4]), detail=f"BAR{match[1]} is {match[2]} at 0x{match[3]}"
         ),
     )
-    yield _GSP_TIMEOUT, _of_number(Trouble.GSP_TIMEOUT)
-    yield _GSP_INIT, _of_number(Trouble.GSP_INIT_FAILED)
-    yield _INFOROM, lambda match: DriverMessage(Trouble.INFOROM_CORRUPTED, _address(match[1]), match[2] or "")
+    yield _GSP_TIMEOUT, _of_number(ProblemKind.GSP_TIMEOUT)
+    yield _GSP_INIT, _of_number(ProblemKind.GSP_INIT_FAILED)
+    yield _INFOROM, lambda match: DriverMessage(ProblemKind.INFOROM_CORRUPTED, _address(match[1]), match[2] or "")
     yield (
         _SWITCH_VERSION,
-        lambda match: DriverMessage(Trouble.SWITCH_MISMATCH, detail=f"kernel module {match[1]}, program {match[2]}"),
+        lambda match: DriverMessage(
+            ProblemKind.SWITCH_MISMATCH, detail=f"kernel module {match[1]}, program {match[2]}"
+        ),
     )
-    yield _PEERMEM, _of_detail(Trouble.PEERMEM_ERROR)
+    yield _PEERMEM, _of_detail(ProblemKind.PEERMEM_ERROR)
 
 
 _PATTERNS: Final = tuple(_patterns())

@@ -14,7 +14,7 @@ from gpu_triage.read.host.device_messages import parse_device_message, parse_dev
 from gpu_triage.read.host.driver_messages import AT_PROBE, LOADING_SECONDS, UNTIL_LOADED, parse_driver_message
 from gpu_triage.read.host.kernel_messages import (
     HostMessage,
-    Trouble,
+    ProblemKind,
     parse_host_message,
     parse_kill_order,
     parse_trouble_over,
@@ -28,7 +28,7 @@ from gpu_triage.read.xid.events import is_driver_loaded
 from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
 
 _KEPT_SECONDS: Final = 86_400.0
-_LASTING: Final = UNTIL_LOADED | {Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST}
+_LASTING: Final = UNTIL_LOADED | {ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST}
 """Kinds that last until an event that ends them, which the kernel logs too."""
 
 _KEPT_SUBJECTS: Final = 8
@@ -39,7 +39,7 @@ _KEPT_ORDERS: Final = 64
 _OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
 """Reasons why the kernel log is legitimately inaccessible, as in most containers; see gpu_exporter_degraded_info."""
 
-_KINDS: Final = tuple(trouble.value for trouble in Trouble)
+_KINDS: Final = tuple(trouble.value for trouble in ProblemKind)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
     "gpu_host_kernel_events_total",
@@ -106,7 +106,7 @@ class HostKernelLogReading:
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
-    last: Mapping[tuple[Trouble, str], float]
+    last: Mapping[tuple[ProblemKind, str], float]
     kills: tuple[OomKill, ...]
     lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL] = None
 
@@ -125,9 +125,9 @@ class HostKernelLogReader:
         self._log: KernelLog | None = None
         self._clock = KernelClock()
         self._past_told = False
-        self._events: Counter[Trouble] = Counter()
+        self._events: Counter[ProblemKind] = Counter()
         # Monotonic second of the last message, by kind and subject.
-        self._last: dict[Trouble, dict[str, float]] = {}
+        self._last: dict[ProblemKind, dict[str, float]] = {}
         self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
@@ -186,7 +186,7 @@ class HostKernelLogReader:
         subjects[message.subject] = at
         for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
             del subjects[surplus]
-        if message.trouble is Trouble.OOM_KILL and message.pid is not None:
+        if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
             owner = _owner(self._orders.pop(message.pid, ""))
             self._kills.append((at, OomKill(message.pid, process, owner, 0.0)))
@@ -206,7 +206,7 @@ class HostKernelLogReader:
             for at, kill in self._kills
         }
         return HostKernelLogReading(
-            events={trouble.value: self._events[trouble] for trouble in Trouble},
+            events={trouble.value: self._events[trouble] for trouble in ProblemKind},
             last={
                 (kind, subject): self._walls.of(at, now)
                 for kind, subjects in self._last.items()

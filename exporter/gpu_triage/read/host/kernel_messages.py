@@ -18,7 +18,7 @@ _MCI_STATUS_UC: Final = 1 << 61
 _LONGEST_SUBJECT: Final = 64
 
 
-class Trouble(Enum):
+class ProblemKind(Enum):
     """Kind of problem that a kernel message reports; the value is the label `kind`."""
 
     OOM_KILL = "oom_kill"
@@ -70,15 +70,15 @@ class HostMessage(NamedTuple):
         pid: PID in the message, in the host's PID namespace; None without one.
     """
 
-    trouble: Trouble
+    trouble: ProblemKind
     subject: str = ""
     pid: int | None = None
 
 
-class TroubleOver(NamedTuple):
+class ProblemResolved(NamedTuple):
     """A parsed message that a problem is resolved; attributes as for HostMessage."""
 
-    trouble: Trouble
+    trouble: ProblemKind
     subject: str
 
 
@@ -171,19 +171,19 @@ _THERMAL: Final = re.compile(
     r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled"
 )
 _OVER: Final = (
-    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b")),
-    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem")),
-    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem")),
-    (Trouble.NFS_NOT_RESPONDING, re.compile(r"(?i:nfs): server (\S{1,255}) OK$")),
+    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b")),
+    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem")),
+    (ProblemKind.FILESYSTEM_READ_ONLY, re.compile(r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem")),
+    (ProblemKind.NFS_NOT_RESPONDING, re.compile(r"(?i:nfs): server (\S{1,255}) OK$")),
     (
-        Trouble.LUSTRE_LOST,
+        ProblemKind.LUSTRE_LOST,
         re.compile(r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to "),
     ),
-    (Trouble.NVME_LOST, re.compile(r"nvme (nvme\d{1,4}): pci function ")),
+    (ProblemKind.NVME_LOST, re.compile(r"nvme (nvme\d{1,4}): pci function ")),
 )
 """Messages that end lasting problems: an administrator's action, or a server that is back."""
 
-_AMD_TROUBLE: Final = {"Corrected": Trouble.HARDWARE_CORRECTED, "Deferred": Trouble.HARDWARE_CORRECTED}
+_AMD_TROUBLE: Final = {"Corrected": ProblemKind.HARDWARE_CORRECTED, "Deferred": ProblemKind.HARDWARE_CORRECTED}
 
 
 def parse_host_message(text: str) -> HostMessage | None:
@@ -202,7 +202,7 @@ def parse_host_message(text: str) -> HostMessage | None:
     return None
 
 
-def parse_trouble_over(text: str) -> TroubleOver | None:
+def parse_trouble_over(text: str) -> ProblemResolved | None:
     """Parse a message that a problem is resolved; None for any other message.
 
     >>> parse_trouble_over("nfs: server nas01 OK")
@@ -211,7 +211,7 @@ def parse_trouble_over(text: str) -> TroubleOver | None:
     for trouble, pattern in _OVER:
         match = pattern.match(text)
         if match is not None:
-            return TroubleOver(trouble, plain(match[1]))
+            return ProblemResolved(trouble, plain(match[1]))
     return None
 
 
@@ -232,66 +232,66 @@ def plain(text: str) -> str:
     return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
 
 
-def _of(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
+def _of(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
     """Return a parser for patterns with the subject as first group."""
     return lambda match: HostMessage(trouble, match[1])
 
 
-def _of_cpu(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
+def _of_cpu(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
     return lambda match: HostMessage(trouble, f"CPU {match[1]}")
 
 
-def _of_process(trouble: Trouble, name: int, pid: int) -> Callable[[re.Match[str]], HostMessage]:
+def _of_process(trouble: ProblemKind, name: int, pid: int) -> Callable[[re.Match[str]], HostMessage]:
     return lambda match: HostMessage(trouble, f"{match[name] or 'process'} ({match[pid]})", int(match[pid]))
 
 
 def _nvme_timeout(match: re.Match[str]) -> HostMessage:
     ends_in_reset = match[2] in ("reset", "disable")
-    return HostMessage(Trouble.NVME_RESET if ends_in_reset else Trouble.NVME_TIMEOUT, match[1])
+    return HostMessage(ProblemKind.NVME_RESET if ends_in_reset else ProblemKind.NVME_TIMEOUT, match[1])
 
 
 def _lustre(match: re.Match[str]) -> HostMessage:
-    return HostMessage(Trouble.LUSTRE_LOST, match[1] or match[2])
+    return HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
 
 
 def _machine_check(match: re.Match[str]) -> HostMessage:
     is_uncorrected = int(match[2], 16) & _MCI_STATUS_UC
-    trouble = Trouble.HARDWARE_UNCORRECTED if is_uncorrected else Trouble.HARDWARE_CORRECTED
+    trouble = ProblemKind.HARDWARE_UNCORRECTED if is_uncorrected else ProblemKind.HARDWARE_CORRECTED
     return HostMessage(trouble, f"CPU {match[1]}")
 
 
 def _decoded(match: re.Match[str]) -> HostMessage:
-    return HostMessage(_AMD_TROUBLE.get(match[1], Trouble.HARDWARE_UNCORRECTED))
+    return HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
 
 
 def _firmware(match: re.Match[str]) -> HostMessage:
-    return HostMessage(Trouble.HARDWARE_CORRECTED if match[1] == "corrected" else Trouble.HARDWARE_UNCORRECTED)
+    return HostMessage(ProblemKind.HARDWARE_CORRECTED if match[1] == "corrected" else ProblemKind.HARDWARE_UNCORRECTED)
 
 
 def _edac(match: re.Match[str]) -> HostMessage:
-    trouble = Trouble.MEMORY_UNCORRECTED if match[3] == "UE" else Trouble.MEMORY_CORRECTED
+    trouble = ProblemKind.MEMORY_UNCORRECTED if match[3] == "UE" else ProblemKind.MEMORY_CORRECTED
     return HostMessage(trouble, match[4] or match[1])
 
 
 def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], HostMessage]]]:
-    yield _OOM, _of_process(Trouble.OOM_KILL, name=2, pid=1)
-    yield _HUNG, _of_process(Trouble.HUNG_TASK, name=1, pid=2)
-    yield _SOFT, _of_cpu(Trouble.SOFT_LOCKUP)
-    yield _HARD, _of_cpu(Trouble.HARD_LOCKUP)
-    yield _STALL, _of(Trouble.RCU_STALL)
-    yield from ((pattern, _of(Trouble.FILESYSTEM_READ_ONLY)) for pattern in (_EXT4, _XFS, _BTRFS))
+    yield _OOM, _of_process(ProblemKind.OOM_KILL, name=2, pid=1)
+    yield _HUNG, _of_process(ProblemKind.HUNG_TASK, name=1, pid=2)
+    yield _SOFT, _of_cpu(ProblemKind.SOFT_LOCKUP)
+    yield _HARD, _of_cpu(ProblemKind.HARD_LOCKUP)
+    yield _STALL, _of(ProblemKind.RCU_STALL)
+    yield from ((pattern, _of(ProblemKind.FILESYSTEM_READ_ONLY)) for pattern in (_EXT4, _XFS, _BTRFS))
     yield _NVME_TIMEOUT, _nvme_timeout
-    yield _NVME_RESET, _of(Trouble.NVME_RESET)
-    yield _NVME_LOST, _of(Trouble.NVME_LOST)
-    yield _NFS, _of(Trouble.NFS_NOT_RESPONDING)
+    yield _NVME_RESET, _of(ProblemKind.NVME_RESET)
+    yield _NVME_LOST, _of(ProblemKind.NVME_LOST)
+    yield _NFS, _of(ProblemKind.NFS_NOT_RESPONDING)
     yield _LUSTRE, _lustre
     yield _MCE, _machine_check
     yield _AMD, _decoded
     yield _FIRMWARE, _firmware
     yield _EDAC, _edac
-    yield _POISON, lambda _: HostMessage(Trouble.MEMORY_UNCORRECTED)
-    yield _DPC, _of(Trouble.PCIE_DPC)
-    yield _THERMAL, lambda match: HostMessage(Trouble.CPU_THERMAL, match[1].lower())
+    yield _POISON, lambda _: HostMessage(ProblemKind.MEMORY_UNCORRECTED)
+    yield _DPC, _of(ProblemKind.PCIE_DPC)
+    yield _THERMAL, lambda match: HostMessage(ProblemKind.CPU_THERMAL, match[1].lower())
 
 
 _PATTERNS: Final = tuple(_patterns())

@@ -77,7 +77,7 @@ class _Room:
     size: int = limits.MAX_TOTAL_BYTES
     series: int = limits.MAX_TOTAL_SERIES
 
-    def lacks(self, known: _Known) -> str | None:
+    def limitations(self, known: _Known) -> str | None:
         """Why a file does not fit; None if it does."""
         if known.size > self.size:
             return limits.TOTAL_TOO_LARGE
@@ -210,9 +210,9 @@ def _weighed(descriptor: int, status: os.stat_result, before: _Known | None) -> 
 def _answered(look: _Look, room: _Room) -> tuple[_Known, _Answer]:
     """Parse a file if it fits into the remaining room; return its new state, and its content or why it is rejected."""
     known = look.known
-    lack = room.lacks(known)
-    if lack is not None:
-        return replace(known, answer=None), lack
+    limitation = room.limitations(known)
+    if limitation is not None:
+        return replace(known, answer=None), limitation
     answer = _parsed(look) if known.answer is None else known.answer
     room.take(known)
     return replace(known, answer=answer), answer

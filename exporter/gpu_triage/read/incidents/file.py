@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
-from gpu_triage.documents import Between, Place, read_value
-from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, Found, StateKind, read_entries
+from gpu_triage.documents import Place, Range, read_value
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_entries
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError
 from gpu_triage.read.incidents import metrics
@@ -18,7 +18,7 @@ from gpu_triage.read.incidents.ledger import MOST_INCIDENTS, Board, Incident, Me
 @dataclass(frozen=True, slots=True)
 class _Head:
     boot: Name = ""
-    most_gpus: Annotated[int, Between(0, MAX_GPUS)] = 0
+    most_gpus: Annotated[int, Range(0, MAX_GPUS)] = 0
 
 
 def _document(memory: Memory) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _document(memory: Memory) -> dict[str, Any]:
     }
 
 
-def _found(document: dict[str, Any], where: Place, latest: float) -> Found[Memory]:
+def _found(document: dict[str, Any], where: Place, latest: float) -> LoadedState[Memory]:
     all_boards, all_incidents = (document.pop(key, None) for key in ("boards", "incidents"))
     head, refused = _Head(), tuple[str, ...]()
     try:
@@ -49,7 +49,7 @@ def _found(document: dict[str, Any], where: Place, latest: float) -> Found[Memor
     boards, wrong_boards = read_entries(Board, all_boards, MAX_GPUS, where.at("boards"), check_board)
     incidents, wrong = read_entries(Incident, all_incidents, MOST_INCIDENTS, where.at("incidents"), check_incident)
     known = MappingProxyType({board.uuid: board for board in boards})
-    return Found(Memory(head.boot, head.most_gpus, known, incidents), (*refused, *wrong_boards, *wrong))
+    return LoadedState(Memory(head.boot, head.most_gpus, known, incidents), (*refused, *wrong_boards, *wrong))
 
 
 def _check_time(at: float, latest: float, where: Place) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.documents import Between, Matching
+from gpu_triage.documents import Pattern, Range
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
@@ -38,10 +38,10 @@ _MOST_KINDS: Final = 16
 
 _COUNTED_KINDS: Final = frozenset({XidKind.PAGE, XidKind.TICKET})
 
-Name = Annotated[str, Matching(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
-Time = Annotated[float, Between(0, 1e11)]
+Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
+Time = Annotated[float, Range(0, 1e11)]
 Kind = Annotated[
-    str, Matching(rf"[0-9]{{1,5}}|{LOST}|{UNCORRECTED}|{RESET}", f"an Xid, {LOST}, {UNCORRECTED} or {RESET}")
+    str, Pattern(rf"[0-9]{{1,5}}|{LOST}|{UNCORRECTED}|{RESET}", f"an Xid, {LOST}, {UNCORRECTED} or {RESET}")
 ]
 
 
@@ -101,8 +101,8 @@ class Board:
     slot: Name = ""
     first_seen_at: Time = 0.0
     boot: Name = ""
-    uncorrected: Annotated[float, Between(0, 1 << 48)] | None = None
-    recovery_action: Annotated[int, Between(0, 1 << 16)] | None = None
+    uncorrected: Annotated[float, Range(0, 1 << 48)] | None = None
+    recovery_action: Annotated[int, Range(0, 1 << 16)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

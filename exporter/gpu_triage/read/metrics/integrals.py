@@ -26,7 +26,7 @@ class Integral:
         return self.total_seconds
 
 
-class Continued:
+class ContinuedCounter:
     """A driver's counter, continued over resets: the driver's value plus the totals lost in resets.
 
     A single low reading is treated as a glitch and held back, otherwise the recovery would be counted twice; two in a
@@ -60,7 +60,7 @@ class Continued:
         self.accepted = raw
 
 
-class Confirmed:
+class ConfirmedCounter:
     """A driver's counter that only decreases if two readings in a row agree.
 
     One low reading is treated as a glitch and held back; two are a reset by an administrator or the driver, which must

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.read.metrics.integrals import Confirmed, Continued
+from gpu_triage.read.metrics.integrals import ConfirmedCounter, ContinuedCounter
 
-C = TypeVar("C", bound=Continued | Confirmed)
+C = TypeVar("C", bound=ContinuedCounter | ConfirmedCounter)
 
 IMPLAUSIBLE: Final = "implausible"
 """Error name for dropped readings."""
@@ -39,7 +39,7 @@ ERRORS: Final = CounterLimit(per_second=1e6, most=1 << 31)
 """Link errors: a link with more is retrained or taken down. The highest 32-bit numbers are garbage."""
 
 
-class BeforeFall(Generic[C]):
+class StateBeforeDrop(Generic[C]):
     """State of a counter before it dropped, kept while the drop may still turn out not to be a reset.
 
     A driver that reports 0 for a few seconds and then continues from the old value did not reset the counter.
@@ -90,11 +90,11 @@ class BoundedCounter:
 
     __slots__ = ("_before_fall", "_believed_at", "_counter", "_limit", "_total")
 
-    def __init__(self, limit: CounterLimit, counter: Continued | Confirmed) -> None:
+    def __init__(self, limit: CounterLimit, counter: ContinuedCounter | ConfirmedCounter) -> None:
         self._limit = limit
         self._counter = counter
         self._believed_at: float | None = None
-        self._before_fall: BeforeFall[Continued | Confirmed] = BeforeFall()
+        self._before_fall: StateBeforeDrop[ContinuedCounter | ConfirmedCounter] = StateBeforeDrop()
         self._total = 0.0
 
     def add(self, inquiry: Inquiry, raw: float | None, at: float) -> float | None:
@@ -120,7 +120,7 @@ class BoundedCounter:
             self._before_fall.note(self._counter, self._believed_at, raw, at)
         total = self._counter.add(raw)
         # Floating-point addition of large numbers rounds; that must not make the counter decrease.
-        self._total = total if isinstance(self._counter, Confirmed) else max(self._total, total)
+        self._total = total if isinstance(self._counter, ConfirmedCounter) else max(self._total, total)
         if self._counter.accepted == raw:
             self._believed_at = at
         return self._total

@@ -17,7 +17,7 @@ from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
-MOST_HOLDERS: Final = 64
+MOST_ALLOCATIONS: Final = 64
 """Per GPU. Time slicing typically shares a GPU among about ten pods."""
 
 GPU_ALLOCATED = gpu_gauge(
@@ -38,7 +38,7 @@ GPU_ALLOCATED = gpu_gauge(
 )
 
 
-class Holder(NamedTuple):
+class GpuAllocation(NamedTuple):
     """A container or job that holds a GPU or MIG device, in gpu_allocated's label order; "" if not applicable.
 
     Attributes:
@@ -57,7 +57,7 @@ class Holder(NamedTuple):
     account: str = ""
 
 
-NOBODY: Final = Holder()
+UNALLOCATED: Final = GpuAllocation()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class AllocationReading:
     """Allocations of one GPU.
 
     Attributes:
-        holders: at most MOST_HOLDERS; empty if the GPU is free, None if unknown.
+        holders: at most MOST_ALLOCATIONS; empty if the GPU is free, None if unknown.
     """
 
-    holders: tuple[Holder, ...] | None
+    allocations: tuple[GpuAllocation, ...] | None
 
 
 class AllocationReader:
@@ -76,7 +76,7 @@ class AllocationReader:
 
     def __init__(self) -> None:
         self._minor_number: tuple[Device, int | None] | None = None
-        self._bound = Bound(MOST_HOLDERS, "too_many_holders")
+        self._bound = Bound(MOST_ALLOCATIONS, "too_many_holders")
 
     def read(self, gpu: GpuRound) -> AllocationReading:
         """Allocations from the latest kubelet and Slurm data (nvmlDeviceGetMinorNumber, …MigDeviceHandleByIndex)."""
@@ -84,7 +84,9 @@ class AllocationReader:
         asked = [source.known(gpu.at) for source in (pods, slurm) if source is not None]
         if not any(asked):
             return AllocationReading(None)
-        found = sorted({holder for names, mig in self._devices(gpu.inquiry) for holder in _holders(gpu, names, mig)})
+        found = sorted(
+            {allocation for names, mig in self._devices(gpu.inquiry) for allocation in _allocations(gpu, names, mig)}
+        )
         if not found and not all(asked):
             return AllocationReading(None)  # the scheduler that did not answer may have allocated it
         return AllocationReading(tuple(self._bound.kept(found, gpu.inquiry.failures)))
@@ -108,24 +110,24 @@ class AllocationReader:
         return known[1]
 
 
-def _holders(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Iterator[Holder]:
+def _allocations(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Iterator[GpuAllocation]:
     machine: Machine = gpu.machine
     if machine.pods is not None:
-        for workload in machine.pods.holders(devices, gpu.at):
-            yield Holder(mig_uuid, workload.pod, workload.namespace, workload.container)
+        for workload in machine.pods.allocations(devices, gpu.at):
+            yield GpuAllocation(mig_uuid, workload.pod, workload.namespace, workload.container)
     if machine.slurm is not None:
-        for job in machine.slurm.holders(devices, gpu.at):
-            yield Holder(mig_uuid, slurm_job_id=job.job_id, user=job.user, account=job.account)
+        for job in machine.slurm.allocations(devices, gpu.at):
+            yield GpuAllocation(mig_uuid, slurm_job_id=job.job_id, user=job.user, account=job.account)
 
 
 def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
     """Yield one sample per holder, or a single 0 if the GPU is free."""
-    if reading.holders is None:
+    if reading.allocations is None:
         return
-    for holder in reading.holders:
-        yield GPU_ALLOCATED.sample(1, *gpu, *holder)
-    if not reading.holders:
-        yield GPU_ALLOCATED.sample(0, *gpu, *NOBODY)
+    for allocation in reading.allocations:
+        yield GPU_ALLOCATED.sample(1, *gpu, *allocation)
+    if not reading.allocations:
+        yield GPU_ALLOCATED.sample(0, *gpu, *UNALLOCATED)
 
 
 ALLOCATION = GpuCollector(

@@ -16,7 +16,7 @@ from gpu_triage.machine import Moment, Workload, dra_name
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.holdings import Holdings
+from gpu_triage.read.processes.allocation_cache import AllocationCache
 
 SERVICE: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
@@ -49,7 +49,7 @@ _CDI_DEVICE: Final = re.compile(
 """Reported by older kubelets instead of driver and device."""
 
 
-class PodDirectory(Holdings[Workload]):
+class PodDirectory(AllocationCache[Workload]):
     """GPU allocations according to the kubelet."""
 
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
@@ -114,14 +114,14 @@ def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
     Raises:
         ValueError: not a valid message.
     """
-    holders: dict[str, set[Workload]] = {}
+    allocations: dict[str, set[Workload]] = {}
     for pod in _messages(response, _POD_RESOURCES):
         name, namespace = _text(pod, _POD_NAME), _text(pod, _POD_NAMESPACE)
         for container in _messages(pod, _POD_CONTAINERS):
             workload = Workload(name, namespace, _text(container, _CONTAINER_NAME))
             for device in (*_plugin_devices(container), *_claimed_devices(container)):
-                holders.setdefault(device, set()).add(workload)
-    return {device: frozenset(workloads) for device, workloads in holders.items()}
+                allocations.setdefault(device, set()).add(workload)
+    return {device: frozenset(workloads) for device, workloads in allocations.items()}
 
 
 def _plugin_devices(container: bytes) -> Iterator[str]:

@@ -23,7 +23,7 @@ from gpu_triage.options.config import INDEX
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.holdings import Holdings
+from gpu_triage.read.processes.allocation_cache import AllocationCache
 from gpu_triage.read.processes.pids import printable
 
 SUFFIX: Final = ".job"
@@ -43,7 +43,7 @@ class JobFile(NamedTuple):
     devices: frozenset[str]
 
 
-class JobDirectory(Holdings[SlurmJob]):
+class JobDirectory(AllocationCache[SlurmJob]):
     """GPU allocations according to the files of Slurm's prolog."""
 
     def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:

@@ -69,7 +69,7 @@ GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedThread:
     """A thread that hangs in the kernel.
 
     Attributes:
@@ -94,7 +94,7 @@ class ProcessVitals:
     resident_bytes: Annotated[int, GPU_PROCESS_RESIDENT_MEMORY_BYTES]
     threads: Annotated[int, GPU_PROCESS_THREADS]
     started_at: Annotated[float | None, GPU_PROCESS_START_TIMESTAMP_SECONDS]
-    blocked: Blocked | None
+    blocked: BlockedThread | None
 
 
 class _Wait(NamedTuple):
@@ -170,13 +170,13 @@ class ProcessVitalsReader:
                 waits[thread] = before if before and before.switches == switches else _Wait(switches, at.monotonic)
         known.waits = waits
 
-    def _blocked(self, folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
+    def _blocked(self, folder: str, waits: Mapping[int, _Wait], at: Moment) -> BlockedThread | None:
         longest = min(waits.items(), key=lambda each: each[1].since, default=None)
         if longest is None or at.monotonic - longest[1].since < _BLOCKED_SECONDS:
             return None
         thread, wait = longest
         channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
-        return Blocked(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
+        return BlockedThread(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
 
 
 def _is_uninterruptible(folder: str, thread: int) -> bool:

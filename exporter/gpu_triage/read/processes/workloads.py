@@ -46,7 +46,7 @@ class WorkloadFinder:
     def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
         """What all holders of the GPU, or of these MIG instances, have in common."""
         at = self._gpu.at
-        return in_common(pods.holders(self._devices(instances), at) or pods.holders(self._claimed, at))
+        return in_common(pods.allocations(self._devices(instances), at) or pods.allocations(self._claimed, at))
 
     @cached_property
     def _claimed(self) -> frozenset[str]:

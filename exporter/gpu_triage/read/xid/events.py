@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.switches import SwitchError
 from gpu_triage.read.xid.units import XidSite, parse_site
@@ -126,7 +126,7 @@ KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
 def parse_found(text: str) -> str | None:
     """Parse the PCI core's message that it found an NVIDIA GPU into a sysfs bus ID; None for any other message."""
     match = _FOUND.match(text)
-    return None if match is None else normalise_bus_id(match[1])
+    return None if match is None else normalize_bus_id(match[1])
 
 
 def parse_xid(text: str) -> LoggedXid | None:
@@ -155,4 +155,4 @@ def _fatal(code: int, text: str, after_code: int) -> bool | None:
 
 def _bus_id(match: re.Match[str]) -> str:
     # An Xid concerns the GPU, which is function 0; function 1 is its audio device.
-    return normalise_bus_id(match[1] + (match[2] or ".0"))
+    return normalize_bus_id(match[1] + (match[2] or ".0"))

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.pci_bus import normalise_bus_id
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
 MARKER: Final = b"nvidia-nvswitch"
 """Prefix of the switch driver's messages."""
@@ -53,4 +53,4 @@ def parse_sxid(text: str) -> LoggedSxid | None:
     match = _SXID.match(text)
     if match is None:
         return None
-    return LoggedSxid(normalise_bus_id(match[1]), int(match[2]), match[3] == "Fatal")
+    return LoggedSxid(normalize_bus_id(match[1]), int(match[2]), match[3] == "Fatal")

@@ -27,12 +27,12 @@ class WritingProcess:
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         try:
-            told, code = self._child.run(WRITING_SECONDS, _handed_over(directory, recording))
+            stdin, code = self._child.run(WRITING_SECONDS, _handed_over(directory, recording))
         except ChildNotStarted as error:
             raise FlightRecorderError("no_process", f"no process to write with can be started: {error}") from error
         except subprocess.TimeoutExpired as error:
             raise FlightRecorderError("deadline", f"nothing was written within {WRITING_SECONDS:.0f} s") from error
-        return _answer(told, code)
+        return _answer(stdin, code)
 
 
 def _handed_over(directory: Path, recording: FlightRecording) -> bytes:
@@ -53,9 +53,9 @@ def _handed_over(directory: Path, recording: FlightRecording) -> bytes:
     return b"".join((json.dumps(about).encode(), b"\n", *(block.content for block in recording.content.blocks)))
 
 
-def _answer(told: bytes, code: int) -> str:
+def _answer(stdin: bytes, code: int) -> str:
     try:
-        answer = json.loads(told)
+        answer = json.loads(stdin)
         if "error" in answer:
             raise FlightRecorderError(str(answer["error"]), str(answer["detail"]))
         return str(answer["file"])

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.judge import Judgement
+from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.read.exporter.flight_recorder import NAME, THE_HOST, FlightReading, WrittenRecording
 from gpu_triage.read.exporter.health import CollectorHealth
@@ -81,7 +81,7 @@ class FlightRecorder:
         self._recorded_at: dict[Cause, float] = {}
         self._starts: deque[float] = deque()
         self._wanted: dict[Cause, None] = {}
-        self._judgement: Judgement | None = None
+        self._judgment: Judgment | None = None
         self._written: dict[GpuLabels, WrittenRecording] = {}
         self._failures: list[str] = []
         self._error: FlightRecorderError | None = None
@@ -91,13 +91,13 @@ class FlightRecorder:
         self._last_round_at: Moment | None = None
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
-    def observe(self, judgement: Judgement | None) -> None:
+    def observe(self, judgment: Judgment | None) -> None:
         """Process the latest judgment. Call it only on the sampler's thread; it never blocks."""
-        if judgement is None or judgement is self._judgement:
+        if judgment is None or judgment is self._judgment:
             return
-        self._judgement = judgement
-        found = dict.fromkeys(_causes(judgement))
-        new = [cause for cause in found if cause not in self._present and self._is_due(cause, judgement.at.monotonic)]
+        self._judgment = judgment
+        found = dict.fromkeys(_causes(judgment))
+        new = [cause for cause in found if cause not in self._present and self._is_due(cause, judgment.at.monotonic)]
         self._present = frozenset(found)
         if new:
             with self._lock:
@@ -197,8 +197,8 @@ class FlightRecorder:
         self._attempt(lambda: self._write_for(wanted, now))
 
     def _write_for(self, causes: tuple[Cause, ...], now: Moment) -> None:
-        judgement, ring = self._judgement, self._ring.content()
-        assert judgement is not None  # noqa: S101 - a judgment triggered this call
+        judgment, ring = self._judgment, self._ring.content()
+        assert judgment is not None  # noqa: S101 - a judgment triggered this call
         # Imported lazily: it isn't needed in memory until there is a fault.
         from gpu_triage.judge.report.machine_readable import render_json  # noqa: PLC0415
 
@@ -211,7 +211,7 @@ class FlightRecorder:
             private=dict(self._nvml.private),
             missing=tuple(sorted(self._nvml.missing)),
             kmsg=self._kmsg,
-            verdict=render_json(judgement.report),
+            verdict=render_json(judgment.report),
         )
         self._writes = True
         try:
@@ -247,8 +247,8 @@ class FlightRecorder:
         return self._clock.now().monotonic
 
 
-def _causes(judgement: Judgement) -> Iterator[Cause]:
-    for finding in judgement.report.findings:
+def _causes(judgment: Judgment) -> Iterator[Cause]:
+    for finding in judgment.report.findings:
         if finding.severity is Severity.CRITICAL:
             labels = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
             yield Cause(finding.subject, finding.check.code, labels)

@@ -98,7 +98,7 @@ class Encoder:
         """Families from elsewhere: possibly thousands of series, the same objects as long as nothing changes."""
         before, encoded = self._foreign
         if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
-            from gpu_triage.serve.exposition.foreign import encode  # noqa: PLC0415 - lazy, see the module
+            from gpu_triage.serve.exposition.metric_families import encode  # noqa: PLC0415 - lazy, see the module
 
             encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
             self._foreign = families, encoded

@@ -121,9 +121,9 @@ def _styled(node: Node, *, bold: bool = False) -> str:
     if node.type in {"softbreak", "hardbreak"}:
         return " "
     if node.type in {"text", "code_inline"}:
-        colour = "cyan" if node.type == "code_inline" else None
-        if not (colour or bold):
+        color = "cyan" if node.type == "code_inline" else None
+        if not (color or bold):
             return node.content
         words = node.content.split(" ")
-        return " ".join(click.style(word, fg=colour, bold=bold or None) if word else "" for word in words)
+        return " ".join(click.style(word, fg=color, bold=bold or None) if word else "" for word in words)
     return "".join(_styled(child, bold=bold or node.type == "strong") for child in node.children)

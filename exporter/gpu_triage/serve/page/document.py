@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLOURS, WORST_FIRST, Verdict
-from gpu_triage.judge.judge import Judgement
+from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
+from gpu_triage.judge.host_judge import Judgment
+from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.standing import state_name
 from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.serve.page.collectors import collectors_section
 from gpu_triage.serve.page.findings import (
@@ -67,7 +67,7 @@ class _Headline(NamedTuple):
     steps: str = ""
 
 
-def document(latest: Judgement | None, facts: PageFacts) -> bytes:
+def document(latest: Judgment | None, facts: PageFacts) -> bytes:
     """Render the page as UTF-8 HTML, with every value escaped.
 
     Args:
@@ -87,7 +87,7 @@ def document(latest: Judgement | None, facts: PageFacts) -> bytes:
     return whole_page(f"{headline.word}: {facts.host}{origin}", ICONS[headline.tone], STYLE, body, reload)
 
 
-def _sections(latest: Judgement | None) -> str:
+def _sections(latest: Judgment | None) -> str:
     if latest is None:
         return ""
     report, now = latest.report, latest.at.wall
@@ -104,23 +104,23 @@ def _sections(latest: Judgement | None) -> str:
     return "".join(f"{each}\n" for each in sections if each)
 
 
-def _origin(latest: Judgement | None, facts: PageFacts) -> tuple[str, str]:
+def _origin(latest: Judgment | None, facts: PageFacts) -> tuple[str, str]:
     """Banner and title suffix if the page shows a recording or simulated data instead of the live host."""
     recording = None if latest is None else latest.report.recording
     if recording is not None:
-        told = (
+        banner = (
             f"<strong>Recording.</strong> This page replays {foreign(recording)}, not the current state of this host."
         )
-        return f'<p class="banner recording" role="note">{told}</p>\n', " (recording)"
+        return f'<p class="banner recording" role="note">{banner}</p>\n', " (recording)"
     if facts.scenario is None and not (latest is not None and latest.report.simulated):
         return "", ""
-    told = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
+    banner = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
     if facts.scenario is not None:
-        told += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
-    return f'<p class="banner simulated" role="note">{told}</p>\n', " (simulated)"
+        banner += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
+    return f'<p class="banner simulated" role="note">{banner}</p>\n', " (simulated)"
 
 
-def _top(latest: Judgement | None, facts: PageFacts, headline: _Headline) -> str:
+def _top(latest: Judgment | None, facts: PageFacts, headline: _Headline) -> str:
     verdict = Verdict.NOT_READ if latest is None else latest.report.verdict
     lines = "".join(f"<p>{line}</p>\n" for line in headline.lines)
     return f"""<header id="verdict" class="{headline.tone}" data-state="{headline.state}" \
@@ -130,7 +130,7 @@ data-verdict="{safe(verdict.value)}">
 </header>"""
 
 
-def _circumstances(latest: Judgement | None, facts: PageFacts) -> Iterator[str]:
+def _circumstances(latest: Judgment | None, facts: PageFacts) -> Iterator[str]:
     if latest is not None:
         yield moment(latest.at.wall)
         yield f"judged over {window(latest.report.measured_seconds)}"
@@ -141,15 +141,15 @@ def _circumstances(latest: Judgement | None, facts: PageFacts) -> Iterator[str]:
     yield f"gpu-triage {safe(facts.version)}"
 
 
-def _headline(latest: Judgement | None, facts: PageFacts) -> _Headline:
+def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
     broken = _broken(latest, facts)
     if broken is not None:
         return broken
-    grey = COLOURS[Verdict.NOT_READ].tone
+    grey = COLORS[Verdict.NOT_READ].tone
     if latest is None:
-        return _Headline("starting", "Starting", grey, (_waiting(facts.waiting_for or "the first judgement"),))
+        return _Headline("starting", "Starting", grey, (_waiting(facts.waiting_for or "the first judgment"),))
     report, waiting = latest.report, facts.waiting_for
-    tone = COLOURS[report.verdict].tone
+    tone = COLORS[report.verdict].tone
     if latest.host.released:
         return _Headline("released", "Released", tone, (safe(report.blocked or ""),))
     if report.blocked is not None and not (waiting and latest.host.driver_error is None):
@@ -165,15 +165,17 @@ def _waiting(what: str) -> str:
     return f"Waiting for {safe(what)}."
 
 
-def _broken(latest: Judgement | None, facts: PageFacts) -> _Headline | None:
+def _broken(latest: Judgment | None, facts: PageFacts) -> _Headline | None:
     """The headline of an exporter that no longer judges; None if it does."""
     since = "" if latest is None else f" The rest of this page is from {date_time(latest.at.wall)}."
     if facts.silence is not None:
-        told = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
-        return _Headline("stale", "Stale", COLOURS[Verdict.DRAIN].tone, (told,))
+        banner = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
+        return _Headline("stale", "Stale", COLORS[Verdict.DRAIN].tone, (banner,))
     if facts.judge_failed:
-        told = f"The exporter could not judge its last samples; its log has the cause.{since} The metrics are current."
-        return _Headline("judge_failed", "Judge failed", COLOURS[Verdict.DRAIN].tone, (told,))
+        banner = (
+            f"The exporter could not judge its last samples; its log has the cause.{since} The metrics are current."
+        )
+        return _Headline("judge_failed", "Judge failed", COLORS[Verdict.DRAIN].tone, (banner,))
     return None
 
 
@@ -183,7 +185,7 @@ def _summary(report: Report) -> str:
     for gpu in report.gpus:
         by_verdict[gpu.verdict].append(gpu.gpu)
     chips = [
-        chip(f"{verdict.words} GPU {ranges(by_verdict[verdict])}", COLOURS[verdict].tone)
+        chip(f"{verdict.words} GPU {ranges(by_verdict[verdict])}", COLORS[verdict].tone)
         for verdict in WORST_FIRST
         if by_verdict[verdict]
     ]
@@ -201,7 +203,7 @@ def _counted(report: Report) -> str:
 def _links(facts: PageFacts) -> str:
     links = (
         (f".{facts.telemetry_path}", "Metrics", "for Prometheus"),
-        (f".{VERDICT_PATH}", "Verdict", "this judgement as JSON"),
+        (f".{VERDICT_PATH}", "Verdict", "this judgment as JSON"),
         (f".{HEALTHY_PATH}", "Health", "liveness probe"),
         (f".{READY_PATH}", "Readiness", "readiness probe"),
         ("runbooks/", "Runbooks", "what to do about each alert and each finding"),

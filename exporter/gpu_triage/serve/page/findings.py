@@ -11,8 +11,8 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.life_cycle import ended_in_words, life_cycle_of
 from gpu_triage.judge.report.report import AreaVerdict, Report
-from gpu_triage.judge.report.standing import ended_in_words, standing_of
 from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS, THE_HOST
 from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.contract import GpuLabels
@@ -101,10 +101,10 @@ def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
 def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabels, str]) -> str:
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
-    standing = standing_of(finding)
-    pending = f" {chip(standing.state, 'idle')}" if standing.pending else ""
-    since = f" {lasting(finding.since, now)}" if finding.since is not None and not standing.pending else ""
-    told = f' <span class="standing">{safe(standing)}</span>' if str(standing) else ""
+    life_cycle = life_cycle_of(finding)
+    pending = f" {chip(life_cycle.state, 'idle')}" if life_cycle.pending else ""
+    since = f" {lasting(finding.since, now)}" if finding.since is not None and not life_cycle.pending else ""
+    status = f' <span class="standing">{safe(life_cycle)}</span>' if str(life_cycle) else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
     recorded = ""
     if finding.severity is Severity.CRITICAL:
@@ -116,8 +116,8 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
         f'data-subject="{safe(finding.subject)}" '
-        f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(standing.state)}">\n'
-        f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(finding.subject)}</strong>{since}{told}</p>\n"
+        f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(life_cycle.state)}">\n'
+        f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(finding.subject)}</strong>{since}{status}</p>\n"
         f'<p class="measured">{safe(finding.measured)}</p>\n'
         f"<p>{safe(finding.advice.meaning)} <strong>{safe(finding.advice.decision)}</strong></p>\n"
         f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}{recording}</p>\n</li>'

@@ -6,9 +6,9 @@ from typing import Final
 
 from gpu_triage.judge.evidence.faults import narrow_link, slow_link
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.holders import in_words
+from gpu_triage.judge.evidence.owners import owners_text
 from gpu_triage.judge.evidence.series import Series
-from gpu_triage.judge.judge import Judgement
+from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.report import GpuVerdict
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
@@ -36,7 +36,7 @@ _GIB: Final = 1024.0**3
 _SHOWN_PROCESSES: Final = 2
 
 
-def gpus_section(latest: Judgement) -> str:
+def gpus_section(latest: Judgment) -> str:
     """The table of GPUs, worst first; "" if there are none."""
     verdicts = latest.report.gpus
     if not verdicts:
@@ -49,7 +49,7 @@ def gpus_section(latest: Judgement) -> str:
 
 def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
-    told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id) + soft(in_words(verdict.holders))
+    details = soft(gpu.name if named else "") + soft(verdict.pci_bus_id) + soft(owners_text(verdict.owners))
     cells = (
         class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
         "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes) or UNKNOWN,
@@ -61,7 +61,7 @@ def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
         _processes(gpu),
     )
     return row(
-        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{told}",
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{details}",
         cells,
         id=f"gpu-{gpu.gpu}",
         data_gpu=gpu.gpu,

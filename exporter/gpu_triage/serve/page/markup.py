@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLOURS, Verdict
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.text import printable
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
@@ -37,12 +37,12 @@ def chip(text: str, tone: str) -> str:
 
 def verdict_chip(verdict: Verdict) -> str:
     """The verdict in its color."""
-    return chip(verdict.words, COLOURS[verdict].tone)
+    return chip(verdict.words, COLORS[verdict].tone)
 
 
 def class_chip(name: str, verdict: Verdict = Verdict.KEEP) -> str:
     """A bottleneck class in its color; gray for a GPU that was not read."""
-    return chip(name, COLOURS[verdict].tone if verdict is Verdict.NOT_READ else f"class c-{name}")
+    return chip(name, COLORS[verdict].tone if verdict is Verdict.NOT_READ else f"class c-{name}")
 
 
 def soft(text: str) -> str:

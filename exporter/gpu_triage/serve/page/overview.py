@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, Stretch
+from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.verdicts import WORST_FIRST
 from gpu_triage.judge.report.report import GpuVerdict
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.serve.page.markup import class_chip, safe, section, verdict_chip
 from gpu_triage.serve.page.times import clock_time, lasting
 
@@ -57,7 +57,7 @@ def _row(gpu: GpuVerdict, now: float) -> str:
     )
 
 
-def strip(stretches: tuple[Stretch, ...], subject: str, now: float) -> str:
+def strip(stretches: tuple[ClassPeriod, ...], subject: str, now: float) -> str:
     """A timeline of bottleneck classes; time that was not judged stays empty.
 
     Args:
@@ -67,7 +67,7 @@ def strip(stretches: tuple[Stretch, ...], subject: str, now: float) -> str:
     """
     drawn = "".join(_rectangle(stretch, now) for stretch in stretches)
     ticks = "".join(f'<line x1="{_x(60.0 * at)}" x2="{_x(60.0 * at)}" y2="100%"/>' for at in _TICK_MINUTES)
-    label = f"{subject}, {_told(stretches)}"
+    label = f"{subject}, {_periods_text(stretches)}"
     return f'<svg class="strip" role="img" aria-label="{safe(label)}">{drawn}{ticks}</svg>'
 
 
@@ -80,7 +80,7 @@ def _axis() -> str:
     )
 
 
-def legend(strips: Iterable[tuple[Stretch, ...]]) -> str:
+def legend(strips: Iterable[tuple[ClassPeriod, ...]]) -> str:
     """Legend of the strips: the classes that occur, by rank, and time that was not judged."""
     strips = tuple(strips)
     seen = {stretch.name for stretches in strips for stretch in stretches}
@@ -90,13 +90,13 @@ def legend(strips: Iterable[tuple[Stretch, ...]]) -> str:
     return " ".join(chips)
 
 
-def _rectangle(stretch: Stretch, now: float) -> str:
+def _rectangle(stretch: ClassPeriod, now: float) -> str:
     width = 100 * _seconds(stretch) / STRIP_SECONDS
     began, ended = clock_time(now - stretch.began_ago), clock_time(now - stretch.ended_ago)
-    told = f"{stretch.name} for {length_of_time(_seconds(stretch))}, {began} to {ended} UTC"
+    text = f"{stretch.name} for {length_of_time(_seconds(stretch))}, {began} to {ended} UTC"
     return (
         f'<rect class="c-{safe(stretch.name)}" x="{_x(stretch.began_ago)}" width="{width:.2f}%" y="-5%" height="110%">'
-        f"<title>{safe(told)}</title></rect>"
+        f"<title>{safe(text)}</title></rect>"
     )
 
 
@@ -104,18 +104,18 @@ def _x(seconds_ago: float) -> str:
     return f"{100 * (1 - seconds_ago / STRIP_SECONDS):.2f}%"
 
 
-def _told(stretches: tuple[Stretch, ...]) -> str:
+def _periods_text(stretches: tuple[ClassPeriod, ...]) -> str:
     """Text description of a strip."""
     if not stretches:
         return "not judged yet"
-    told = list(_pieces(stretches))
-    omitted = len(told) - _TOLD_STRETCHES
+    text = list(_pieces(stretches))
+    omitted = len(text) - _TOLD_STRETCHES
     if omitted > 0:
-        told = [f"{omitted} earlier changes", *told[omitted:]]
-    return f"last {length_of_time(stretches[0].began_ago)}: {', then '.join(told)}"
+        text = [f"{omitted} earlier changes", *text[omitted:]]
+    return f"last {length_of_time(stretches[0].began_ago)}: {', then '.join(text)}"
 
 
-def _pieces(stretches: tuple[Stretch, ...]) -> Iterator[str]:
+def _pieces(stretches: tuple[ClassPeriod, ...]) -> Iterator[str]:
     before = stretches[0].began_ago
     for stretch in stretches:
         if before - stretch.began_ago > _GAP_SECONDS:
@@ -126,5 +126,5 @@ def _pieces(stretches: tuple[Stretch, ...]) -> Iterator[str]:
         yield f"not judged for {length_of_time(before)}"
 
 
-def _seconds(stretch: Stretch) -> float:
+def _seconds(stretch: ClassPeriod) -> float:
     return stretch.began_ago - stretch.ended_ago

@@ -75,8 +75,8 @@ def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - part of the cach
 def _missing_page(nearest: Iterable[str]) -> bytes:
     names = "".join(f'<li><a href="{safe(name)}">{safe(name)}</a></li>\n' for name in nearest)
     near = f"<p>Did you mean:</p>\n<ul>\n{names}</ul>\n" if names else ""
-    told = "<h1>No such page</h1>\n<p>Nothing in the handbook has this name: no alert, no finding, no Xid.</p>\n"
-    return _page("No such page", f"{told}{near}<hr>\n{render_html(find(INDEX).text)}")
+    body = "<h1>No such page</h1>\n<p>Nothing in the handbook has this name: no alert, no finding, no Xid.</p>\n"
+    return _page("No such page", f"{body}{near}<hr>\n{render_html(find(INDEX).text)}")
 
 
 def _page(title: str, body: str) -> bytes:

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS
 
 _MIDDLE_LUMINANCE: Final = 0.179
 """Luminance with equal contrast to black and white (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
 
 
-def ink_on(colour: str) -> str:
+def ink_on(color: str) -> str:
     """Black or white, whichever has the higher contrast to this color, ``#rrggbb``; at least 4.5:1 for any color."""
-    red, green, blue = ((int(colour[place : place + 2], 16) / 255) ** 2.2 for place in (1, 3, 5))
+    red, green, blue = ((int(color[place : place + 2], 16) / 255) ** 2.2 for place in (1, 3, 5))
     return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _MIDDLE_LUMINANCE else "#ffffff"
 
 
@@ -122,8 +122,7 @@ dd { margin: 0; }
 """
 
 STYLE: Final = _SHEET + "".join(
-    f".c-{name} {{ --fill: {colour}; --on: {ink_on(colour)}; fill: {colour}; }}\n"
-    for name, colour in CLASS_COLOURS.items()
+    f".c-{name} {{ --fill: {color}; --on: {ink_on(color)}; fill: {color}; }}\n" for name, color in CLASS_COLORS.items()
 )
 """With a rule for each bottleneck class, because the policy forbids style attributes."""
 
@@ -166,14 +165,14 @@ SCRIPT: Final = """
 """
 
 
-def _icon(colour: str) -> str:
+def _icon(color: str) -> str:
     return (
         "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E"
-        f"%3Ccircle cx='4' cy='4' r='4' fill='%23{colour.removeprefix('#')}'/%3E%3C/svg%3E"
+        f"%3Ccircle cx='4' cy='4' r='4' fill='%23{color.removeprefix('#')}'/%3E%3C/svg%3E"
     )
 
 
-ICONS: Final[Mapping[str, str]] = MappingProxyType({tone: _icon(colour) for tone, colour in TONE_COLOURS.items()})
+ICONS: Final[Mapping[str, str]] = MappingProxyType({tone: _icon(color) for tone, color in TONE_COLORS.items()})
 """Favicon, a dot, by the tone of a verdict."""
 
 

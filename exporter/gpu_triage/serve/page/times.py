@@ -36,8 +36,8 @@ def lasting(since: float | None, now: float) -> str:
     """How long something has lasted, with its start time as a tooltip; "" if unknown."""
     if since is None:
         return ""
-    told = f"for {length_of_time(now - since)}" if now - since >= 1 else "just now"
-    return f'<time class="soft" datetime="{_machine(since)}" title="since {date_time(since)}">{told}</time>'
+    text = f"for {length_of_time(now - since)}" if now - since >= 1 else "just now"
+    return f'<time class="soft" datetime="{_machine(since)}" title="since {date_time(since)}">{text}</time>'
 
 
 def _machine(wall: float) -> str:

@@ -60,10 +60,8 @@ def _cell(gpu: GpuEvidence, other: GpuEvidence, paths: _Paths) -> str:
     if paths.statuses.get((gpu.uuid, other.uuid, "nvlink")) == "ok":
         level = "NV"
     tone = "" if status is None else ("direct" if status == "ok" else "indirect")
-    told = "P2P not reported" if status is None else f"P2P read: {status}"
-    return (
-        f'<td class="{tone}" title="{safe(told)}">{safe(level) or "?"}<span class="unseen">, {safe(told)}</span></td>'
-    )
+    p2p = "P2P not reported" if status is None else f"P2P read: {status}"
+    return f'<td class="{tone}" title="{safe(p2p)}">{safe(level) or "?"}<span class="unseen">, {safe(p2p)}</span></td>'
 
 
 def _adapters(gpu: GpuEvidence) -> str:

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
 
 from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.fleet.query import Answers, Selection, queries
-from gpu_triage.cli.fleet.render import Shown, render_json, render_text
+from gpu_triage.cli.fleet.query import QueryResults, Selection, queries
+from gpu_triage.cli.fleet.render import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.view import Fleet, fleet_of
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import State
@@ -124,7 +124,7 @@ def series(value: float, **labels: str) -> Series:
 
 def fleet_with(**answers: list[Series]) -> Fleet:
     nothing: dict[str, list[Series]] = {name: [] for name in queries(Selection())}
-    return fleet_of(Answers(at=1000.0, **{**nothing, **answers}))
+    return fleet_of(QueryResults(at=1000.0, **{**nothing, **answers}))
 
 
 def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confirmed() -> None:
@@ -135,7 +135,7 @@ def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confi
     pending = fleet_with(**found, states=[series(State.PENDING, **width), series(State.ENDED, **gone)])
     (host,) = pending.hosts
     assert host.worst == Severity.WARNING.rank
-    shown = Shown(pending, "http://prometheus:9090", (), 20)
+    shown = FleetReport(pending, "http://prometheus:9090", (), 20)
     assert (
         "    warning pcie.width  GPU 5, pending for 60 s; critical if it lasts"
         in unstyle(render_text(shown)).splitlines()

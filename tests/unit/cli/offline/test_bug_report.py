@@ -110,8 +110,8 @@ def test_a_gpu_on_the_bus_that_nvidia_smi_does_not_show_is_missing(tmp_path: Pat
     other = smi(smi_gpu(1))
     both = lspci() + lspci().replace("41", "42").replace("40:", "50:")
     assert codes(report_on_text(tmp_path, other, both)) == ["gpu.missing"]
-    lent = lspci(driver="vfio-pci") + lspci().replace("41", "42").replace("40:", "50:")
-    assert codes(report_on_text(tmp_path, other, lent)) == []
+    passed_through = lspci(driver="vfio-pci") + lspci().replace("41", "42").replace("40:", "50:")
+    assert codes(report_on_text(tmp_path, other, passed_through)) == []
 
 
 def test_a_gpu_whose_configuration_space_is_all_ones_is_lost(tmp_path: Path) -> None:

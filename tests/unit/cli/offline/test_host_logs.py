@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.offline_files import codes, lspci, measured, report_on_text
 
-from gpu_triage.cli.offline.events import Kind, What
-from gpu_triage.cli.offline.kernel import LogSection, Room
+from gpu_triage.cli.offline.events import EventKey, EventKind
+from gpu_triage.cli.offline.kernel import LogSection, MemoryBudget
 
 GPU = "0000:41:00.0"
 PORT = "0000:40:01.0"
@@ -151,7 +151,7 @@ def test_of_many_sorts_of_events_the_last_ones_are_kept(tmp_path: Path) -> None:
 
 
 def test_logs_share_what_may_be_kept() -> None:
-    room = Room(sorts=3, events=4)
+    room = MemoryBudget(sorts=3, events=4)
     sections = [LogSection("one", room), LogSection("two", room)]
     for number in range(20):
         for section in sections:
@@ -160,6 +160,6 @@ def test_logs_share_what_may_be_kept() -> None:
     kept = [tally for section in sections for sorts in section.tallies.values() for tally in sorts.values()]
     assert len(kept) == 3
     assert sum(len(tally.kept) for tally in kept) <= 4 + len(kept)
-    xids = sections[0].tallies[Kind.XID][What(Kind.XID, GPU, "31")]
+    xids = sections[0].tallies[EventKind.XID][EventKey(EventKind.XID, GPU, "31")]
     assert xids.count == 20
     assert xids.kept[-1].text.endswith(", 19")

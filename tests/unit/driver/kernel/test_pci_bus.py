@@ -11,7 +11,7 @@ from gpu_triage.driver.kernel.pci_bus import (
     PcieLink,
     PciGpu,
     link_of,
-    normalise_bus_id,
+    normalize_bus_id,
     numa_node_of,
     parse_link_speed,
     parse_link_width,
@@ -137,23 +137,23 @@ def test_numa_nodes_keep_minus_1_and_refuse_junk(host: HostTree) -> None:
     ],
 )
 def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str) -> None:
-    assert normalise_bus_id(nvml) == sysfs
+    assert normalize_bus_id(nvml) == sysfs
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7))
 def test_bus_ids_of_nvml_and_sysfs_agree(domain: int, bus: int, number: int, function: int) -> None:
     sysfs = f"{domain:04x}:{bus:02x}:{number:02x}.{function}"
-    assert normalise_bus_id(f"{domain:08X}:{bus:02X}:{number:02X}.{function}") == sysfs
-    assert normalise_bus_id(sysfs) == sysfs
+    assert normalize_bus_id(f"{domain:08X}:{bus:02X}:{number:02X}.{function}") == sysfs
+    assert normalize_bus_id(sysfs) == sysfs
 
 
 @given(st.text())
 def test_any_text_is_a_bus_id_or_a_value_error(text: str) -> None:
     try:
-        normalised = normalise_bus_id(text)
+        normalized = normalize_bus_id(text)
     except ValueError:
         return
-    assert normalise_bus_id(normalised) == normalised
+    assert normalize_bus_id(normalized) == normalized
 
 
 @pytest.mark.parametrize(

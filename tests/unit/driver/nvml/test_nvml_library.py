@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.stand_in_library import NAME, compile_library
 
-from gpu_triage.read.exporter.judgement import GPU_BOTTLENECK
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -38,10 +38,10 @@ def test_a_gpu_bound_to_vfio_is_not_counted_as_this_hosts(tmp_path: Path) -> Non
     scenario = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 1\neffect = { kind = "removed" }')
     with rig(scenario) as running:
         sysfs = running.simulated.machine.sysfs
-        lent = plug(sysfs, "0000:f1:00.0")
+        passed_through = plug(sysfs, "0000:f1:00.0")
         running.run(10)
         assert running.value("gpu_devices", source="pci") == 2
-        bind_to_vfio(sysfs, lent)
+        bind_to_vfio(sysfs, passed_through)
         running.run(10)
         assert running.value("gpu_devices", source="nvml") == 1
         assert running.value("gpu_devices", source="pci") == 1

@@ -13,7 +13,7 @@ import pytest
 from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.access import AccessReader, AccessReading, render, wanted
-from gpu_triage.read.host.lacks import Lack, Wanted
+from gpu_triage.read.host.limitations import Configured, Limitation
 from gpu_triage.read.metrics.rounds import HostRound
 
 EVERYTHING = frozenset(
@@ -49,10 +49,10 @@ class Host:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def lacks(self, wanted_here: Wanted | None = None) -> dict[str, str]:
+    def limitations(self, wanted_here: Configured | None = None) -> dict[str, str]:
         """Reasons by feature."""
-        reading = AccessReader(wanted_here or Wanted(EVERYTHING, None, None)).read(self.round())
-        return {lack.feature: lack.reason for lack in reading.lacks}
+        reading = AccessReader(wanted_here or Configured(EVERYTHING, None, None)).read(self.round())
+        return {lack.feature: lack.reason for lack in reading.limitations}
 
     def round(self) -> HostRound:
         machine = Machine(
@@ -82,7 +82,7 @@ def host(tmp_path: Path) -> Host:
 
 
 def test_a_host_that_gives_every_right_lacks_nothing(host: Host) -> None:
-    assert host.lacks() == {}
+    assert host.limitations() == {}
 
 
 def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_pa
     host.write("kmsg", "")
     host.write("proc/stat", "")
     host.write("sys/devices/system/node/node0/cpulist", "0\n")
-    assert host.lacks() == {}
+    assert host.limitations() == {}
 
 
 def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
@@ -100,7 +100,7 @@ def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
     host.write("kmsg", "")
     (tmp_path / "proc").mkdir()
     (tmp_path / "sys").mkdir()
-    assert host.lacks() == {"procfs": "missing", "sysfs": "missing"}
+    assert host.limitations() == {"procfs": "missing", "sysfs": "missing"}
     remedies = [record.__dict__["fields"]["remedy"] for record in caplog.records]
     assert all(f"--path.{name}" in remedy for name, remedy in zip(("procfs", "sysfs"), remedies, strict=True))
     assert {record.levelname for record in caplog.records} == {"WARNING"}
@@ -108,12 +108,12 @@ def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
 
 def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
     (host.root / "kmsg").unlink()
-    assert host.lacks() == {"kernel_log": "missing"}
+    assert host.limitations() == {"kernel_log": "missing"}
 
 
 def test_hidden_processes_are_told(host: Host) -> None:
     (host.root / "proc/1/status").unlink()
-    assert host.lacks() == {"processes": "hidden"}
+    assert host.limitations() == {"processes": "hidden"}
 
 
 def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_shows_them(
@@ -121,12 +121,12 @@ def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_show
 ) -> None:
     """As in a container with the host's PID namespace and a cgroup namespace of its own: cgroup_namespaces(7)."""
     host.write("proc/1/cgroup", "0::/../../../../init.scope\n")
-    assert host.lacks() == {}
+    assert host.limitations() == {}
     host.write("sys/fs/cgroup/cgroup.type", "domain\n")
-    assert host.lacks() == {"cgroups": "other_cgroup_namespace"}
+    assert host.limitations() == {"cgroups": "other_cgroup_namespace"}
     assert "--path.sysfs" in caplog.records[-1].__dict__["fields"]["remedy"]
     shutil.rmtree(host.root / "sys/fs/cgroup")
-    assert host.lacks() == {"cgroups": "missing"}
+    assert host.limitations() == {"cgroups": "missing"}
 
 
 def test_a_kernel_without_psi_is_told_with_the_argument_that_turns_it_on(
@@ -134,7 +134,7 @@ def test_a_kernel_without_psi_is_told_with_the_argument_that_turns_it_on(
 ) -> None:
     """As RHEL 8, which builds PSI in and switches it off (CONFIG_PSI_DEFAULT_DISABLED): there is no /proc/pressure."""
     shutil.rmtree(host.root / "proc/pressure")
-    assert host.lacks() == {"host_pressure": "missing"}
+    assert host.limitations() == {"host_pressure": "missing"}
     assert "psi=1" in caplog.records[-1].__dict__["fields"]["remedy"]
 
 
@@ -142,50 +142,50 @@ def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(ho
     pid = host.root / "proc/self/ns/pid"
     pid.unlink()
     pid.symlink_to("pid:[4026532999]")
-    assert host.lacks() == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
+    assert host.limitations() == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
 
 
 def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: Host) -> None:
     host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\t1\n")
-    assert host.lacks() == {"processes": "other_pid_namespace"}
+    assert host.limitations() == {"processes": "other_pid_namespace"}
 
 
 def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: Host) -> None:
     host.write("proc/self/mountinfo", "522 500 0:21 / /proc rw\n")
-    assert host.lacks() == {}
+    assert host.limitations() == {}
 
 
 def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
-    asked = Wanted(EVERYTHING, tmp_path / "jobs", tmp_path / "kubelet.sock")
-    assert host.lacks(asked) == {"textfile": "missing", "pod_names": "missing"}
+    asked = Configured(EVERYTHING, tmp_path / "jobs", tmp_path / "kubelet.sock")
+    assert host.limitations(asked) == {"textfile": "missing", "pod_names": "missing"}
     (tmp_path / "jobs").mkdir()
     with socket.socket(socket.AF_UNIX) as kubelet:
         kubelet.bind(str(tmp_path / "kubelet.sock"))
-        assert host.lacks(asked) == {}
+        assert host.limitations(asked) == {}
 
 
 def test_folders_of_slurms_jobs_and_of_containers_logs_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
-    asked = Wanted(EVERYTHING, None, None, slurm_jobs=tmp_path / "jobs", container_logs=tmp_path / "containers")
-    assert host.lacks(asked) == {"slurm_jobs": "missing", "container_names": "missing"}
+    asked = Configured(EVERYTHING, None, None, slurm_jobs=tmp_path / "jobs", container_logs=tmp_path / "containers")
+    assert host.limitations(asked) == {"slurm_jobs": "missing", "container_names": "missing"}
     (tmp_path / "jobs").mkdir()
     (tmp_path / "containers").mkdir()
-    assert host.lacks(asked) == {}
+    assert host.limitations(asked) == {}
 
 
 def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
-    asked = Wanted(frozenset({"state_directory"}), None, None, tmp_path / "state")
-    assert host.lacks(asked) == {"state_directory": "missing"}
+    asked = Configured(frozenset({"state_directory"}), None, None, tmp_path / "state")
+    assert host.limitations(asked) == {"state_directory": "missing"}
     (tmp_path / "state").mkdir()
-    assert host.lacks(asked) == {}
+    assert host.limitations(asked) == {}
 
 
 def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
     (host.root / "kmsg").unlink()
-    assert host.lacks(Wanted(EVERYTHING - {"kernel_log"}, None, None)) == {}
+    assert host.limitations(Configured(EVERYTHING - {"kernel_log"}, None, None)) == {}
 
 
 def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    reader = AccessReader(Wanted(EVERYTHING, None, None))
+    reader = AccessReader(Configured(EVERYTHING, None, None))
     kmsg = host.root / "kmsg"
     with caplog.at_level(logging.INFO):
         kmsg.unlink()
@@ -212,7 +212,7 @@ def test_what_is_switched_off_is_not_wanted() -> None:
 
 
 def test_a_lack_is_one_series() -> None:
-    (sample,) = render(AccessReading((Lack("kernel_log", "missing", "a right"),)))
+    (sample,) = render(AccessReading((Limitation("kernel_log", "missing", "a right"),)))
     assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
 
 
@@ -237,7 +237,7 @@ def test_a_sysfs_of_another_network_namespace_is_told(
     host.write("proc/1/net/dev", interfaces(*of_host))
     for name in in_sysfs:
         host.write(f"sys/class/net/{name}/ifindex", "1\n")
-    assert host.lacks() == ({"host_network_link": "other_network_namespace"} if lacking else {})
+    assert host.limitations() == ({"host_network_link": "other_network_namespace"} if lacking else {})
 
 
 @pytest.mark.parametrize(
@@ -249,4 +249,4 @@ def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, ta
     host.write(f"sys/bus/pci_express/devices/0000:00:01.0:{service}/uevent", "")
     if table:
         host.write("sys/firmware/acpi/tables/HEST", "")
-    assert host.lacks() == ({"pcie_aer": "firmware_first"} if lacking else {})
+    assert host.limitations() == ({"pcie_aer": "firmware_first"} if lacking else {})

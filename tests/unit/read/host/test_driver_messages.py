@@ -14,7 +14,7 @@ from gpu_triage.read.host.device_messages import (
     parse_pcie_error,
 )
 from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, DriverMessage, parse_driver_message
-from gpu_triage.read.host.kernel_messages import HostMessage, Trouble, TroubleOver, parse_host_message
+from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, parse_host_message
 
 
 def nvrm(*lines: str) -> str:
@@ -174,7 +174,7 @@ def test_a_failure_of_the_driver_is_understood(text: str, understood: tuple[str,
 @pytest.mark.parametrize(("text", "understood"), DEVICES, ids=lambda each: str(each)[:50])
 def test_trouble_of_a_device_is_understood(text: str, understood: tuple[str, str]) -> None:
     said = parse_device_message(text)
-    assert said == HostMessage(Trouble(understood[0]), understood[1])
+    assert said == HostMessage(ProblemKind(understood[0]), understood[1])
     assert parse_host_message(text) is None
     assert parse_driver_message(text) is None
 
@@ -267,7 +267,7 @@ def test_the_details_of_a_pcie_error_tell_a_gpu_by_its_vendor() -> None:
     ],
 )
 def test_a_link_that_is_up_again_ends_its_trouble(text: str, subject: str) -> None:
-    assert parse_device_over(text) == TroubleOver(Trouble.ADAPTER_LINK_DOWN, subject)
+    assert parse_device_over(text) == ProblemResolved(ProblemKind.ADAPTER_LINK_DOWN, subject)
     assert parse_device_message(text) is None
 
 

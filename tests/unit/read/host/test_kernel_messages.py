@@ -9,7 +9,7 @@ from tests.unit.read.host.test_driver_messages import DEVICES, DRIVER
 
 from gpu_triage.read.host.kernel_messages import (
     KillOrder,
-    Trouble,
+    ProblemKind,
     parse_host_message,
     parse_kill_order,
     parse_trouble_over,
@@ -221,7 +221,7 @@ def test_the_kernel_says_when_trouble_is_over(text: str, over: tuple[str, str]) 
 
 
 def test_every_kind_has_a_message() -> None:
-    assert {kind for _, (kind, _) in (*SAID, *DRIVER, *DEVICES)} == {trouble.value for trouble in Trouble}
+    assert {kind for _, (kind, _) in (*SAID, *DRIVER, *DEVICES)} == {trouble.value for trouble in ProblemKind}
 
 
 def test_a_process_is_named_by_its_pid_too() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.host.access import AccessReader
-from gpu_triage.read.host.lacks import Wanted
+from gpu_triage.read.host.limitations import Configured
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ def test_cgroups_that_are_no_longer_visible_stop_no_service(host: HostTree) -> N
 
 def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> None:
     hgx(host)
-    wanted = Wanted(frozenset({"host_services"}), None, None)
-    assert AccessReader(wanted).read(host.round()).lacks == ()
+    wanted = Configured(frozenset({"host_services"}), None, None)
+    assert AccessReader(wanted).read(host.round()).limitations == ()
     in_a_container(host)
-    (lack,) = AccessReader(wanted).read(host.round()).lacks
+    (lack,) = AccessReader(wanted).read(host.round()).limitations
     assert (lack.feature, lack.reason) == ("host_services", "other_pid_namespace")
     host.write({FABRIC_MANAGER: "0\n"})
-    assert AccessReader(wanted).read(host.round()).lacks == ()
+    assert AccessReader(wanted).read(host.round()).limitations == ()
 
 
 def test_junk_costs_nothing_else(host: HostTree) -> None:

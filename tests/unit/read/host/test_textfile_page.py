@@ -16,7 +16,7 @@ from gpu_triage.read.host.textfile_reader import TextFilesReader
 from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.serve.exposition.encoding import END
-from gpu_triage.serve.exposition.foreign import encode
+from gpu_triage.serve.exposition.metric_families import encode
 
 OWNER = re.compile(r'owner="[^"]*",|,?owner="[^"]*"')
 

@@ -28,7 +28,7 @@ from gpu_triage.read.host.textfile_limits import (
 )
 from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.serve.exposition.encoding import END
-from gpu_triage.serve.exposition.foreign import encode
+from gpu_triage.serve.exposition.metric_families import encode
 
 pytestmark = pytest.mark.slow
 

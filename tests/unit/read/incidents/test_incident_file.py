@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, Found, copy_aside, set_aside
+from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, LoadedState, copy_aside, set_aside
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError, StateError
 from gpu_triage.read.incidents.file import INCIDENT_HISTORY
@@ -232,7 +232,7 @@ TIMES = st.floats(0, LATEST)
 )
 def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
     memory = Memory("boot", 8, {}, tuple(incidents))
-    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == Found(memory)
+    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == LoadedState(memory)
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:

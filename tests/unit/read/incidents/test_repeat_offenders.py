@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.status_pages import Series
 
-    from gpu_triage.judge.judge import Judgement
+    from gpu_triage.judge.host_judge import Judgment
 
 SLOT = "0000:65:00.0"
 EVIL = "<script>alert(1)</script>"
@@ -36,7 +36,7 @@ def boards(count: int, kind: str = "79", gpu: tuple[str, str] = GPU) -> Series:
     return (GPU_INCIDENT_BOARDS_RECENT, float(count), (*gpu, SLOT, kind, "30"))
 
 
-def told(latest: Judgement) -> list[str]:
+def told(latest: Judgment) -> list[str]:
     return [each.measured for each in latest.report.findings if each.check.code == "gpu.repeat_offender"]
 
 

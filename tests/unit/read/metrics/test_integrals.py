@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.read.metrics.integrals import Confirmed, Continued, Integral
+from gpu_triage.read.metrics.integrals import ConfirmedCounter, ContinuedCounter, Integral
 
 ratios = st.floats(0, 1)
 steps = st.floats(0, 100)
@@ -59,7 +59,7 @@ def test_two_readings_at_one_instant_add_nothing() -> None:
 
 @given(st.lists(raws))
 def test_a_continued_counter_never_goes_back(values: list[int]) -> None:
-    counter, last = Continued(), 0.0
+    counter, last = ContinuedCounter(), 0.0
     for raw in values:
         now = counter.add(raw)
         assert now >= last
@@ -68,7 +68,7 @@ def test_a_continued_counter_never_goes_back(values: list[int]) -> None:
 
 @given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), max_size=20))
 def test_a_continued_counter_is_the_drivers_own_while_it_only_grows(start: int, growth: list[int]) -> None:
-    counter, raw = Continued(), start
+    counter, raw = ContinuedCounter(), start
     assert counter.add(raw) == start
     for more in growth:
         raw += more
@@ -76,7 +76,7 @@ def test_a_continued_counter_is_the_drivers_own_while_it_only_grows(start: int, 
 
 
 def test_a_continued_counter_goes_on_from_where_a_reset_left_it() -> None:
-    counter = Continued()
+    counter = ContinuedCounter()
     counter.add(1000)
     assert counter.add(5) == 1000  # may be a glitch
     assert counter.add(7) == 1007
@@ -84,7 +84,7 @@ def test_a_continued_counter_goes_on_from_where_a_reset_left_it() -> None:
 
 
 def test_a_single_low_reading_of_a_continued_counter_is_not_counted_twice() -> None:
-    counter = Continued()
+    counter = ContinuedCounter()
     counter.add(1000)
     assert counter.add(0) == 1000
     assert counter.add(1001) == 1001
@@ -93,7 +93,7 @@ def test_a_single_low_reading_of_a_continued_counter_is_not_counted_twice() -> N
 
 
 def test_one_low_reading_of_an_error_counter_is_held_back() -> None:
-    counter = Confirmed()
+    counter = ConfirmedCounter()
     assert counter.add(12) == 12
     assert counter.add(0) == 12
     assert counter.add(12) == 12
@@ -101,7 +101,7 @@ def test_one_low_reading_of_an_error_counter_is_held_back() -> None:
 
 
 def test_two_low_readings_of_an_error_counter_are_a_reset_that_shows() -> None:
-    counter = Confirmed()
+    counter = ConfirmedCounter()
     counter.add(12)
     assert counter.add(0) == 12
     assert counter.add(0) == 0
@@ -110,7 +110,7 @@ def test_two_low_readings_of_an_error_counter_are_a_reset_that_shows() -> None:
 
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 10**6), max_size=20))
 def test_an_error_counter_that_only_grows_is_the_drivers_own(start: int, growth: list[int]) -> None:
-    counter, raw = Confirmed(), start
+    counter, raw = ConfirmedCounter(), start
     assert counter.add(raw) == start
     for more in growth:
         raw += more
@@ -119,6 +119,6 @@ def test_an_error_counter_that_only_grows_is_the_drivers_own(start: int, growth:
 
 @given(st.lists(st.integers(0, 100), min_size=1))
 def test_an_error_counter_shows_nothing_that_the_driver_never_said(values: list[int]) -> None:
-    counter = Confirmed()
+    counter = ConfirmedCounter()
     for number, raw in enumerate(values):
         assert counter.add(raw) in values[: number + 1]

@@ -15,7 +15,7 @@ from gpu_triage.read.gpu.nvlink import NvlinkReader
 from gpu_triage.read.gpu.pcie import PcieReader
 from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
 from gpu_triage.read.gpu.power import PowerReader
-from gpu_triage.read.metrics.integrals import Continued
+from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_an_energy_that_reads_zero_for_a_while_goes_on_from_where_it_was(bench: 
 
 
 def test_a_counter_that_was_reset_long_ago_does_not_go_back_to_its_old_level() -> None:
-    counter, asked = BoundedCounter(LIMIT, Continued()), inquiry()
+    counter, asked = BoundedCounter(LIMIT, ContinuedCounter()), inquiry()
     values = [counter.add(asked, raw, at) for raw, at in ((50_000, 0), (10, 1), (20, 2), (50_010, 61))]
     assert values == [50_000, 50_000, 50_020, None]
     assert counter.add(asked, 700, 62) == 50_700
@@ -124,7 +124,7 @@ def test_absurd_pcie_errors_are_dropped(bench: BenchMaker) -> None:
 
 
 def test_a_counter_that_stays_at_its_new_level_goes_on_without_the_jump() -> None:
-    counter, asked = BoundedCounter(LIMIT, Continued()), inquiry()
+    counter, asked = BoundedCounter(LIMIT, ContinuedCounter()), inquiry()
     assert counter.add(asked, 1000, 0.0) == 1000
     published = [counter.add(asked, 900_000 + second, float(second)) for second in range(1, 63)]
     assert published[:59] == [None] * 59
@@ -134,7 +134,7 @@ def test_a_counter_that_stays_at_its_new_level_goes_on_without_the_jump() -> Non
 
 
 def test_a_counter_may_catch_up_on_the_time_in_which_nobody_asked() -> None:
-    counter, asked = BoundedCounter(LIMIT, Continued()), inquiry()
+    counter, asked = BoundedCounter(LIMIT, ContinuedCounter()), inquiry()
     counter.add(asked, 0, 0.0)
     assert counter.add(asked, 90_000, 1000.0) == 90_000
     assert asked.failures == []
@@ -142,14 +142,14 @@ def test_a_counter_may_catch_up_on_the_time_in_which_nobody_asked() -> None:
 
 @pytest.mark.parametrize("junk", [-1.0, float("nan"), float("inf"), -float("inf")])
 def test_a_number_that_counts_nothing_is_dropped(junk: float) -> None:
-    counter, asked = BoundedCounter(LIMIT, Continued()), inquiry()
+    counter, asked = BoundedCounter(LIMIT, ContinuedCounter()), inquiry()
     assert [counter.add(asked, raw, 0.0) for raw in (5, junk, 7)] == [5, None, 7]
     assert asked.failures == ["implausible"]
 
 
 @given(st.lists(st.tuples(st.integers(-5, 1 << 64) | st.integers(0, 5000), st.floats(0, 100))))
 def test_a_bounded_counter_never_goes_back_and_never_outruns_the_hardware(readings: list[tuple[int, float]]) -> None:
-    counter, at, first, last = BoundedCounter(LIMIT, Continued()), 0.0, None, 0.0
+    counter, at, first, last = BoundedCounter(LIMIT, ContinuedCounter()), 0.0, None, 0.0
     for number, (raw, step) in enumerate(readings, 1):
         at += step
         now = counter.add(inquiry(), raw, at)

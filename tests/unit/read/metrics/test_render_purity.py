@@ -50,7 +50,7 @@ def outcomes(request: pytest.FixtureRequest) -> list[tuple[Outcome, GpuLabels]]:
     with rig(load_scenario(request.param), config) as running:
         running.run(SECONDS)
         store = running.sampler.store
-        labels = {record.key: record.labels for record in running.sampler.view.fleet}
+        labels = {record.key: record.labels for record in running.sampler.view.host_gpus}
         read = [outcome for name in store.collectors for outcome in store.of(name) if outcome.reading is not None]
     return [(outcome, labels.get(outcome.subject, GpuLabels("", ""))) for outcome in read]
 

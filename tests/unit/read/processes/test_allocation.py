@@ -15,7 +15,13 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, PodNames, SlurmJobs
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.processes.allocation import MOST_HOLDERS, AllocationReader, AllocationReading, Holder, render
+from gpu_triage.read.processes.allocation import (
+    MOST_ALLOCATIONS,
+    AllocationReader,
+    AllocationReading,
+    GpuAllocation,
+    render,
+)
 from gpu_triage.read.processes.pods import PodDirectory
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
 from gpu_triage_simulator import load_scenario
@@ -74,7 +80,9 @@ def test_a_claim_is_found_by_the_minor_number_which_is_asked_for_once() -> None:
     with rounds_of(dataclasses.replace(scenario, gpus=gpus)) as rounds:
         reader, pods = AllocationReader(), kubelet(claim)
         first, second = asked(rounds.at(1), pods), asked(rounds.at(6), pods)
-        assert reader.read(first).holders == reader.read(second).holders == (Holder("", "dra", "n", "c"),)
+        assert (
+            reader.read(first).allocations == reader.read(second).allocations == (GpuAllocation("", "dra", "n", "c"),)
+        )
     assert second.inquiry.answered < first.inquiry.answered
 
 
@@ -88,10 +96,12 @@ def test_a_job_is_found_by_the_number_that_slurm_has_for_the_gpu(tmp_path: Path,
         found = {
             index: AllocationReader()
             .read(asked(rounds.at(1, gpu=index), slurm=JobDirectory(tmp_path, numbers, 15.0)))
-            .holders
+            .allocations
             for index in range(4)
         }
-    assert found == {index: () if index != gpu else (Holder(slurm_job_id="42", user="alice"),) for index in range(4)}
+    assert found == {
+        index: () if index != gpu else (GpuAllocation(slurm_job_id="42", user="alice"),) for index in range(4)
+    }
 
 
 def test_a_pod_on_a_mig_device_holds_that_device() -> None:
@@ -102,7 +112,7 @@ def test_a_pod_on_a_mig_device_holds_that_device() -> None:
             for index in range(1)
         )
         reading = AllocationReader().read(asked(round_, kubelet(Held("mig", "n", "c", (uuid,)))))
-    assert reading.holders == (Holder(uuid, "mig", "n", "c"),)
+    assert reading.allocations == (GpuAllocation(uuid, "mig", "n", "c"),)
 
 
 def test_who_does_not_answer_may_have_given_the_gpu_away(tmp_path: Path) -> None:
@@ -111,20 +121,26 @@ def test_who_does_not_answer_may_have_given_the_gpu_away(tmp_path: Path) -> None
     with rounds_of("h100-8") as rounds:
         with pytest.raises(HostReadFailed):
             missing.refresh(Moment(0.0, 0.0), None)
-        for held, holders in (((), None), ((TRAINER,), (Holder("", "train-0", "research", "trainer"),))):
+        for held, allocations in (((), None), ((TRAINER,), (GpuAllocation("", "train-0", "research", "trainer"),))):
             pods = kubelet(*held)
             pods.refresh(rounds.at(1).at)
             machine = dataclasses.replace(rounds.simulated.machine, pods=pods, slurm=missing)
-            assert AllocationReader().read(dataclasses.replace(rounds.at(1), machine=machine)).holders == holders
+            assert (
+                AllocationReader().read(dataclasses.replace(rounds.at(1), machine=machine)).allocations == allocations
+            )
 
 
 def test_more_holders_than_can_be_are_left_out_and_said_once() -> None:
-    held = [Held(f"pod-{number:03}", "n", "c", (f"{GPU}::{number}",)) for number in range(MOST_HOLDERS + 1)]
+    held = [Held(f"pod-{number:03}", "n", "c", (f"{GPU}::{number}",)) for number in range(MOST_ALLOCATIONS + 1)]
     with rounds_of("h100-8") as rounds:
         reader, pods = AllocationReader(), kubelet(*held)
         first, second = asked(rounds.at(1), pods), asked(rounds.at(2), pods)
-        counts = [len(reader.read(each).holders or ()) for each in (first, second)]
-    assert (counts, first.inquiry.failures, second.inquiry.failures) == ([MOST_HOLDERS] * 2, ["too_many_holders"], [])
+        counts = [len(reader.read(each).allocations or ()) for each in (first, second)]
+    assert (counts, first.inquiry.failures, second.inquiry.failures) == (
+        [MOST_ALLOCATIONS] * 2,
+        ["too_many_holders"],
+        [],
+    )
 
 
 def test_a_free_gpu_and_one_that_nobody_knows_of_differ() -> None:

@@ -15,7 +15,7 @@ from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig, three
 
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Blocked, Moment, Workload, dra_name
+from gpu_triage.machine import CallBlocked, Moment, Workload, dra_name
 from gpu_triage.options.config import Config
 from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
@@ -147,18 +147,18 @@ def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> 
     pods.refresh(at(0.0))
     with pytest.raises(HostReadFailed, match="malformed"):
         pods.refresh(at(5.0))
-    assert pods.holders({GPU}, at(5.0)) == {TRAINER}
+    assert pods.allocations({GPU}, at(5.0)) == {TRAINER}
 
 
 def test_names_that_were_not_renewed_are_withdrawn() -> None:
     pods = PodDirectory(lambda: response(Held(*TRAINER, (GPU,))), 15.0)
-    assert pods.holders({GPU}, at(0.0)) == frozenset()
+    assert pods.allocations({GPU}, at(0.0)) == frozenset()
     assert not pods.known(at(0.0))
     pods.refresh(at(0.0))
-    assert pods.holders({GPU, OTHER}, at(15.0)) == {TRAINER}
-    assert pods.holders({OTHER}, at(15.0)) == frozenset()
+    assert pods.allocations({GPU, OTHER}, at(15.0)) == {TRAINER}
+    assert pods.allocations({OTHER}, at(15.0)) == frozenset()
     assert pods.known(at(15.0))
-    assert pods.holders({GPU}, at(15.1)) == frozenset()
+    assert pods.allocations({GPU}, at(15.1)) == frozenset()
     assert not pods.known(at(15.1))
 
 
@@ -172,8 +172,8 @@ def test_names_that_were_not_renewed_are_withdrawn() -> None:
         ([TRAINER, TRAINER._replace(pod="train-1")], NO_WORKLOAD),
     ],
 )
-def test_only_what_all_holders_have_in_common_is_certain(holders: list[Workload], certain: Workload) -> None:
-    assert in_common(frozenset(holders)) == certain
+def test_only_what_all_holders_have_in_common_is_certain(allocations: list[Workload], certain: Workload) -> None:
+    assert in_common(frozenset(allocations)) == certain
 
 
 @given(st.lists(HELD, max_size=6))
@@ -269,7 +269,7 @@ def test_a_kubelet_that_hangs_holds_up_no_gpu(running: tuple[Rig, Kubelet], cloc
     rig.run(10)
 
     def hang() -> bytes:
-        raise Blocked(clock.now().monotonic + 3600)
+        raise CallBlocked(clock.now().monotonic + 3600)
 
     asked.answer = hang
     rig.run(40)

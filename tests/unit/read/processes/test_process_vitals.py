@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.driver.kernel.process_stat import read_process_stats
 from gpu_triage.machine import Moment
-from gpu_triage.read.processes.vitals import Blocked, ProcessVitals, ProcessVitalsReader
+from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Watch:
         stats = read_process_stats(self.procfs, (PID,))
         return self.reader.read(self.procfs, stats, Moment(seconds, WALL + seconds))
 
-    def blocked(self, seconds: float) -> Blocked | None:
+    def blocked(self, seconds: float) -> BlockedThread | None:
         return self.all(seconds)[PID].blocked
 
 
@@ -77,7 +77,7 @@ def test_a_process_that_does_not_run_for_half_a_minute_hangs(host: HostTree) -> 
     thread(host, state="D", channel="nvidia_ioctl")
     watch = Watch(host)
     assert [watch.blocked(seconds) for seconds in (0.0, 5.0, 29.0)] == [None, None, None]
-    assert watch.blocked(30.0) == watch.blocked(300.0) == Blocked(WALL, "nvidia_ioctl")
+    assert watch.blocked(30.0) == watch.blocked(300.0) == BlockedThread(WALL, "nvidia_ioctl")
     thread(host, state="S")
     assert watch.blocked(305.0) is None
 
@@ -96,7 +96,7 @@ def test_another_thread_that_hangs_is_found_within_a_minute(host: HostTree) -> N
     thread(host, 4251, "S")
     watch = Watch(host)
     found = [watch.blocked(float(seconds)) for seconds in range(0, 91, 5)]
-    assert found[-1] == Blocked(WALL + 60.0, "rpc_wait_bit_killable")
+    assert found[-1] == BlockedThread(WALL + 60.0, "rpc_wait_bit_killable")
     assert found[:-1] == [None] * 18
 
 
@@ -106,7 +106,7 @@ def test_of_several_threads_the_one_that_hangs_longest_is_told(host: HostTree) -
     watch.all(0.0)
     thread(host, 4250, "D", channel="later")
     for seconds in (60.0, 90.0, 120.0):
-        assert watch.blocked(seconds) == Blocked(WALL, "nfs_wait")
+        assert watch.blocked(seconds) == BlockedThread(WALL, "nfs_wait")
 
 
 def test_a_later_process_under_the_pid_has_not_hung_yet(host: HostTree) -> None:
@@ -123,7 +123,7 @@ def test_a_wait_channel_that_is_not_told_is_empty(host: HostTree, channel: str) 
     thread(host, state="D", channel=channel)
     watch = Watch(host)
     watch.all(0.0)
-    assert watch.blocked(40.0) == Blocked(WALL, "")
+    assert watch.blocked(40.0) == BlockedThread(WALL, "")
 
 
 @pytest.mark.parametrize("status", ["", "voluntary_ctxt_switches:\t9\n", "voluntary_ctxt_switches:\tmany\n"])

@@ -103,10 +103,10 @@ def test_jobs_are_found_by_what_slurm_calls_their_gpus(tmp_path: Path) -> None:
     by_index, by_minor = (JobDirectory(tmp_path, numbers, 15.0) for numbers in (INDEX, MINOR))
     for jobs in (by_index, by_minor):
         assert jobs.refresh(at(0.0), None) == ()
-    assert by_index.holders({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
-    assert by_index.holders({index_name(1)}, at(0.0)) == {ALICE, SlurmJob("77", "", "")}
-    assert by_minor.holders({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
-    assert by_index.holders({minor_name(0)}, at(0.0)) == frozenset()
+    assert by_index.allocations({index_name(0), minor_name(5)}, at(0.0)) == {ALICE}
+    assert by_index.allocations({index_name(1)}, at(0.0)) == {ALICE, SlurmJob("77", "", "")}
+    assert by_minor.allocations({index_name(5), minor_name(0)}, at(0.0)) == {ALICE}
+    assert by_index.allocations({minor_name(0)}, at(0.0)) == frozenset()
 
 
 def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdrawn(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_a_job_ends_with_its_file_and_jobs_that_were_not_read_again_are_withdraw
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert not jobs.known(at(0.0))
     jobs.refresh(at(0.0), None)
-    assert (jobs.holders({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
-    assert (jobs.holders({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
+    assert (jobs.allocations({index_name(0)}, at(15.0)), jobs.known(at(15.0))) == (frozenset({ALICE}), True)
+    assert (jobs.allocations({index_name(0)}, at(15.1)), jobs.known(at(15.1))) == (frozenset(), False)
     file.unlink()
     jobs.refresh(at(20.0), None)
-    assert (jobs.holders({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
+    assert (jobs.allocations({index_name(0)}, at(20.0)), jobs.known(at(20.0))) == (frozenset(), True)
 
 
 def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_file_from_before_the_boot_is_of_a_job_that_the_reboot_ended(tmp_path:
     os.utime(file, (1000.0, 1000.0))
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     jobs.refresh(at(0.0), 999.0)
-    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
+    assert jobs.allocations({index_name(0)}, at(0.0)) == {ALICE}
     jobs.refresh(at(0.0), 1001.0)
-    assert jobs.holders({index_name(0)}, at(0.0)) == frozenset()
+    assert jobs.allocations({index_name(0)}, at(0.0)) == frozenset()
 
 
 def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_used_costs_its_own_job_only(tmp_path: Path) -> No
     (tmp_path / "5.job").symlink_to("/etc/passwd")
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert jobs.refresh(at(0.0), None) == ("malformed", "too_large", "malformed", "malformed", "io_error")
-    assert jobs.holders({index_name(0)}, at(0.0)) == {ALICE}
+    assert jobs.allocations({index_name(0)}, at(0.0)) == {ALICE}
 
 
 def test_more_files_than_a_node_has_jobs_are_left_out_and_said(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_more_files_than_a_node_has_jobs_are_left_out_and_said(tmp_path: Path) -
         (tmp_path / f"{number:05}.job").write_text(f"SLURM_JOB_ID={number}\nSLURM_JOB_GPUS=0\n")
     jobs = JobDirectory(tmp_path, INDEX, 15.0)
     assert jobs.refresh(at(0.0), None) == ("too_many_jobs",)
-    assert len(jobs.holders({index_name(0)}, at(0.0))) == slurm_jobs.MAX_FILES
+    assert len(jobs.allocations({index_name(0)}, at(0.0))) == slurm_jobs.MAX_FILES
 
 
 def test_a_folder_that_is_not_there_is_no_folder_without_jobs(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Flight:
         self.recorder = recorder
 
     def run(self, seconds: int) -> None:
-        """Go on for so many seconds, a multiple of those between two judgements."""
+        """Go on for so many seconds, a multiple of those between two judgments."""
         for _ in range(0, seconds, ROUND_SECONDS):
             self.rig.run(ROUND_SECONDS)
             self.recorder.observe(self.rig.judge.latest)

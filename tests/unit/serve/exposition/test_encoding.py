@@ -18,7 +18,7 @@ from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float
-from gpu_triage.serve.exposition.foreign import encode
+from gpu_triage.serve.exposition.metric_families import encode
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)

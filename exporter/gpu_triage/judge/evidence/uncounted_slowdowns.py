@@ -17,7 +17,7 @@ _NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 
 
-class Held(NamedTuple):
+class UncountedSlowdown(NamedTuple):
     """A slowdown without a counter: its reason and duration as text, and its share of the window's samples."""
 
     words: str
@@ -32,7 +32,7 @@ def active_reasons(gpu: GpuEvidence) -> list[str] | None:
     return active if active or "hw_slowdown" in bits else None
 
 
-def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
+def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
     """Return how this reason slows the GPU under load, judged by its bit alone; None if it does not, or is counted.
 
     Covers samples in which no counter moves: a single nvidia-smi output, two outputs of an old driver, or a
@@ -51,12 +51,12 @@ def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
         return None
     whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
     if not lasted:
-        return Held(f"{reason} {AT_THAT_MOMENT}", whole.mean)
+        return UncountedSlowdown(f"{reason} {AT_THAT_MOMENT}", whole.mean)
     seconds = whole.seconds if whole.low == 1 else bit.seconds
-    return Held(f"{reason} for at least {seconds:.0f} s", whole.mean)
+    return UncountedSlowdown(f"{reason} for at least {seconds:.0f} s", whole.mean)
 
 
-def uncounted_slowdown(gpu: GpuEvidence) -> Held | None:
+def uncounted_slowdown(gpu: GpuEvidence) -> UncountedSlowdown | None:
     """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
     explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _NAMED_BY_HARDWARE)
     return None if explained else uncounted(gpu, "hw_slowdown")

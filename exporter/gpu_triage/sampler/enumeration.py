@@ -29,7 +29,7 @@ class Identified:
     answer: Identity | DriverUnavailable
 
 
-class RollCall:
+class Enumeration:
     """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes.
 
     Attributes:

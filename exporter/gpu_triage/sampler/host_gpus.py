@@ -33,7 +33,7 @@ _MOST_FORMER: Final = 64
 """Maximum number of forgotten GPUs whose counters are kept, so that they continue if the GPU comes back."""
 
 
-class Fleet:
+class HostGpus:
     """GPU records by UUID: indices shift when a GPU is added or removed.
 
     Lanes are assigned by index, so there are only as many as GPUs: a missing GPU has none.
@@ -130,13 +130,13 @@ class Fleet:
             self._read_all_again()
         return self._forget_phantoms(now) + self._forget_surplus()
 
-    def forget_lent(self, lent: frozenset[str]) -> tuple[str, ...]:
+    def forget_passed_through(self, passed_through: frozenset[str]) -> tuple[str, ...]:
         """Forget GPUs missing from the driver because a virtual machine has them; returns their keys.
 
         Args:
-            lent: PCI bus IDs of the GPUs set aside for virtual machines.
+            passed_through: PCI bus IDs of the GPUs set aside for virtual machines.
         """
-        given_away = [record for record in self if record.device is None and record.pci_bus_id in lent]
+        given_away = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
         for record in given_away:
             log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
         return self._forget(given_away)

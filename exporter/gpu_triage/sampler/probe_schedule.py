@@ -22,7 +22,7 @@ _SESSION_PAUSE_SECONDS: Final = 15.0
 """Minimum interval between two sessions opened for the same GPUs; doubles after each unsuccessful one."""
 
 
-class Search:
+class ProbeSchedule:
     """Schedules the probes and records their results. Only the sampler's thread calls it; the probes run in its lane.
 
     Missing GPUs are searched for every ten seconds, and after a few minutes less and less often.
@@ -39,30 +39,30 @@ class Search:
         self._probe = probe
         self._report = report
         self._look_at: float | None = None
-        self._wanted_since: float | None = None
+        self._missing_since: float | None = None
         self._pause_seconds = _PAUSE_SECONDS
         self._earliest_at = 0.0
         self._session_at = 0.0
         self._session_for: frozenset[str] | None = None
         self._session_pause_seconds = _SESSION_PAUSE_SECONDS
 
-    def want(self, now: float, *, wanted: bool, at_once: bool) -> None:
-        """Set whether to search.
+    def update(self, now: float, *, missing: bool, at_once: bool) -> None:
+        """Update whether GPUs are missing, and so whether to probe for them.
 
         Args:
             now: monotonic seconds.
-            wanted: whether any GPU is missing now; if not, the search stops.
+            missing: whether any GPU is missing now; if not, the search stops.
             at_once: whether there is reason to expect that a probe finds something.
         """
         if at_once:
             self._look_at, self._changed = now, True
-        if not wanted:
-            self._wanted_since = None
+        if not missing:
+            self._missing_since = None
             self._pause_seconds, self._session_for = _PAUSE_SECONDS, None
             if not self._changed:
                 self._look_at = None
-        elif self._wanted_since is None:
-            self._wanted_since = now
+        elif self._missing_since is None:
+            self._missing_since = now
             self._look_at = now + _FIRST_SECONDS if self._look_at is None else self._look_at
 
     def submit(self, now: float) -> None:
@@ -74,9 +74,9 @@ class Search:
         self._changed = False
         self._earliest_at = now + _PAUSE_SECONDS
         self._look_at = None
-        if self._wanted_since is not None:
+        if self._missing_since is not None:
             self._look_at = now + self._pause_seconds
-            if now - self._wanted_since >= _PATIENT_SECONDS:
+            if now - self._missing_since >= _PATIENT_SECONDS:
                 self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
         self.lane.submit(lambda: self._look(probe))
 

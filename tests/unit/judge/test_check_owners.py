@@ -10,7 +10,7 @@ from tests.evidence import evidence_of
 from tests.one_shot import codes, finding, look_at
 
 from gpu_triage.cli.measure import applies
-from gpu_triage.judge.evidence.holders import GpuHolder, holders_of, in_words
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, owners_text
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.table import all_options
@@ -22,9 +22,9 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.allocation import Allocation, Slurm
 
-POD = GpuHolder(namespace="ml", pod="train-0")
-JOB = GpuHolder(slurm_job_id="42", user="alice", account="physics")
-BOB = GpuHolder(user="bob")
+POD = GpuOwner(namespace="ml", pod="train-0")
+JOB = GpuOwner(slurm_job_id="42", user="alice", account="physics")
+BOB = GpuOwner(user="bob")
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ BOB = GpuHolder(user="bob")
     [
         (POD, "pod ml/train-0"),
         (JOB, "Slurm job 42 of alice"),
-        (GpuHolder(slurm_job_id="42"), "Slurm job 42"),
-        (GpuHolder(user="bob"), "user bob"),
+        (GpuOwner(slurm_job_id="42"), "Slurm job 42"),
+        (GpuOwner(user="bob"), "user bob"),
     ],
 )
-def test_a_holder_is_called_as_in_the_alerts(holder: GpuHolder, words: str) -> None:
-    assert holder.words == words
+def test_a_holder_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
+    assert owner.words == words
 
 
 def test_of_many_holders_the_first_are_told_and_the_others_counted() -> None:
-    assert in_words(GpuHolder(user=f"u{n}") for n in range(5)) == "user u0, user u1, user u2 and 2 more"
-    assert in_words([]) == ""
+    assert owners_text(GpuOwner(user=f"u{n}") for n in range(5)) == "user u0, user u1, user u2 and 2 more"
+    assert owners_text([]) == ""
 
 
 def allocated(value: float = 1.0, **labels: str) -> Sample:
@@ -75,7 +75,7 @@ def process(**labels: str) -> Sample:
             ),
             (JOB,),
         ),
-        ((process(pid="1", user="alice", slurm_job_id="42"),), (GpuHolder(slurm_job_id="42", user="alice"),)),
+        ((process(pid="1", user="alice", slurm_job_id="42"),), (GpuOwner(slurm_job_id="42", user="alice"),)),
         # Somebody beside the job, whom no scheduler knows.
         ((allocated(slurm_job_id="42", user="alice", account="physics"), process(user="bob")), (JOB, BOB)),
         # A process in a pod without a name is one of the pods': root is no owner.
@@ -83,15 +83,15 @@ def process(**labels: str) -> Sample:
             (allocated(workload_namespace="ml", workload_pod="train-0"), process(user="root", pod_uid="u")),
             (POD,),
         ),
-        ((process(user="root", pod_uid="u"),), (GpuHolder(user="root"),)),
+        ((process(user="root", pod_uid="u"),), (GpuOwner(user="root"),)),
         ((process(), process(pid="1")), ()),
     ],
 )
 def test_holders_are_those_who_were_given_the_gpu_and_those_who_use_it(
-    samples: tuple[Sample, ...], holders: tuple[GpuHolder, ...]
+    samples: tuple[Sample, ...], owners: tuple[GpuOwner, ...]
 ) -> None:
     evidence = evidence_of((0.0, [GPU_UP.sample(1, "0", "GPU-0"), *samples]))
-    assert holders_of(evidence.gpus[0]) == holders
+    assert owners_of(evidence.gpus[0]) == owners
 
 
 def node(*given: Allocation) -> Scenario:
@@ -106,7 +106,7 @@ def test_a_gpu_that_was_given_away_and_has_no_process_is_told_with_its_owner() -
     found = finding(report, "work.allocated_unused")
     assert found.measured == "allocated to Slurm job 42 of alice, no process on it"
     assert "work.allocated_unused" not in codes(report, "GPU 1")
-    assert [gpu.holders for gpu in report.gpus] == [(JOB,), ()]
+    assert [gpu.owners for gpu in report.gpus] == [(JOB,), ()]
     text = render_text(report)
     assert "        held by   Slurm job 42 of alice\n" in text
     assert text.count("; held by Slurm job 42 of alice") == 1
@@ -122,7 +122,7 @@ def test_a_gpu_that_its_job_uses_is_no_finding() -> None:
     )
     report = look_at(scenario, 60)
     assert "work.allocated_unused" not in codes(report, "GPU 0")
-    assert JOB in report.gpus[0].holders
+    assert JOB in report.gpus[0].owners
 
 
 def test_a_look_at_a_host_can_ask_who_was_given_its_gpus() -> None:

@@ -12,7 +12,7 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 _SHOWN: Final = 3
 
 
-class GpuHolder(NamedTuple):
+class GpuOwner(NamedTuple):
     """A pod, a Slurm job or a user; fields that are unknown or do not apply are ""."""
 
     namespace: str = ""
@@ -31,51 +31,49 @@ class GpuHolder(NamedTuple):
         return f"user {self.user}"
 
 
-def holders_of(gpu: GpuEvidence) -> tuple[GpuHolder, ...]:
+def owners_of(gpu: GpuEvidence) -> tuple[GpuOwner, ...]:
     """Return pods first, then Slurm jobs, then users of processes in neither.
 
     Users of processes in unnamed pods are listed only if there is no other holder: they are mostly root.
     """
-    return holders_among(
+    return owners_among(
         (each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1), gpu.labels_of(GPU_PROCESS_INFO)
     )
 
 
-def holders_among(
+def owners_among(
     allocated: Iterable[Mapping[str, str]], processes: Iterable[Mapping[str, str]]
-) -> tuple[GpuHolder, ...]:
-    """Like `holders_of`, from the labels of gpu_allocated series at 1, and of gpu_process_(owner_)info."""
+) -> tuple[GpuOwner, ...]:
+    """Like `owners_of`, from the labels of gpu_allocated series at 1, and of gpu_process_(owner_)info."""
     given, processes = _given(allocated), list(processes)
-    in_pods = {
-        GpuHolder(each["workload_namespace"], each["workload_pod"]) for each in processes if each["workload_pod"]
-    }
+    in_pods = {GpuOwner(each["workload_namespace"], each["workload_pod"]) for each in processes if each["workload_pod"]}
     pods = {each for each in given if each.pod} | in_pods
     jobs = {each.slurm_job_id: each for each in given if each.slurm_job_id}
     others = [each for each in processes if not each["workload_pod"]]
     for each in others:
         if each["slurm_job_id"]:
-            jobs.setdefault(each["slurm_job_id"], GpuHolder(slurm_job_id=each["slurm_job_id"], user=each["user"]))
+            jobs.setdefault(each["slurm_job_id"], GpuOwner(slurm_job_id=each["slurm_job_id"], user=each["user"]))
     alone = [each for each in others if each["user"] and not each["slurm_job_id"]]
     users = {each["user"] for each in alone if not each["pod_uid"]}
     if not (pods or jobs or users):
         users = {each["user"] for each in alone}
-    return (*sorted(pods), *sorted(jobs.values()), *(GpuHolder(user=user) for user in sorted(users)))
+    return (*sorted(pods), *sorted(jobs.values()), *(GpuOwner(user=user) for user in sorted(users)))
 
 
-def given_to(gpu: GpuEvidence) -> frozenset[GpuHolder]:
+def allocated_to(gpu: GpuEvidence) -> frozenset[GpuOwner]:
     """Return the holders to which a scheduler allocated the GPU or one of its MIG devices; empty if unknown."""
     return _given(each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1)
 
 
-def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuHolder]:
+def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuOwner]:
     return frozenset(
-        GpuHolder(each["workload_namespace"], each["workload_pod"], each["slurm_job_id"], each["user"], each["account"])
+        GpuOwner(each["workload_namespace"], each["workload_pod"], each["slurm_job_id"], each["user"], each["account"])
         for each in allocated
     )
 
 
-def in_words(holders: Iterable[GpuHolder]) -> str:
+def owners_text(owners: Iterable[GpuOwner]) -> str:
     """Return the first few holders as text; "" if there are none."""
-    words = [holder.words for holder in holders]
+    words = [owner.words for owner in owners]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

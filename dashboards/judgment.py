@@ -9,7 +9,7 @@ from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu,
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
-from gpu_triage.read.exporter.judgement import (
+from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
@@ -102,5 +102,5 @@ def gpus_lost(size: Size) -> PanelBuilder:
         unit="none",
         size=size,
         stacked=True,
-        names={str(name): (text, colour) for name, text, colour in CLASS},
+        names={str(name): (text, color) for name, text, color in CLASS},
     )

@@ -7,27 +7,27 @@ from typing import Generic, TypeVar
 
 from gpu_triage.machine import Moment
 
-Holder = TypeVar("Holder")
+Allocation = TypeVar("Allocation")
 
 
-class Holdings(Generic[Holder]):
+class AllocationCache(Generic[Allocation]):
     """Holders by device; expires when the last answer gets too old. Thread-safe.
 
-    >>> holdings = Holdings[str](fresh_for_seconds=15.0)
-    >>> holdings.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
-    >>> [sorted(holdings.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
+    >>> cache = AllocationCache[str](fresh_for_seconds=15.0)
+    >>> cache.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
+    >>> [sorted(cache.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
     [['alice'], []]
     """
 
     def __init__(self, fresh_for_seconds: float) -> None:
         self._fresh_for_seconds = fresh_for_seconds
-        self._latest: tuple[float, Mapping[str, frozenset[Holder]]] | None = None
+        self._latest: tuple[float, Mapping[str, frozenset[Allocation]]] | None = None
 
-    def keep(self, holders: Mapping[str, frozenset[Holder]], at: Moment) -> None:
+    def keep(self, allocations: Mapping[str, frozenset[Allocation]], at: Moment) -> None:
         """Store a new answer; devices not in it are free."""
-        self._latest = (at.monotonic, holders)  # replaced atomically: other threads read it
+        self._latest = (at.monotonic, allocations)  # replaced atomically: other threads read it
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
+    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation]:
         """See `machine.Holders`."""
         latest = self._latest
         if latest is None or not self.known(at):

@@ -68,7 +68,7 @@ class Closable(Protocol):
         """End it after the response in progress."""
 
 
-class Crowd:
+class Clients:
     """All connections of one server.
 
     Attributes:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.judge import HostJudge
-from gpu_triage.judge.report.report import Report, Subject
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.limits import GPU_CLOCK_MAX_HERTZ
@@ -32,7 +32,7 @@ def sample(*, is_active: bool, counted: float | None, clock: float = 345e6) -> I
 
 
 def judged(*rounds: tuple[float, Iterator[Sample]]) -> Report:
-    return HostJudge(Subject("host")).judge(evidence_of(*rounds)).report
+    return HostJudge(JudgedHost("host")).judge(evidence_of(*rounds)).report
 
 
 def found(report: Report) -> list[tuple[str, str]]:

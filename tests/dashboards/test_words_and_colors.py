@@ -1,11 +1,11 @@
-"""States, classes and steps: every panel uses the catalogue's words and the status page's colours."""
+"""States, classes and steps: every panel uses the catalogue's words and the status page's colors."""
 
 from __future__ import annotations
 
 import re
 from functools import partial
 
-from dashboards.palette import GREY
+from dashboards.palette import GRAY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
 from dashboards.words import BOTTLENECK, CLASS
@@ -15,8 +15,8 @@ from tests.promql.expressions import uses
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from gpu_triage.judge.findings.check import Area
-from gpu_triage.judge.findings.verdicts import CLASS_COLOURS
-from gpu_triage.read.exporter.judgement import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.judge.findings.verdicts import CLASS_COLORS
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES, GPU_BOTTLENECK
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import METRICS
 from gpu_triage.serve.handbook.markdown import render_html
@@ -49,22 +49,22 @@ def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -
 
 
 @for_each("target", partial(shown, GPU_BOTTLENECK), ids=lambda target: target.name)
-def test_every_panel_has_the_one_colour_of_each_class(target: Target) -> None:
-    colours = {text: colour for text, colour in words_of(target).values() if text in CLASS_COLOURS}
-    assert colours == CLASS_COLOURS
+def test_every_panel_has_the_one_color_of_each_class(target: Target) -> None:
+    colors = {text: color for text, color in words_of(target).values() if text in CLASS_COLORS}
+    assert colors == CLASS_COLORS
 
 
 @for_each("file", FILES)
-def test_colours_are_those_of_the_status_page(file: str) -> None:
+def test_colors_are_those_of_the_status_page(file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
     used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
-    assert GREY in used
-    assert used - set(CLASS_COLOURS.values()) <= {"text", "transparent"}
+    assert GRAY in used
+    assert used - set(CLASS_COLORS.values()) <= {"text", "transparent"}
 
 
-def test_classes_have_one_name_and_colour_whether_value_or_label() -> None:
-    assert [(name, colour) for _, name, colour in BOTTLENECK] == list(CLASS_COLOURS.items())
-    assert [(text, colour) for _, text, colour in CLASS] == list(CLASS_COLOURS.items())
+def test_classes_have_one_name_and_color_whether_value_or_label() -> None:
+    assert [(name, color) for _, name, color in BOTTLENECK] == list(CLASS_COLORS.items())
+    assert [(text, color) for _, text, color in CLASS] == list(CLASS_COLORS.items())
     assert [name for name, _, _ in CLASS] == list(BOTTLENECK_CLASSES)
 
 

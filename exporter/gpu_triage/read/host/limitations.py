@@ -28,7 +28,7 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Configured:
     """What this exporter is configured to do.
 
     Attributes:
@@ -51,7 +51,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Limitation:
     """A feature that is limited.
 
     Attributes:
@@ -81,7 +81,7 @@ def reason_of(error: OSError) -> str:
     return _REASONS.get(error.errno or 0, "io_error")
 
 
-def links_out_of_sight(machine: Machine) -> Lack | None:
+def links_out_of_sight(machine: Machine) -> Limitation | None:
     """Check whether sysfs belongs to another network namespace than the host's, so it lacks the host's interfaces."""
     names = interface_names(machine.procfs)
     mounted = is_present(machine.sysfs / "class" / "net")
@@ -91,10 +91,10 @@ def links_out_of_sight(machine: Machine) -> Lack | None:
         "speeds and links of the host's interfaces are unknown, because /sys shows a container's: mount the host's "
         "/sys and set --path.sysfs, or use the host's network namespace"
     )
-    return Lack("host_network_link", OTHER_NETWORK_NAMESPACE, remedy)
+    return Limitation("host_network_link", OTHER_NETWORK_NAMESPACE, remedy)
 
 
-def errors_kept_by_firmware(machine: Machine) -> Lack | None:
+def errors_kept_by_firmware(machine: Machine) -> Limitation | None:
     """Check whether PCIe errors go to the firmware (APEI, with a table of error sources) instead of the kernel."""
     if not is_present(machine.sysfs / "firmware/acpi/tables/HEST") or handles_aer(machine.sysfs) is not False:
         return None
@@ -102,4 +102,4 @@ def errors_kept_by_firmware(machine: Machine) -> Lack | None:
         "the firmware keeps PCIe errors to itself, so that the kernel counts few of them or none, and 0 is not "
         "published: read the BMC's event log, or let the operating system handle AER (firmware setup)"
     )
-    return Lack("pcie_aer", FIRMWARE_FIRST, remedy)
+    return Limitation("pcie_aer", FIRMWARE_FIRST, remedy)

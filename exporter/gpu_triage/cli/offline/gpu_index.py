@@ -19,7 +19,7 @@ class _Names(NamedTuple):
     number: str
 
 
-class Roster:
+class GpuIndex:
     """The GPUs of a host, each under one key: its address, or else its UUID, index, or position in an output."""
 
     def __init__(self, reports: Iterable[SmiReport]) -> None:

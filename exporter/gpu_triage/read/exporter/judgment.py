@@ -156,7 +156,7 @@ class PublishedFinding:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGpu:
-    """Judgement of one GPU.
+    """Judgment of one GPU.
 
     Attributes:
         labels: its index and UUID.
@@ -171,8 +171,8 @@ class JudgedGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgementReading:
-    """Result of one judgement.
+class JudgmentReading:
+    """Result of one judgment.
 
     Attributes:
         gpus: every GPU that the exporter knows.
@@ -185,7 +185,7 @@ class JudgementReading:
     findings: tuple[PublishedFinding, ...]
 
 
-def render(reading: JudgementReading) -> Iterator[Sample]:
+def render(reading: JudgmentReading) -> Iterator[Sample]:
     """Render the samples of one reading."""
     for gpu in reading.gpus:
         yield from samples(gpu, gpu.labels)

@@ -39,7 +39,7 @@ class SimulatedPods:
     def refresh(self, at: Moment) -> None:
         """As PodNames; a no-op, since owners depend only on time."""
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:  # noqa: ARG002 - PodNames
+    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:  # noqa: ARG002 - PodNames
         """As PodNames."""
         seconds = self._host.seconds()
         given = (each for device in devices for each in self._by_uuid.get(device, ()))
@@ -68,7 +68,7 @@ class SimulatedSlurm:
         """As SlurmJobs; a no-op, since owners depend only on time."""
         return ()
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[SlurmJob]:  # noqa: ARG002 - SlurmJobs
+    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[SlurmJob]:  # noqa: ARG002 - SlurmJobs
         """As SlurmJobs."""
         seconds = self._host.seconds()
         return frozenset(

@@ -9,18 +9,18 @@ from typing import Final
 
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.states import End
+from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import OF_SEVERITY
 
 _WHY: Final[Mapping[str, str]] = MappingProxyType(
-    {End.UNSEEN.value: "could not be observed for a day", End.RESET.value: "the GPU was reset"}
+    {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LifeCycle:
     """Life-cycle status of a finding. The defaults apply if an exporter does not report it.
 
     Attributes:
@@ -66,9 +66,9 @@ class Standing:
             yield f"gone for {length_of_time(self.quiet_seconds)}{ends}"
 
 
-def standing_of(finding: Finding) -> Standing:
+def life_cycle_of(finding: Finding) -> LifeCycle:
     """Return the life-cycle status of a finding."""
-    return Standing(
+    return LifeCycle(
         state=state_name(finding.state),
         confirmed_severity=finding.severity.value,
         lasted_seconds=None if finding.since is None else finding.lasted_seconds,

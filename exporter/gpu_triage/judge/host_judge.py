@@ -33,11 +33,11 @@ from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS, JudgeSettings, 
 from gpu_triage.judge.findings.states import FindingStates, Life
 from gpu_triage.judge.findings.table import CHECKS, EXPLAINED_BY
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.judge.report.report import Report, Subject, report_of
+from gpu_triage.judge.report.report import JudgedHost, Report, report_of
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import judgement
-from gpu_triage.read.exporter.judgement import JudgedGpu, JudgementReading, PublishedFinding
+from gpu_triage.read.exporter import judgment
+from gpu_triage.read.exporter.judgment import JudgedGpu, JudgmentReading, PublishedFinding
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
@@ -62,7 +62,7 @@ _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """A verdict on the last window, and the evidence behind it. Immutable."""
 
     at: Moment
@@ -82,7 +82,7 @@ class HostJudge:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: JudgedHost,
         longest_gap_seconds: float = thresholds.WINDOW_SECONDS,
         settings: JudgeSettings = DEFAULT_SETTINGS,
     ) -> None:
@@ -96,7 +96,7 @@ class HostJudge:
         self.states.apply(settings.checks)
         self._walls = WallTimes()
 
-    def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
+    def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
         """Judge the evidence.
 
         Args:
@@ -131,7 +131,7 @@ class HostJudge:
         completed = self._completed([_renumbered(life, indices) for life in present], host.at)
         over = tuple(self._with_life(_renumbered(life, indices), host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
-        return Judgement(host.at, report, host)
+        return Judgment(host.at, report, host)
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because one in between failed."""
@@ -183,7 +183,7 @@ class DaemonJudge:
 
     def __init__(self, config: Config) -> None:
         self.subject = subject_of(config, continuous=True)
-        self.latest: Judgement | None = None
+        self.latest: Judgment | None = None
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
         self._history = MetricHistory(seconds, config.simulate_pace)
         self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
@@ -204,7 +204,7 @@ class DaemonJudge:
         self._history.note(store, now)
         self.latest = self._judge.judge(self._history.evidence(now))
         self._kept.note(now.monotonic)
-        return judgement.render(_reading(self.latest.report))
+        return judgment.render(_reading(self.latest.report))
 
     def use(self, settings: JudgeSettings) -> None:
         """Use these settings from the next judgment on; may be called from any thread."""
@@ -215,11 +215,11 @@ class DaemonJudge:
         self._judge.interrupt()
 
 
-def subject_of(config: Config, *, continuous: bool) -> Subject:
+def subject_of(config: Config, *, continuous: bool) -> JudgedHost:
     """Return what is judged under this configuration: this host, a scenario or a recording."""
     if config.replay is not None:
-        return Subject(str(config.replay), str(config.replay), continuous)
-    return Subject(config.simulate or platform.node() or "this host", None, continuous)
+        return JudgedHost(str(config.replay), str(config.replay), continuous)
+    return JudgedHost(config.simulate or platform.node() or "this host", None, continuous)
 
 
 def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
@@ -234,7 +234,7 @@ def _as_files_tell(life: Life) -> Life:
     return replace(life, state=State.CONFIRMED) if confirmed else life
 
 
-def _reading(report: Report) -> JudgementReading:
+def _reading(report: Report) -> JudgmentReading:
     """Convert a report to what the collector `judge` publishes."""
     published: dict[tuple[GpuLabels | None, str], PublishedFinding] = {}
     for finding in (*report.findings, *report.ended):
@@ -255,7 +255,7 @@ def _reading(report: Report) -> JudgementReading:
         JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
         for gpu in report.gpus
     )
-    return JudgementReading(gpus, _state(report.verdict), tuple(published.values()))
+    return JudgmentReading(gpus, _state(report.verdict), tuple(published.values()))
 
 
 def _state(verdict: Verdict) -> str | None:

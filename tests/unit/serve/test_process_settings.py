@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gpu_triage.serve.crowd import http_date
+from gpu_triage.serve.clients import http_date
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_ssl_can_be_loaded_by_whoever_needs_it() -> None:
 
 def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by_collections() -> None:
     program = (
-        "import gc, sys\nfrom gpu_triage.serve.interpreter import answer_promptly\n"
+        "import gc, sys\nfrom gpu_triage.serve.process_settings import answer_promptly\n"
         "answer_promptly()\nprint(sys.getswitchinterval() <= 0.001, gc.get_freeze_count() > 1000)\n"
     )
     assert run(program) == "True True\n"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpu_triage import __version__
-from gpu_triage.judge.judge import DaemonJudge
+from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.options.config import Config
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.sampler import Sampler
@@ -21,7 +21,7 @@ _JSON: Final = "application/json"
 log = logging.getLogger(__name__)
 
 
-class Front:
+class ExporterBackend:
     """The web application's source: latest samples and judgment; never accesses hardware.
 
     The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
@@ -57,21 +57,21 @@ class Front:
         )
 
     def scraped(self) -> None:
-        """See Source."""
+        """See Backend."""
         self._sampler.status.scrapes += 1
 
     def release(self) -> None:
-        """See Source."""
+        """See Backend."""
         log.info("releasing the GPUs")
         self._sampler.release()
 
     def acquire(self) -> None:
-        """See Source."""
+        """See Backend."""
         log.info("reacquiring the GPUs")
         self._sampler.acquire()
 
     def status_page(self) -> Answer:
-        """See Source."""
+        """See Backend."""
         from gpu_triage.serve.page.document import PageFacts, document  # noqa: PLC0415 - lazy, see the class
         from gpu_triage.serve.page.style import POLICY  # noqa: PLC0415 - as above
 

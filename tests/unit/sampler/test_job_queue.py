@@ -11,7 +11,7 @@ import pytest
 
 from gpu_triage.machine import RealClock
 from gpu_triage.options.config import Config
-from gpu_triage.sampler.lanes import Job, Lane, ThreadLane, Turns
+from gpu_triage.sampler.lanes import Job, JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.runner import Runner
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Jobs:
         return all(self.done.acquire(timeout=WAIT_SECONDS) for _ in range(count))
 
 
-def lanes(turns: Turns) -> list[ThreadLane]:
-    return [ThreadLane(f"gpu-{index}", RealClock(), _nothing, turns) for index in range(LANES)]
+def lanes(queue: JobQueue) -> list[ThreadLane]:
+    return [ThreadLane(f"gpu-{index}", RealClock(), _nothing, queue) for index in range(LANES)]
 
 
 def _nothing() -> None:
@@ -100,7 +100,7 @@ def wait_until_idle(some: list[ThreadLane]) -> None:
 
 
 def test_one_computes_at_a_time() -> None:
-    jobs, some = Jobs(), lanes(Turns())
+    jobs, some = Jobs(), lanes(JobQueue())
     submit_all(some, jobs.run)
     assert jobs.wait_for(LANES)
     assert jobs.most_at_once == 1
@@ -108,7 +108,7 @@ def test_one_computes_at_a_time() -> None:
 
 def test_jobs_run_in_the_order_they_came() -> None:
     seen: list[int] = []
-    some = lanes(Turns())
+    some = lanes(JobQueue())
     for index, lane in enumerate(some):
         assert lane.ready()
         lane.submit(partial(seen.append, index), in_turn=True)
@@ -117,14 +117,14 @@ def test_jobs_run_in_the_order_they_came() -> None:
 
 
 def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
-    held, jobs, turns = threading.Event(), Jobs(), Turns()
-    stuck, *others = lanes(turns)
+    held, jobs, queue = threading.Event(), Jobs(), JobQueue()
+    stuck, *others = lanes(queue)
     assert stuck.ready()
     stuck.submit(partial(_hang_until, held), in_turn=True)
     submit_all(others, jobs.run)
     assert not jobs.done.acquire(timeout=0.05)
     try:
-        turns.let_all_go()
+        queue.start_all()
         assert jobs.wait_for(len(others))
         wait_until_idle(others)
         # From then on they take turns as before.
@@ -159,7 +159,7 @@ def test_the_runner_lets_all_go_when_one_hangs() -> None:
 
 def test_a_job_that_fails_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)
-    jobs, some = Jobs(), lanes(Turns())
+    jobs, some = Jobs(), lanes(JobQueue())
     submit_all(some[:1], _fail)
     submit_all(some[1:], jobs.run)
     assert jobs.wait_for(LANES - 1)

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from gpu_triage.serve.allocator import keep_memory_flat
+from gpu_triage.serve.process_settings import keep_memory_flat
 
 THREADS = 4
 SCRIPT = """
 import ctypes, re, sys, threading
 if sys.argv[1] == "flat":
-    from gpu_triage.serve.allocator import keep_memory_flat
+    from gpu_triage.serve.process_settings import keep_memory_flat
     assert keep_memory_flat()
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
