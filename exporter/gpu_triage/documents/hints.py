@@ -1,7 +1,7 @@
 """Constraints on values, used as arguments of ``Annotated``.
 
 >>> from typing import Annotated
->>> Lanes = Annotated[int, Between(1, 16)]
+>>> Lanes = Annotated[int, Range(1, 16)]
 """
 
 from __future__ import annotations
