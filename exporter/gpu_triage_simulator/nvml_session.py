@@ -51,25 +51,18 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """Its UUID."""
         return self.state.gpu.uuid
 
     @property
     def model(self) -> GpuModel:
-        """Its data sheet."""
         return self.state.gpu.model
 
     @property
     def gauges(self) -> Gauges:
-        """Its current gauges."""
         return self.state.gauges
 
     def peer(self, handle: int | None) -> Device:
-        """A device (perhaps this one) by its handle.
-
-        Raises:
-            Failure: INVALID_ARGUMENT, if the handle is stale.
-        """
+        """A device (perhaps this one) by its handle. Raises Failure: INVALID_ARGUMENT, if the handle is stale."""
         device = self.session.find(handle)
         if device is None:
             raise Failure("INVALID_ARGUMENT")
@@ -82,11 +75,7 @@ class Device:
         return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
 
     def require(self, feature: str) -> None:
-        """Check that the model has a feature.
-
-        Raises:
-            Failure: NOT_SUPPORTED, if it does not.
-        """
+        """Check that the model has a feature. Raises Failure: NOT_SUPPORTED, if it does not."""
         if feature not in self.model.features:
             raise Failure("NOT_SUPPORTED")
 
@@ -132,21 +121,17 @@ class NvmlSession:
         self._next_address = _FIRST_ALLOCATION
         self._references = 0
         self._epoch = 0
-        self._initialised_at = -1.0
+        self._initialized_at = -1.0
         kinds = (host_effects.LibraryMissing, host_effects.DriverNotLoaded, host_effects.VersionMismatch)
         self._driver_can_fail = any(any(host.timeline.host(kind)) for kind in kinds)
 
-    def initialise(self) -> None:
-        """Add a user; the first one enumerates the GPUs.
-
-        Raises:
-            Failure: the driver cannot be used.
-        """
+    def initialize(self) -> None:
+        """Add a user; the first one enumerates the GPUs. Raises Failure: the driver cannot be used."""
         seconds = self.host.advance()
         self._check_driver(seconds)
         if self._references == 0:
             self._epoch += 1
-            self._initialised_at = seconds
+            self._initialized_at = seconds
             first = _FIRST_HANDLE + self._epoch * _EPOCH_SPACING
             present = [gpu for gpu in self.host.gpus if not gpu.conditions.removed]
             self.devices = tuple(Device(self, gpu, i, first + i * _HANDLE_SPACING) for i, gpu in enumerate(present))
@@ -168,7 +153,7 @@ class NvmlSession:
             self.event_sets = {}
             self._by_handle = {}
 
-    def require_initialised(self) -> float:
+    def require_initialized(self) -> float:
         """Scenario time, with the GPUs advanced to it.
 
         Raises:
@@ -181,13 +166,11 @@ class NvmlSession:
         return seconds
 
     def new_sample(self) -> int:
-        """Address of a new GPM sample."""
         address = self.new_address()
         self.samples[address] = None
         return address
 
     def new_address(self) -> int:
-        """An unused address, for what the library allocates."""
         self._next_address += _HANDLE_SPACING
         return self._next_address
 
@@ -208,7 +191,7 @@ class NvmlSession:
         Raises:
             Failure: the handle is stale, or the GPU is lost or needs a reset.
         """
-        seconds = self.require_initialised()
+        seconds = self.require_initialized()
         device = self.find(handle)
         if device is None:
             raise Failure("INVALID_ARGUMENT")
@@ -216,18 +199,14 @@ class NvmlSession:
         return device
 
     def hand_out(self, device: Device) -> int:
-        """The handle of a device.
-
-        Raises:
-            Failure: it is denied, lost, or needs a reset.
-        """
+        """The handle of a device. Raises Failure: it is denied, lost, or needs a reset."""
         if device.state.conditions.denied:
             raise Failure("NO_PERMISSION")
         self._check_device(device, self.host.seconds())
         return device.handle
 
     def _check_device(self, device: Device, seconds: float) -> None:
-        if self.host.timeline.lost(device.state.index, seconds, self._initialised_at):
+        if self.host.timeline.lost(device.state.index, seconds, self._initialized_at):
             raise Failure("GPU_IS_LOST")
         conditions = device.state.conditions
         if conditions.removed or device.state is not self.host.gpus[device.state.index]:
@@ -261,7 +240,6 @@ class CallFaults:
         self._missing = tuple(timeline.host(host_effects.MissingFunction))
 
     def missing(self, name: str) -> bool:
-        """Whether a function is missing from the library now."""
         return bool(self._missing) and any(
             effect.function == name and event.active(self._session.host.seconds()) for event, effect in self._missing
         )

@@ -45,7 +45,7 @@ class SimulatedMachine:
 
     Attributes:
         machine: for the exporter, which cannot distinguish it from a real host.
-        host: the simulated host behind it, for whoever controls the simulation.
+        host: the simulated host behind it, for code that controls the simulation.
         root: directory of its files.
     """
 
@@ -86,7 +86,6 @@ class SimulatedMachine:
         return replace(self.machine, nvml=SimulatedNvml(self.host))
 
     def close(self) -> None:
-        """Stop: blocked calls return and the files are removed. Closing again has no effect."""
         self.host.release()
         self._stop()
         shutil.rmtree(self.root, ignore_errors=True)

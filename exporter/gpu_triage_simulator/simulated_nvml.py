@@ -49,7 +49,7 @@ class LoadedLibrary:
     """The library as loaded by dlopen: an attribute for each function that this driver exports.
 
     Attributes:
-        session: its state, for whoever controls the simulation.
+        session: its state, for code that controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -83,11 +83,7 @@ class SimulatedProbe:
         self._host = host
 
     def look(self) -> ProbeReport:
-        """As Probe.
-
-        Raises:
-            Blocked: on a virtual clock, where a real process would wait.
-        """
+        """As Probe. Raises Blocked: on a virtual clock, where a real process would wait."""
         began = self._host.seconds()
         library = LoadedLibrary(self._host)
         code = library.nvmlInitWithFlags(0)
@@ -110,7 +106,7 @@ class SimulatedNvml:
     """The NvmlLibrary of a simulated machine.
 
     Attributes:
-        session: the library's state, for whoever controls the simulation.
+        session: the library's state, for code that controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:

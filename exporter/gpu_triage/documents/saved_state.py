@@ -19,7 +19,7 @@ MOST_BYTES: Final = 1 << 20
 """The most bytes read from a file."""
 
 MOST_AHEAD_SECONDS: Final = 86_400.0
-"""Times further in the future are invalid. A host whose hardware clock is set to local time is up to 14 hours ahead
+"""Times further in the future are invalid. A host with its hardware clock in local time is up to 14 hours ahead
 until its time is synchronized; no common clock error reaches 24 hours."""
 
 _STEPS: Final = {
@@ -97,7 +97,6 @@ class StateKind(Generic[T]):
             raise failure(path, error, "cannot be written") from error
 
     def encode(self, memory: T) -> bytes:
-        """The file's content for a state."""
         document = {"version": self.version, **self.to_document(memory)}
         return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
@@ -189,7 +188,6 @@ def copy_aside(path: Path) -> Path:
 
 
 def failure(path: Path, error: OSError, what: str) -> StateError:
-    """Convert an OSError to a StateError."""
     reason = reason_of(error)
     step = _STEPS.get(reason, "check the disk")
     return StateError(reason, f"{path}: {what}: {error.strerror or error}; {step}")
