@@ -134,7 +134,7 @@ class HostRounds:
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
                 job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds)
-                one.lane.submit(job, in_turn=True)
+                one.lane.submit(job, queued=True)
 
     def ended(self, collector: str) -> None:
         """Note that a collector's round has ended."""

@@ -18,7 +18,7 @@ DEADLINE: Final = "deadline"
 """The error of a round that took longer than the deadline."""
 
 BLOCKED: Final = "blocked"
-"""The error of a round that could not start in time because another collector holds the lane."""
+"""The error of a round that could not start in time because another collector uses the lane."""
 
 NO_THREAD: Final = "no_thread"
 """The error of a lane that cannot start its thread, and of the rounds that should have run in it."""
@@ -68,12 +68,12 @@ class Lane(Protocol):
     def ready(self) -> bool:
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         """Start a job; only on a lane that is ready.
 
         Args:
             job: what to run.
-            in_turn: whether the job is CPU-bound, so that such jobs should run one at a time, not in parallel.
+            queued: whether the job is CPU-bound, and so waits until no other CPU-bound job is running.
         """
 
     def mark(self, step: Step | None = None) -> None:
@@ -109,22 +109,22 @@ class JobQueue:
         self._running: object | None = None
 
     def submit(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Pass `job` to `put` when its turn comes: immediately if none is running. The turn ends when the job has run.
+        """Pass `job` to `put` once all jobs before it have run: immediately if there is none.
 
         Args:
             job: what to run.
             put: passes it to the thread that runs it; must not block.
         """
-        turn = object()
+        token = object()
 
-        def in_turn() -> None:
+        def run() -> None:
             try:
                 job()
             finally:
-                self._end(turn)
+                self._end(token)
 
         with self._lock:
-            self._waiting.append((turn, partial(put, in_turn)))
+            self._waiting.append((token, partial(put, run)))
             if self._running is None:
                 self._next()
 
@@ -141,10 +141,10 @@ class JobQueue:
             self._running, start = self._waiting.popleft()
             start()
 
-    def _end(self, turn: object) -> None:
+    def _end(self, token: object) -> None:
         with self._lock:
-            # A job that was overtaken by `start_all` has no turn to pass on.
-            if turn is self._running:
+            # A job that was running at `start_all` must not start another one.
+            if token is self._running:
                 self._next()
 
 
@@ -173,10 +173,10 @@ class ThreadLane:
         """As Lane."""
         return self.busy_since is None and (self._alive() or self._start())
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         """As Lane."""
         self.mark()
-        if in_turn:
+        if queued:
             self._queue.submit(job, self._jobs.put)
         else:
             self._jobs.put(job)
@@ -239,7 +239,7 @@ class InlineLane:
         """As Lane."""
         return self.busy_since is None
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
+    def submit(self, job: Job, *, queued: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
         """As Lane."""
         self.mark()
         try:

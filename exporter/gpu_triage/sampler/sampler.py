@@ -147,7 +147,7 @@ class Sampler:
         for late in self._host.late(now):
             self.status.note(late)
             self.freshness.extend(late)
-        self._gpus.look_round(now.monotonic)
+        self._gpus.check_gpus(now.monotonic)
         self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
@@ -177,7 +177,7 @@ class Sampler:
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
         # A slow probe process is not a hung call.
-        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
+        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.probe_lane), now.monotonic)
         self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
         self.trouble = lacking_threads(self._lanes, now.monotonic)
         exporter_reading = self.status.exporter(
@@ -215,7 +215,7 @@ class Sampler:
     def idle(self) -> bool:
         """Whether every lane has finished its job."""
         # Does not wait for slow work outside the NVML session.
-        apart = (self._gpus.search_lane, *self._disk_lanes)
+        apart = (self._gpus.probe_lane, *self._disk_lanes)
         return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -273,7 +273,7 @@ class Sampler:
 
     @property
     def _lanes(self) -> tuple[Lane, ...]:
-        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, self._gpus.search_lane, *self._disk_lanes)
+        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, self._gpus.probe_lane, *self._disk_lanes)
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
@@ -289,7 +289,7 @@ class Sampler:
         while True:
             while not self._reports.empty():
                 self._take(self._reports.get_nowait(), now)
-            self._gpus.call_roll(now)
+            self._gpus.continue_enumeration(now)
             # On a virtual clock, the queries have already completed.
             if self._reports.empty():
                 return

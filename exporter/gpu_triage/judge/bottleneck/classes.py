@@ -146,8 +146,8 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
         return None
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
-    held = uncounted(gpu, "sw_power_cap")
-    return None if held is None else f"at a lowered power limit{held.words.removeprefix('sw_power_cap')}"
+    slowdown = uncounted(gpu, "sw_power_cap")
+    return None if slowdown is None else f"at a lowered power limit{slowdown.words.removeprefix('sw_power_cap')}"
 
 
 def _hung(case: Case) -> str | None:

@@ -13,7 +13,7 @@ from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import OF_SEVERITY
 
-_WHY: Final[Mapping[str, str]] = MappingProxyType(
+_UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
     {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""
@@ -90,8 +90,8 @@ def ended_in_words(ago_seconds: float | None, lasted_seconds: float | None, end:
     Args:
         ago_seconds: time since it ended; None if unknown.
         lasted_seconds: how long its condition was observed to hold; None if unknown.
-        end: why it ended, a value of End; "" if unknown.
+        end: why it ended, a value of EndReason; "" if unknown.
     """
     before = "ended" if ago_seconds is None else f"ended {length_of_time(max(0.0, ago_seconds))} ago"
     lasted = "" if lasted_seconds is None else f"lasted {length_of_time(lasted_seconds)}"
-    return before, ", ".join(filter(None, (lasted, _WHY.get(end, ""))))
+    return before, ", ".join(filter(None, (lasted, _UNUSUAL_ENDS.get(end, ""))))
