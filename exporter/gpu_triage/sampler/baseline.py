@@ -43,34 +43,21 @@ _HOST_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class BaselineNews:
-    """Result of one attempt to read or write the baseline file.
+    """Result of one attempt to read or write the baseline file."""
 
-    Attributes:
-        recorded: the baseline; None if there is no usable one.
-        identity: of the file it was read from.
-        error: what went wrong; None on success.
-        missing: whether the baseline still has to be recorded.
-        duration_seconds: of the attempt.
-    """
-
-    recorded: Baseline | None
-    identity: FileIdentity | None = None
-    error: BaselineError | None = None
-    missing: bool = False
-    duration_seconds: float = 0.0
+    recorded: Baseline | None  # the baseline; None if there is no usable one
+    identity: FileIdentity | None = None  # of the file it was read from
+    error: BaselineError | None = None  # what went wrong; None on success
+    missing: bool = False  # whether the baseline still has to be recorded
+    duration_seconds: float = 0.0  # of the attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Baseline values that the exporter publishes as expected; None where the baseline has no value.
+    """Baseline values that the exporter publishes as expected; None where the baseline has no value."""
 
-    Attributes:
-        gpu_count: number of GPUs in the baseline.
-        p2p: whether the GPUs had peer-to-peer access to each other.
-    """
-
-    gpu_count: int | None = None
-    p2p: bool | None = None
+    gpu_count: int | None = None  # number of GPUs in the baseline
+    p2p: bool | None = None  # whether the GPUs had peer-to-peer access to each other
 
 
 class BaselineWatch:

@@ -31,19 +31,12 @@ _LAST_RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DriverLook:
-    """Result of one poll of the PCI bus and the driver.
+    """Result of one poll of the PCI bus and the driver."""
 
-    Attributes:
-        bus: NVIDIA GPUs on the PCI bus; None if sysfs has none.
-        count: number of GPUs according to NVML; None while NVML is unavailable.
-        error: why NVML is unavailable; None if it works.
-        opened: whether this poll initialized NVML, which invalidates all earlier handles.
-    """
-
-    bus: tuple[PciGpu, ...] | None
-    count: int | None
-    error: DriverUnavailable | None
-    opened: bool
+    bus: tuple[PciGpu, ...] | None  # NVIDIA GPUs on the PCI bus; None if sysfs has none
+    count: int | None  # number of GPUs according to NVML; None while NVML is unavailable
+    error: DriverUnavailable | None  # why NVML is unavailable; None if it works
+    opened: bool  # whether this poll initialized NVML, which invalidates all earlier handles
 
 
 class DriverWatch:

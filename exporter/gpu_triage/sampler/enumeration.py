@@ -16,17 +16,11 @@ from gpu_triage.sampler.lanes import Lane, Step
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """Result of identifying one GPU.
+    """Result of identifying one GPU."""
 
-    Attributes:
-        session: number of the session in which it was queried.
-        index: NVML index.
-        answer: the GPU, or why it was denied; or why the driver is no longer available.
-    """
-
-    session: int
-    index: int
-    answer: Identity | DriverUnavailable
+    session: int  # number of the session in which it was queried
+    index: int  # NVML index
+    answer: Identity | DriverUnavailable  # the GPU, or why it was denied; or why the driver is no longer available
 
 
 class Enumeration:

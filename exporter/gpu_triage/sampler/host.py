@@ -25,21 +25,13 @@ HostReader = Callable[[HostRound], Any]
 
 @dataclass(frozen=True, slots=True)
 class HostJob:
-    """A round of several host collectors.
+    """A round of several host collectors."""
 
-    Attributes:
-        collectors: what to run, each with its reader.
-        machine: procfs, sysfs, clock and so on.
-        mark: to be called at the start of each step.
-        publish: takes each outcome.
-        deadline_seconds: readings that took longer are dropped, because their age is unknown.
-    """
-
-    collectors: tuple[tuple[AnyHostCollector, HostReader], ...]
-    machine: Machine
-    mark: Callable[[Step], None]
-    publish: Callable[[Outcome], None]
-    deadline_seconds: float
+    collectors: tuple[tuple[AnyHostCollector, HostReader], ...]  # what to run, each with its reader
+    machine: Machine  # procfs, sysfs, clock and so on
+    mark: Callable[[Step], None]  # to be called at the start of each step
+    publish: Callable[[Outcome], None]  # takes each outcome
+    deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
 
     def __call__(self) -> None:
         """Run the round."""

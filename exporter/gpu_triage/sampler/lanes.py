@@ -37,17 +37,11 @@ def overdue(since: float | None, now: float, seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of a job; the deadline applies to each step.
+    """One step of a job; the deadline applies to each step."""
 
-    Attributes:
-        collector: which the step belongs to.
-        gpu: the GPU being queried; HOST_LABELS if no particular one.
-        call: the NVML function being called.
-    """
-
-    collector: str
-    gpu: GpuLabels = HOST_LABELS
-    call: CurrentCall = field(default_factory=CurrentCall)
+    collector: str  # which the step belongs to
+    gpu: GpuLabels = HOST_LABELS  # the GPU being queried; HOST_LABELS if no particular one
+    call: CurrentCall = field(default_factory=CurrentCall)  # the NVML function being called
 
 
 class Lane(Protocol):

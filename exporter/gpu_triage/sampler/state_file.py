@@ -42,27 +42,16 @@ class FileVisit(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class StateNews(Generic[T]):
-    """The result of a visit.
+    """The result of a visit."""
 
-    Attributes:
-        name: of the kind of state.
-        boot: the current boot.
-        loaded: contents of the file; None if it was not read.
-        generation: of the lock under which the file may be written; 0 if it may not.
-        written: what was written; None if nothing was.
-        synced: whether the previous write is now safe from a host crash.
-        error: what went wrong; None on success.
-        duration_seconds: of the visit.
-    """
-
-    name: str
-    boot: Boot
-    loaded: T | None = None
-    generation: int = 0
-    written: T | None = None
-    synced: bool = False
-    error: StateError | None = None
-    duration_seconds: float = 0.0
+    name: str  # of the kind of state
+    boot: Boot  # the current boot
+    loaded: T | None = None  # contents of the file; None if it was not read
+    generation: int = 0  # of the lock under which the file may be written; 0 if it may not
+    written: T | None = None  # what was written; None if nothing was
+    synced: bool = False  # whether the previous write is now safe from a host crash
+    error: StateError | None = None  # what went wrong; None on success
+    duration_seconds: float = 0.0  # of the visit
 
 
 AnyStateNews = StateNews[Any]

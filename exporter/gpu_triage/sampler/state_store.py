@@ -64,23 +64,14 @@ AnyKept = PersistentState[Any]
 
 @dataclass(frozen=True, slots=True)
 class StateAccess:
-    """What all stores of a sampler share.
+    """What all stores of a sampler share."""
 
-    Attributes:
-        machine: the host that the state belongs to.
-        config: of the exporter.
-        make_lane: creates the lane for a file.
-        report: takes the result of each visit to a file; called on its lane.
-        directory: the state directory; None if nothing is kept on disk.
-        may_write: whether this process may write, or only read.
-    """
-
-    machine: Machine
-    config: Config
-    make_lane: LaneMaker
-    report: Callable[[AnyStateNews], None]
-    directory: StateDirectory | None
-    may_write: bool
+    machine: Machine  # the host that the state belongs to
+    config: Config  # of the exporter
+    make_lane: LaneMaker  # creates the lane for a file
+    report: Callable[[AnyStateNews], None]  # takes the result of each visit to a file; called on its lane
+    directory: StateDirectory | None  # the state directory; None if nothing is kept on disk
+    may_write: bool  # whether this process may write, or only read
 
     @property
     def writes(self) -> bool:

@@ -43,27 +43,16 @@ _ABSENT: Final = frozenset({"missing", "no_permission"})
 
 @dataclass(frozen=True, slots=True)
 class XidNews:
-    """What a source reports during a round, or at its end.
+    """What a source reports during a round, or at its end."""
 
-    Attributes:
-        source: which one.
-        reports: Xids, cards found and drivers loaded, in order.
-        heard: at the end of a round, whether the source is readable; None before.
-        past_told: at the end of a round, whether all records from before the exporter's start have been read.
-        failures: names of what failed.
-        changed: UUIDs of GPUs that became unavailable, or have a different recovery action.
-        duration_seconds: at the end of a round, how long it took.
-        lost: at the end of a round, how many records the kernel overwrote before they could be read.
-    """
-
-    source: XidSource
-    reports: tuple[KernelNews, ...]
-    heard: bool | None = None
-    past_told: bool = True
-    failures: tuple[str, ...] = ()
-    duration_seconds: float = 0.0
-    lost: int = 0
-    changed: frozenset[str] = frozenset()
+    source: XidSource  # which one
+    reports: tuple[KernelNews, ...]  # Xids, cards found and drivers loaded, in order
+    heard: bool | None = None  # at the end of a round, whether the source is readable; None before
+    past_told: bool = True  # at the end of a round, whether all records from before the exporter's start have been read
+    failures: tuple[str, ...] = ()  # names of what failed
+    duration_seconds: float = 0.0  # at the end of a round, how long it took
+    lost: int = 0  # at the end of a round, how many records the kernel overwrote before they could be read
+    changed: frozenset[str] = frozenset()  # UUIDs of GPUs that became unavailable, or have a different recovery action
 
 
 class XidWatch:

@@ -27,15 +27,10 @@ Rise = Callable[[MetricSpec, dict[str, str]], Amount]
 
 
 class LimitedJob(NamedTuple):
-    """A job slowed down by its own cgroup limit.
+    """A job slowed down by its own cgroup limit."""
 
-    Attributes:
-        share: share of the time, 0-1.
-        because: the reason, as text.
-    """
-
-    share: float
-    because: str
+    share: float  # share of the time, 0-1
+    because: str  # the reason, as text
 
 
 def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> LimitedJob | None:

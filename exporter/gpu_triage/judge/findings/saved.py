@@ -26,15 +26,10 @@ _Seconds = Annotated[float, Range(0, 1e10)]
 
 @dataclass(frozen=True, slots=True)
 class SavedLives:
-    """The saved document.
+    """The saved document."""
 
-    Attributes:
-        boot: ID of the boot in which it is valid; "" if unknown, and then it is not reused.
-        lives: the findings' histories.
-    """
-
-    boot: str = ""
-    lives: tuple[Life, ...] = ()
+    boot: str = ""  # ID of the boot in which it is valid; "" if unknown, and then it is not reused
+    lives: tuple[Life, ...] = ()  # the findings' histories
 
 
 class KeptFindings:

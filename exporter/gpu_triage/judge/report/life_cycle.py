@@ -21,25 +21,15 @@ _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LifeCycle:
-    """Life-cycle status of a finding. The defaults apply if an exporter does not report it.
+    """Life-cycle status of a finding. The defaults apply if an exporter does not report it."""
 
-    Attributes:
-        state: ``pending``, ``confirmed`` or ``ended``; "" if unknown.
-        confirmed_severity: its severity once confirmed, a value of Severity; "" if unknown.
-        lasted_seconds: how long its condition was observed to hold; None after a single poll or if unknown.
-        wait_seconds: how long it must last before it is confirmed; None if unknown.
-        holds: whether its condition holds now; None if this cannot be observed.
-        quiet_seconds: how long the condition of a confirmed finding has not held.
-        hold_seconds: how long it stays confirmed after its condition ends; None if unknown.
-    """
-
-    state: str = ""
-    confirmed_severity: str = ""
-    lasted_seconds: float | None = None
-    wait_seconds: float | None = None
-    holds: bool | None = True
-    quiet_seconds: float = 0.0
-    hold_seconds: float | None = None
+    state: str = ""  # ``pending``, ``confirmed`` or ``ended``; "" if unknown
+    confirmed_severity: str = ""  # its severity once confirmed, a value of Severity; "" if unknown
+    lasted_seconds: float | None = None  # how long its condition was observed to hold; None if unknown
+    wait_seconds: float | None = None  # how long it must last before it is confirmed; None if unknown
+    holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
+    quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
+    hold_seconds: float | None = None  # how long it stays confirmed after its condition ends; None if unknown
 
     @property
     def pending(self) -> bool:
