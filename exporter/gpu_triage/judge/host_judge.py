@@ -75,9 +75,7 @@ class HostJudge:
 
     A gap of more than `longest_gap_seconds` between two judgments counts as not observed.
 
-    Attributes:
-        settings: wait times, hold times and thresholds from the next judgment on; any thread may replace them.
-        states: states of the findings.
+    Any thread may replace the `settings`; they apply from the next judgment on.
     """
 
     def __init__(
@@ -97,12 +95,9 @@ class HostJudge:
         self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
-        """Judge the evidence.
+        """Judge the evidence, with the driver's error name if the evidence does not include it.
 
-        Args:
-            host: the evidence.
-            error: the driver's error name, if the evidence does not include it.
-            more: findings from other sources than the evidence, such as kernel messages.
+        `more` are findings from other sources than the evidence, such as kernel messages.
         """
         settings = self.settings
         if settings is not self._applied:
@@ -191,7 +186,6 @@ class DaemonJudge:
 
     @property
     def states(self) -> FindingStates:
-        """The states of the findings."""
         return self._judge.states
 
     @property

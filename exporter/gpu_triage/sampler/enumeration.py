@@ -24,16 +24,11 @@ class Identified:
 
 
 class Enumeration:
-    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes.
-
-    Attributes:
-        answers: the latest result for each index in this session.
-        news: whether there are results that have not been processed yet.
-    """
+    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes."""
 
     def __init__(self, report: Callable[[Identified], None]) -> None:
-        self.answers: dict[int, Identity] = {}
-        self.news = False
+        self.answers: dict[int, Identity] = {}  # the latest result for each index in this session
+        self.news = False  # whether there are results that have not been processed yet
         self._report = report
         self._session = 0
         self._count = 0
@@ -41,12 +36,7 @@ class Enumeration:
         self._pending: set[int] = set()
 
     def begin(self, count: int, *, new_session: bool) -> None:
-        """Start identifying all GPUs.
-
-        Args:
-            count: number of GPUs according to NVML.
-            new_session: whether the handles of earlier results are invalid.
-        """
+        """Start identifying this many GPUs; in a `new_session`, the handles of earlier results are invalid."""
         if new_session:
             self.end_session()
         self._count = count
@@ -62,12 +52,7 @@ class Enumeration:
         self.answers, self._unqueried, self._pending, self.news = {}, set(), set(), False
 
     def submit(self, lane_of: Callable[[int], Lane], labels_by_index: Callable[[], Mapping[int, GpuLabels]]) -> None:
-        """Query the indices that were not queried yet, where the lane is ready.
-
-        Args:
-            lane_of: the lane of an NVML index.
-            labels_by_index: labels of the GPUs that were last seen at an index.
-        """
+        """Query the indices that were not queried yet, where the lane is ready."""
         if not self._unqueried:
             return
         labels = labels_by_index()

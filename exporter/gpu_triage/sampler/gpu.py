@@ -62,8 +62,7 @@ class GpuJob:
     versions: DriverVersions  # of the driver
     deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
     mark: Callable[[Step], None]  # to be called at the start of each step
-    publish: Callable[[Outcome], None]  # takes each outcome
-    finish: Callable[[GpuRoundResult], None]  # takes the result
+    report: Callable[[Outcome | GpuRoundResult], None]  # takes each outcome, then the result
     recorded_link: ExpectedLink | None = None  # what its PCIe link supports according to the baseline; None without one
     whole: bool = True  # whether the round has enough queries that a lack of any answer means the GPU does not respond
 
@@ -77,7 +76,7 @@ class GpuJob:
             inquiry = Inquiry(self.device)
             self.mark(Step(collector.name, self.labels, inquiry.call))
             try:
-                self.publish(self._run(collector, reader, inquiry))
+                self.report(self._run(collector, reader, inquiry))
             except GpuUnavailable as gone:
                 error = gone.reason
             except DriverUnavailable as gone:
@@ -90,7 +89,7 @@ class GpuJob:
             # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
             error = failures.most_common(1)[0][0]
         if self.whole or error is not None or driver is not None:
-            self.finish(GpuRoundResult(self.key, self.device, error, driver))
+            self.report(GpuRoundResult(self.key, self.device, error, driver))
 
     def _run(self, collector: AnyGpuCollector, reader: Reader, inquiry: Inquiry) -> Outcome:
         began = self.machine.clock.now()
@@ -98,7 +97,7 @@ class GpuJob:
             reading = reader(GpuRound(inquiry, self.versions, self.peers, self.machine, began, self.recorded_link))
             samples = checked(collector.render(reading, self.labels), frozenset(collector.metrics))
         except (GpuUnavailable, DriverUnavailable) as gone:
-            self.publish(self._failed(collector, began, (*inquiry.failures, gone.reason)))
+            self.report(self._failed(collector, began, (*inquiry.failures, gone.reason)))
             raise
         except HostReadFailed as failed:
             return self._failed(collector, began, (*inquiry.failures, failed.reason), str(failed))

@@ -37,12 +37,7 @@ _CHEAP_SESSION_SECONDS: Final = 1.5
 
 
 class GpuRounds:
-    """Starts everything that calls NVML, and processes the results. Only one thread calls it.
-
-    Attributes:
-        host_gpus: the GPUs.
-        driver: the driver.
-    """
+    """Starts everything that calls NVML, and processes the results. Only one thread calls it."""
 
     def __init__(
         self,
@@ -106,9 +101,7 @@ class GpuRounds:
     def submit(self, now: float, *, ending_session: bool) -> None:
         """Start what is due.
 
-        Args:
-            now: monotonic seconds.
-            ending_session: whether a session was being shut down before the latest reports were processed.
+        `ending_session` is whether a session was being shut down before the latest reports were processed.
         """
         self._probes.submit(now)
         if ending_session or self._ends_session(now):
@@ -132,7 +125,6 @@ class GpuRounds:
         return record.error is None or outcome.collector not in self._peer_collectors
 
     def take(self, news: GpuNews, now: float) -> None:
-        """Process a lane's report."""
         if isinstance(news, GpuRoundResult):
             self._take_round(news, now)
         elif isinstance(news, Identified):
@@ -253,8 +245,7 @@ class GpuRounds:
             versions=versions,
             deadline_seconds=self._config.sample_deadline_seconds,
             mark=lane.mark,
-            publish=self._report,
-            finish=self._report,
+            report=self._report,
             recorded_link=self._link_of(device),
             whole=lane is not self._peers_lane,
         )
@@ -296,7 +287,7 @@ class GpuRounds:
         self._enumeration.begin(look.count, new_session=look.opened)
 
     def _take_probe(self, report: ProbeReport, now: float) -> None:
-        self._probes.take(report)
+        self._probes.session_seconds = report.seconds
         if report.answering and self._driver_is_stuck(now):
             self._left_behind = "the driver answers other processes, but a call of this one does not return"
         records = {uuid: self.host_gpus.get(uuid) for uuid in report.answering}

@@ -86,12 +86,7 @@ class _HostLane:
 
 
 class HostRounds:
-    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it.
-
-    Attributes:
-        lanes: where rounds run.
-        shared: names of the collectors in the shared lane.
-    """
+    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it."""
 
     def __init__(
         self,
@@ -111,13 +106,12 @@ class HostRounds:
             # Metrics from other programs may take long to parse.
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
-        self.shared = tuple(collector.name for collector in by_lane["host"])
+        self.shared = tuple(collector.name for collector in by_lane["host"])  # the collectors in the shared lane
         self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
-        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
+        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
 
     def submit(self, now: float) -> None:
-        """Start what is due in each idle lane."""
         deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
             for collector in one.schedule.waiting(one.collectors, now):
@@ -129,7 +123,6 @@ class HostRounds:
                 one.lane.submit(job, queued=True)
 
     def ended(self, collector: str) -> None:
-        """Note that a collector's round has ended."""
         self._ends_by.pop(collector, None)
 
     def late(self, now: Moment) -> Iterator[Outcome]:

@@ -53,7 +53,6 @@ class HostGpus:
         return len(self._records)
 
     def get(self, key: str) -> GpuRecord | None:
-        """The record of a GPU."""
         return self._records.get(key)
 
     def peers_of(self, record: GpuRecord) -> tuple[Device, ...]:
@@ -67,7 +66,6 @@ class HostGpus:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """All lanes in use."""
         return tuple(self._lanes.values())
 
     def lane_of(self, index: int) -> Lane:
@@ -86,12 +84,7 @@ class HostGpus:
             record.device = None
 
     def admit(self, answers: Mapping[int, Identity], now: float) -> set[str]:
-        """Apply the GPUs identified so far; returns their keys.
-
-        Args:
-            answers: result of each NVML index in this session.
-            now: monotonic seconds.
-        """
+        """Apply the results so far of each NVML index in this session; returns the keys of the identified GPUs."""
         before = self._present_labels()
         present: set[str] = set()
         for index in sorted(answers):
@@ -108,10 +101,7 @@ class HostGpus:
     def conclude(self, present: set[str], denied: Iterable[DeniedDevice], now: float) -> tuple[str, ...]:
         """Apply a completed enumeration; returns the keys of the GPUs dropped from memory.
 
-        Args:
-            present: keys of the GPUs that were identified.
-            denied: GPUs that could not be identified, with the reason.
-            now: monotonic seconds.
+        `present` are the keys of the identified GPUs; `denied` could not be identified.
         """
         before = self._present_labels()
         for gpu in denied:
@@ -131,11 +121,7 @@ class HostGpus:
         return self._forget_unconfirmed(now) + self._forget_surplus()
 
     def forget_passed_through(self, passed_through: frozenset[str]) -> tuple[str, ...]:
-        """Forget GPUs missing from the driver because a virtual machine has them; returns their keys.
-
-        Args:
-            passed_through: PCI bus IDs of the GPUs set aside for virtual machines.
-        """
+        """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs; returns their keys."""
         set_aside = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
         for record in set_aside:
             log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
@@ -152,13 +138,7 @@ class HostGpus:
         return lane is not None and overdue(lane.busy_since or lane.refused_since, now, deadline_seconds)
 
     def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
-        """Mark the GPUs that have exceeded the deadline.
-
-        Args:
-            now: monotonic seconds.
-            deadline_seconds: maximum duration of a call.
-            no_session: whether there is no NVML session that could respond.
-        """
+        """Mark the GPUs with a call past the deadline; with `no_session`, all GPUs, because none can respond."""
         hanging = {}
         for record in self:
             lane = None if record.device is None else record.lane

@@ -63,12 +63,7 @@ class Lane(Protocol):
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
-        """Start a job; only on a lane that is ready.
-
-        Args:
-            job: what to run.
-            queued: whether the job is CPU-bound, and so waits until no other CPU-bound job is running.
-        """
+        """Start a job, on a lane that is ready; a CPU-bound one is `queued` until no other such job is running."""
 
     def mark(self, step: Step | None = None) -> None:
         """Called by the job at the start of each step; None means the step that the lane is named after."""
@@ -103,12 +98,7 @@ class JobQueue:
         self._running: object | None = None
 
     def submit(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Pass `job` to `put` once all jobs before it have run: immediately if there is none.
-
-        Args:
-            job: what to run.
-            put: passes it to the thread that runs it; must not block.
-        """
+        """Once all jobs before it have run, pass `job` to `put`, which hands it to a thread and must not block."""
         token = object()
 
         def run() -> None:
@@ -158,17 +148,14 @@ class ThreadLane:
 
     @property
     def busy_since(self) -> float | None:
-        """As Lane."""
         since = self._busy_since
         # If the thread died during a job, that job will never finish.
         return since if since is not None and self._alive() else None
 
     def ready(self) -> bool:
-        """As Lane."""
         return self.busy_since is None and (self._alive() or self._start())
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
-        """As Lane."""
         self.mark()
         if queued:
             self._queue.submit(job, self._jobs.put)
@@ -176,19 +163,17 @@ class ThreadLane:
             self._jobs.put(job)
 
     def mark(self, step: Step | None = None) -> None:
-        """As Lane."""
         self.step = step or self._own_step
         self._busy_since = self._clock.now().monotonic
 
     def close(self) -> None:
-        """As Lane; the thread ends after its current job."""
+        # The thread ends after its current job.
         self._jobs.put(None)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> bool:
-        """Start a thread; returns whether that worked."""
         self._jobs, self._busy_since = SimpleQueue(), None
         # A thread stuck in the kernel cannot be terminated; as a daemon thread, it does not block the exit either.
         thread = threading.Thread(target=self._run, args=(self._jobs,), name=self._name, daemon=True)
@@ -224,17 +209,14 @@ class InlineLane:
 
     @property
     def busy_since(self) -> float | None:
-        """As Lane."""
         if self._until is not None and self._clock.now().monotonic >= self._until:
             self._until = None
         return None if self._until is None else self._since
 
     def ready(self) -> bool:
-        """As Lane."""
         return self.busy_since is None
 
     def submit(self, job: Job, *, queued: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
-        """As Lane."""
         self.mark()
         try:
             job()
@@ -242,7 +224,6 @@ class InlineLane:
             self._until = blocked.until
 
     def mark(self, step: Step | None = None) -> None:
-        """As Lane."""
         self.step = step or self._own_step
         self._since = self._clock.now().monotonic
 

@@ -58,19 +58,14 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
 
 
 class OutcomeStore:
-    """Outcomes by collector and subject. Written by the sampler's thread, read from any.
-
-    Attributes:
-        collectors: names of all collectors, in the order to publish them.
-    """
+    """Outcomes by collector and subject. Written by the sampler's thread, read from any."""
 
     def __init__(self, collectors: Iterable[str]) -> None:
-        self.collectors = tuple(collectors)
+        self.collectors = tuple(collectors)  # names of all collectors, in the order to publish them
         self._outcomes: dict[str, dict[str, Outcome]] = {name: {} for name in self.collectors}
         self._versions: dict[str, int] = {}
 
     def put(self, outcome: Outcome) -> None:
-        """Replace the outcome of its collector and subject."""
         self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
 
     def put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
@@ -83,7 +78,6 @@ class OutcomeStore:
         self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
 
     def withdraw(self, collector: str, subject: str) -> None:
-        """Remove a collector's outcome for a subject."""
         known = self._outcomes[collector]
         if subject in known:
             self._replace(collector, {key: value for key, value in known.items() if key != subject})

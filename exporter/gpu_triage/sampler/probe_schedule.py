@@ -26,15 +26,11 @@ class ProbeSchedule:
     """Schedules the probes and records their results. Only the sampler's thread calls it; the probes run in its lane.
 
     While GPUs are missing, a probe runs every ten seconds, and after two minutes less and less often.
-
-    Attributes:
-        lane: where the probes run.
-        session_seconds: how long the last probe took to open a session and query every GPU; 0 before the first.
     """
 
     def __init__(self, probe: Probe | None, lane: Lane, report: Callable[[ProbeReport], None]) -> None:
-        self.lane = lane
-        self.session_seconds = 0.0
+        self.lane = lane  # where the probes run
+        self.session_seconds = 0.0  # how long the last probe took to open a session and query all GPUs
         self._changed = False
         self._probe = probe
         self._report = report
@@ -79,10 +75,6 @@ class ProbeSchedule:
             if now - self._missing_since >= _BACKOFF_AFTER_SECONDS:
                 self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
         self.lane.submit(lambda: self._run(probe))
-
-    def take(self, report: ProbeReport) -> None:
-        """Apply the result of a probe."""
-        self.session_seconds = report.seconds
 
     def needs_new_session(self, back: frozenset[str], now: float) -> bool:
         """Whether to reinitialize NVML now for GPUs that another process can see; True also starts the next pause.

@@ -92,7 +92,6 @@ class XidOwners:
         return self._ledger.see(report)
 
     def release(self, until: float) -> None:
-        """As XidLedger.release."""
         self._ledger.release(until)
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:

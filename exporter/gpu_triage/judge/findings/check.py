@@ -51,13 +51,7 @@ class Area(Enum):
 
 
 class Unit(Enum):
-    """Unit of a finding's value, with its format in Prometheus templates and in Python.
-
-    Attributes:
-        words: name of the unit.
-        template: Prometheus template that formats an alert's value.
-        form: Python format for the value divided by `scale`.
-    """
+    """Unit of a finding's value, with its format in Prometheus templates and in Python."""
 
     RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
     SECONDS = "seconds", "{{ $value | humanizeDuration }}", "{:.0f} s"
@@ -71,9 +65,9 @@ class Unit(Enum):
     BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
 
     def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
-        self.words = words
-        self.template = template
-        self.form = form
+        self.words = words  # name of the unit
+        self.template = template  # Prometheus template that formats an alert's value
+        self.form = form  # Python format for the value divided by `scale`
         self.scale = scale
 
 

@@ -33,14 +33,10 @@ class SavedLives:
 
 
 class KeptFindings:
-    """The states of findings as the sampler saves and restores them. See `Kept`.
-
-    Attributes:
-        changed: whether there are unsaved changes.
-    """
+    """The states of findings as the sampler saves and restores them. See `PersistentState`."""
 
     def __init__(self, states: FindingStates) -> None:
-        self.changed = False
+        self.changed = False  # whether there are unsaved changes
         self._states = states
         self._boot = ""
         self._loaded: SavedLives | None = None
@@ -55,7 +51,6 @@ class KeptFindings:
 
     @property
     def memory(self) -> SavedLives:
-        """The document to save."""
         return SavedLives(self._boot, self._states.lives)
 
     def add(self, memory: SavedLives) -> None:

@@ -66,7 +66,6 @@ class FindingStates:
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        """What to save."""
         return tuple(self._lives.values())
 
     def restore(self, remembered: Iterable[Life]) -> None:

@@ -23,8 +23,8 @@ _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
 class LifeCycle:
     """Life-cycle status of a finding. The defaults apply if an exporter does not report it."""
 
-    state: str = ""  # ``pending``, ``confirmed`` or ``ended``; "" if unknown
     confirmed_severity: str = ""  # its severity once confirmed, a value of Severity; "" if unknown
+    state: str = ""  # ``pending``, ``confirmed`` or ``ended``; "" if unknown
     lasted_seconds: float | None = None  # how long its condition was observed to hold; None if unknown
     wait_seconds: float | None = None  # how long it must last before it is confirmed; None if unknown
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
@@ -57,7 +57,6 @@ class LifeCycle:
 
 
 def life_cycle_of(finding: Finding) -> LifeCycle:
-    """Return the life-cycle status of a finding."""
     return LifeCycle(
         state=state_name(finding.state),
         confirmed_severity=finding.severity.value,
