@@ -85,9 +85,9 @@ COARSE = watching(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
 class HangingLane(InlineLane):
     """A lane whose jobs never come back, as on a file system that hangs."""
 
-    def submit(self, job: object, *, in_turn: bool = False) -> None:
+    def submit(self, job: object, *, queued: bool = False) -> None:
         del job
-        super().submit(self._hang, in_turn=in_turn)
+        super().submit(self._hang, queued=queued)
 
     @staticmethod
     def _hang() -> None:

@@ -135,10 +135,10 @@ class ParkingLane:
             self._refused_since = self._clock.now().monotonic
         return self._refused_since is None and self._lane.ready()
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         """As Lane."""
         self._clock.begin()
-        self._lane.submit(lambda: _until_time_ends(job), in_turn=in_turn)
+        self._lane.submit(lambda: _until_time_ends(job), queued=queued)
         self._clock.settle()
 
     def mark(self, step: Step | None = None) -> None:

@@ -57,30 +57,25 @@ class Timelines:
     of: tuple[Mapping[Key, FindingHistory], ...]
 
 
-class _WatchedJudge:
+class _WatchedJudge(DaemonJudge):
     """The daemon's judge, recording the occurrences of its findings."""
 
     def __init__(self, config: Config, settings: JudgeSettings) -> None:
-        self._judge = DaemonJudge(config)
-        self._judge.use(settings)
-        self.saved = self._judge.saved  # never written by this sampler
+        super().__init__(config)
+        self.use(settings)
         self.courses: dict[Key, FindingHistory] = {}
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge like DaemonJudge, and record the findings."""
-        samples = self._judge.judge(store, now)
-        assert self._judge.latest is not None  # noqa: S101 - it has just judged
-        found = {(each.uuid or each.subject, each.check.code): each for each in self._judge.latest.report.findings}
+        samples = super().judge(store, now)
+        assert self.latest is not None  # noqa: S101 - it has just judged
+        found = {(each.uuid or each.subject, each.check.code): each for each in self.latest.report.findings}
         for key, finding in found.items():
             self._note(key, finding, now.wall)
         for key, course in self.courses.items():
             if key not in found and course.periods[-1].ended_at is None:
                 course.periods[-1].ended_at = now.wall
         return samples
-
-    def interrupt(self) -> None:
-        """Like DaemonJudge."""
-        self._judge.interrupt()
 
     def _note(self, key: Key, finding: Finding, wall: float) -> None:
         before = self.courses.get(key)
@@ -97,7 +92,7 @@ class _Judges:
 
     def __init__(self, judges: Sequence[_WatchedJudge]) -> None:
         self._judges = judges
-        self.saved = judges[0].saved
+        self.saved = judges[0].saved  # never written by this sampler
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Run all judges; see `DaemonJudge.judge`."""

@@ -56,7 +56,7 @@ _JUDGES: Final = (
     judge_work,
     judge_licenses,
 )
-_MOST_FORMER: Final = 64
+_MOST_ABSENT: Final = 64
 """Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
@@ -75,9 +75,7 @@ class HostJudge:
 
     A gap of more than `longest_gap_seconds` between two judgments counts as not observed.
 
-    Attributes:
-        settings: wait times, hold times and thresholds from the next judgment on; any thread may replace them.
-        states: states of the findings.
+    Any thread may replace the `settings`; they apply from the next judgment on.
     """
 
     def __init__(
@@ -91,18 +89,15 @@ class HostJudge:
         self._subject = subject
         self._longest_gap_seconds = longest_gap_seconds
         self._gpus: dict[str, GpuMemory] = {}
-        self._former: dict[str, dict[str, float]] = {}
+        self._absent_seconds: dict[str, dict[str, float]] = {}
         self.states = FindingStates(longest_gap_seconds)
         self.states.apply(settings.checks)
         self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgment:
-        """Judge the evidence.
+        """Judge the evidence, with the driver's error name if the evidence does not include it.
 
-        Args:
-            host: the evidence.
-            error: the driver's error name, if the evidence does not include it.
-            more: findings from other sources than the evidence, such as kernel messages.
+        `more` are findings from other sources than the evidence, such as kernel messages.
         """
         settings = self.settings
         if settings is not self._applied:
@@ -126,7 +121,7 @@ class HostJudge:
             found, partial(observable, host), host.at.monotonic, partial(last_reset, host)
         )
         if self._subject.files:
-            present = tuple(map(_as_files_tell, present))
+            present = tuple(map(_confirmed_in_files, present))
         indices = {gpu.uuid: gpu.gpu for gpu in host.gpus if gpu.uuid}
         completed = self._completed([_renumbered(life, indices) for life in present], host.at)
         over = tuple(self._with_life(_renumbered(life, indices), host.at) for life in ended)
@@ -139,14 +134,14 @@ class HostJudge:
             memory.interrupt()
 
     def _memory(self, key: str) -> GpuMemory:
-        return self._gpus.get(key) or GpuMemory(self._former.pop(key, None))
+        return self._gpus.get(key) or GpuMemory(self._absent_seconds.pop(key, None))
 
     def _forget(self, known: set[str]) -> None:
         """Drop GPUs that the exporter no longer lists, except for their counters; keep those just not being polled."""
         for key in [key for key in self._gpus if key not in known]:
-            self._former[key] = self._gpus.pop(key).seconds
-        for surplus in tuple(self._former)[:-_MOST_FORMER]:
-            del self._former[surplus]
+            self._absent_seconds[key] = self._gpus.pop(key).seconds
+        for surplus in tuple(self._absent_seconds)[:-_MOST_ABSENT]:
+            del self._absent_seconds[surplus]
 
     def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
         """Return the findings with their state and history, and the code of the finding that causes each."""
@@ -191,7 +186,6 @@ class DaemonJudge:
 
     @property
     def states(self) -> FindingStates:
-        """The states of the findings."""
         return self._judge.states
 
     @property
@@ -229,7 +223,7 @@ def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
     return life if index == finding.gpu else replace(life, finding=replace(finding, gpu=index))
 
 
-def _as_files_tell(life: Life) -> Life:
+def _confirmed_in_files(life: Life) -> Life:
     confirmed = life.finding.check.area in CONFIRMED_IN_FILES
     return replace(life, state=State.CONFIRMED) if confirmed else life
 

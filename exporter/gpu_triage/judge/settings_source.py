@@ -22,12 +22,8 @@ log = logging.getLogger(__name__)
 class SettingsSource:
     """Reloads the judge's settings from the configuration file; all other options need a restart.
 
-    Args:
-        config: the exporter's configuration.
-        options: options allowed in a configuration file.
-        use: applies new settings; called on another thread.
-        report: receives the result of each load if there is a configuration file, including the one at startup.
-        wall: clock, in seconds since the Unix epoch.
+    `use` applies new settings, on another thread. `report` receives the result of each load of the file, including the
+    one at startup. `options` are those allowed in the file.
     """
 
     def __init__(

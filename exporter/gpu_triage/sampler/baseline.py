@@ -43,46 +43,27 @@ _HOST_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class BaselineNews:
-    """Result of one attempt to read or write the baseline file.
+    """Result of one attempt to read or write the baseline file."""
 
-    Attributes:
-        recorded: the baseline; None if there is no usable one.
-        identity: of the file it was read from.
-        error: what went wrong; None on success.
-        missing: whether the baseline still has to be recorded.
-        duration_seconds: of the attempt.
-    """
-
-    recorded: Baseline | None
-    identity: FileIdentity | None = None
-    error: BaselineError | None = None
-    missing: bool = False
-    duration_seconds: float = 0.0
+    recorded: Baseline | None  # the baseline; None if there is no usable one
+    identity: FileIdentity | None = None  # of the file it was read from
+    error: BaselineError | None = None  # what went wrong; None on success
+    missing: bool = False  # whether the baseline still has to be recorded
+    duration_seconds: float = 0.0  # of the attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Baseline values that the exporter publishes as expected; None where the baseline has no value.
+    """Baseline values that the exporter publishes as expected; None where the baseline has no value."""
 
-    Attributes:
-        gpu_count: number of GPUs in the baseline.
-        p2p: whether the GPUs had peer-to-peer access to each other.
-    """
-
-    gpu_count: int | None = None
-    p2p: bool | None = None
+    gpu_count: int | None = None  # number of GPUs in the baseline
+    p2p: bool | None = None  # whether the GPUs had peer-to-peer access to each other
 
 
 class BaselineWatch:
     """Holds the baseline and the latest comparison. Only the sampler's thread calls it; file I/O runs in its lane.
 
-    Attributes:
-        enabled: whether a baseline is configured; if not, every call is a no-op.
-        lane: where files are read and written.
-        recorded: the baseline in use; None if there is none.
-        expected: the values that the baseline expects.
-        changed: whether a different baseline has been loaded since the last comparison.
-        wants_facts: whether a baseline still has to be recorded.
+    Unless it is `enabled`, every call is a no-op.
     """
 
     def __init__(
@@ -94,15 +75,15 @@ class BaselineWatch:
         state: StateDirectory | None,
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
-        self.lane: Lane = make_lane(baseline.NAME)
-        self.recorded: Baseline | None = None
-        self.expected = Expected()
-        self.changed = False
+        self.lane: Lane = make_lane(baseline.NAME)  # where files are read and written
+        self.recorded: Baseline | None = None  # the baseline in use; None if there is none
+        self.expected = Expected()  # the values that the baseline expects
+        self._changed = False
         self._clock = clock
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
         self._learns = config.baseline_from_host
-        self.wants_facts = False
+        self._wants_facts = False
         self._candidate: HostFacts | None = None
         self._candidate_since = 0.0
         # Only a recorded baseline is written. Without a state directory, it stays in memory.
@@ -136,19 +117,17 @@ class BaselineWatch:
         else:
             self.lane.submit(lambda: self._read(path, identity, known))
 
-    def learn(self, facts: HostFacts | None, now: float) -> None:
+    def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
 
-        Args:
-            facts: of the whole host; None while readings are incomplete or the host is unhealthy.
-            now: monotonic seconds.
+        `facts` is None while readings are incomplete or the host is unhealthy.
         """
         same = facts is not None and self._candidate is not None and facts == replace(self._candidate, at=facts.at)
         if not same:
             self._candidate, self._candidate_since = facts, now
         if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
-        self._candidate, self.wants_facts = None, False
+        self._candidate, self._wants_facts = None, False
         path = self._path
         if path is None:
             self._report(BaselineNews(baseline_of(facts)))
@@ -158,7 +137,7 @@ class BaselineWatch:
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
         self._duration_seconds = news.duration_seconds
-        self.wants_facts = news.missing
+        self._wants_facts = news.missing
         self._log_turn(news)
         if not (news.missing and news.error is None):
             # A file that is still missing must not clear the error of the failed write.
@@ -166,7 +145,7 @@ class BaselineWatch:
         if self._error is None:
             self._last_success_at = self._clock.now()
         if news.recorded is not self.recorded:
-            self.changed = True
+            self._changed = True
             self._differs.clear()
             self.recorded, self._links = news.recorded, _links(news.recorded)
             facts = None if news.recorded is None else news.recorded.facts
@@ -174,22 +153,19 @@ class BaselineWatch:
         self._identity = news.identity
         return () if news.error is None else (news.error.reason,)
 
-    def due(self, now: float) -> bool:
-        """Whether a comparison is due."""
-        return self.recorded is not None and (self.changed or now >= self._compare_at)
+    def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
+        """Record the baseline or compare the host with it, if either is due.
 
-    def observe(self, facts: HostFacts, known: Iterable[str], now: float) -> None:
-        """Compare the baseline with the host's current state.
-
-        Args:
-            facts: of the GPUs that respond.
-            known: keys of all GPUs ever seen; results for those that do not respond are kept.
-            now: monotonic seconds.
+        `known` are the keys of all GPUs ever seen; results for those that do not respond are kept.
         """
-        if self.recorded is None:
+        if self._wants_facts:
+            whole = view.limitations(well=True) is None
+            self._learn(view.facts(now.wall) if whole else None, now.monotonic)
+        if self.recorded is None or not (self._changed or now.monotonic >= self._compare_at):
             return
-        self.changed = False
-        self._compare_at = now + self._interval_seconds
+        self._changed = False
+        self._compare_at = now.monotonic + self._interval_seconds
+        facts = view.facts(now.wall)
         answering = {gpu.uuid for gpu in facts.gpus}
         kept = {key for key in known if key not in answering}
         verdicts = {place: differs for place, differs in self._differs.items() if place[0] in kept}
@@ -197,14 +173,6 @@ class BaselineWatch:
             key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
             verdicts[key, verdict.field] = verdict.differs
         self._differs = verdicts
-
-    def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
-        """Record the baseline or compare against it, if either is due; `known` are the keys of all GPUs ever seen."""
-        if self.wants_facts:
-            whole = view.limitations(well=True) is None
-            self.learn(view.facts(now.wall) if whole else None, now.monotonic)
-        if self.due(now.monotonic):
-            self.observe(view.facts(now.wall), known, now.monotonic)
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
         """The baseline and its mismatches, under the GPUs' current labels; None without a baseline."""
@@ -218,7 +186,6 @@ class BaselineWatch:
         return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
-        """Health of the baseline collector."""
         stuck = overdue(self.lane.busy_since, now, deadline_seconds)
         return CollectorHealth(
             name=baseline.NAME,

@@ -39,7 +39,6 @@ class CallWatch:
         return tuple(sorted(calls.values(), key=lambda call: -call.seconds))
 
     def hanging(self, calls: Iterable[CallInFlight]) -> frozenset[str]:
-        """Collectors with a call that has exceeded the deadline."""
         return frozenset(call.collector for call in calls if call.seconds > self._deadline_seconds)
 
 

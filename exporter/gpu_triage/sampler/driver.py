@@ -31,42 +31,25 @@ _LAST_RETRY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DriverLook:
-    """Result of one poll of the PCI bus and the driver.
+    """Result of one poll of the PCI bus and the driver."""
 
-    Attributes:
-        bus: NVIDIA GPUs on the PCI bus; None if sysfs has none.
-        count: number of GPUs according to NVML; None while NVML is unavailable.
-        error: why NVML is unavailable; None if it works.
-        opened: whether this poll initialized NVML, which invalidates all earlier handles.
-    """
-
-    bus: tuple[PciGpu, ...] | None
-    count: int | None
-    error: DriverUnavailable | None
-    opened: bool
+    bus: tuple[PciGpu, ...] | None  # NVIDIA GPUs on the PCI bus; None if sysfs has none
+    count: int | None  # number of GPUs according to NVML; None while NVML is unavailable
+    error: DriverUnavailable | None  # why NVML is unavailable; None if it works
+    opened: bool  # whether this poll initialized NVML, which invalidates all earlier handles
 
 
 class DriverWatch:
-    """The NVML session and its polling schedule. Only the sampler's thread calls it; the polls run in its lane.
-
-    Attributes:
-        lane: where the polls run.
-        session: of NVML.
-        error: why NVML cannot be used; None if it can, and before the first poll.
-        count: number of GPUs according to NVML; None while NVML is unavailable.
-        bus: NVIDIA GPUs on the PCI bus; None if sysfs has none.
-        looked: whether the first poll has ended.
-        replaced: the error if the driver was replaced while this process was using it; else None.
-    """
+    """The NVML session and its polling schedule. Only the sampler's thread calls it; the polls run in its lane."""
 
     def __init__(self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]) -> None:
-        self.lane = lane
-        self.session = Session(machine.nvml)
-        self.error: DriverUnavailable | None = None
-        self.count: int | None = None
-        self.bus: tuple[PciGpu, ...] | None = None
-        self.looked = False
-        self.replaced: DriverReplaced | None = None
+        self.lane = lane  # where the polls run
+        self.session = Session(machine.nvml)  # of NVML
+        self.error: DriverUnavailable | None = None  # why NVML cannot be used; None before the first poll too
+        self.count: int | None = None  # number of GPUs according to NVML; None while NVML is unavailable
+        self.bus: tuple[PciGpu, ...] | None = None  # NVIDIA GPUs on the PCI bus; None if sysfs has none
+        self.looked = False  # whether the first poll has ended
+        self.replaced: DriverReplaced | None = None  # set if the driver was replaced while in use
         self._machine = machine
         self._interval_seconds = config.sample_medium_seconds
         self._report = report
@@ -105,16 +88,12 @@ class DriverWatch:
 
     @property
     def released(self) -> bool:
-        """Whether NVML was shut down on request."""
         return self._let_go and not self._open
 
     def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
         """Whether a driver-wide call has exceeded its deadline, even if individual GPUs still respond.
 
-        Args:
-            now: monotonic seconds.
-            deadline_seconds: for a call.
-            session_seconds: for shutting a session down and opening the next one.
+        The deadline is `session_seconds` for shutting a session down and opening the next one.
         """
         limit_seconds = session_seconds if self.ending_session else deadline_seconds
         return overdue(self.lane.busy_since, now, limit_seconds)
@@ -149,12 +128,9 @@ class DriverWatch:
         self._reopen = True
 
     def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
-        """Start a poll if one is due and the lane is idle.
+        """Start a poll if one is due and the lane is idle; with `reopen`, reinitialize NVML.
 
-        Args:
-            now: monotonic seconds.
-            reopen: whether to reinitialize NVML.
-            quiet: whether no other lane has a call in flight, so that NVML may be shut down.
+        `quiet` is whether no other lane has a call in flight, so that NVML may be shut down.
         """
         if self._bus_event():
             self._look_at = now
@@ -173,7 +149,6 @@ class DriverWatch:
         return changed
 
     def take(self, look: DriverLook, now: float) -> None:
-        """Apply the result of a poll."""
         self._bus_changed |= self.looked and look.bus != self.bus
         # The lane may stay busy a little longer, with calls that no GPU has to wait for.
         self.looked, self._ending = True, False
@@ -194,7 +169,6 @@ class DriverWatch:
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
 
     def close(self) -> None:
-        """Shut NVML down if it is initialized."""
         if self._open:
             self.session.close()
             self._open = False

@@ -16,48 +16,32 @@ from gpu_triage.sampler.lanes import Lane, Step
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """Result of identifying one GPU.
+    """Result of identifying one GPU."""
 
-    Attributes:
-        session: number of the session in which it was queried.
-        index: NVML index.
-        answer: the GPU, or why it was denied; or why the driver is no longer available.
-    """
-
-    session: int
-    index: int
-    answer: Identity | DriverUnavailable
+    session: int  # number of the session in which it was queried
+    index: int  # NVML index
+    answer: Identity | DriverUnavailable  # the GPU, or why it was denied; or why the driver is no longer available
 
 
 class Enumeration:
-    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes.
-
-    Attributes:
-        answers: the latest result for each index in this session.
-        news: whether there are results that have not been processed yet.
-    """
+    """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes."""
 
     def __init__(self, report: Callable[[Identified], None]) -> None:
-        self.answers: dict[int, Identity] = {}
-        self.news = False
+        self.answers: dict[int, Identity] = {}  # the latest result for each index in this session
+        self.news = False  # whether there are results that have not been processed yet
         self._report = report
         self._session = 0
         self._count = 0
-        self._unasked: set[int] = set()
-        self._awaited: set[int] = set()
+        self._unqueried: set[int] = set()
+        self._pending: set[int] = set()
 
     def begin(self, count: int, *, new_session: bool) -> None:
-        """Start identifying all GPUs.
-
-        Args:
-            count: number of GPUs according to NVML.
-            new_session: whether the handles of earlier results are invalid.
-        """
+        """Start identifying this many GPUs; in a `new_session`, the handles of earlier results are invalid."""
         if new_session:
             self.end_session()
         self._count = count
-        self._unasked = set(range(count))
-        self._awaited = set(range(count))
+        self._unqueried = set(range(count))
+        self._pending = set(range(count))
         self.news = True
         self.answers = {index: answer for index, answer in self.answers.items() if index < count}
 
@@ -65,22 +49,17 @@ class Enumeration:
         """Discard all results, because the session has ended."""
         self._session += 1
         self._count = 0
-        self.answers, self._unasked, self._awaited, self.news = {}, set(), set(), False
+        self.answers, self._unqueried, self._pending, self.news = {}, set(), set(), False
 
-    def ask(self, lane_of: Callable[[int], Lane], labels_by_index: Callable[[], Mapping[int, GpuLabels]]) -> None:
-        """Query the indices that were not queried yet, where the lane is ready.
-
-        Args:
-            lane_of: the lane of an NVML index.
-            labels_by_index: labels of the GPUs that were last seen at an index.
-        """
-        if not self._unasked:
+    def submit(self, lane_of: Callable[[int], Lane], labels_by_index: Callable[[], Mapping[int, GpuLabels]]) -> None:
+        """Query the indices that were not queried yet, where the lane is ready."""
+        if not self._unqueried:
             return
         labels = labels_by_index()
-        for index in sorted(self._unasked):
+        for index in sorted(self._unqueried):
             lane = lane_of(index)
             if lane.ready():
-                self._unasked.discard(index)
+                self._unqueried.discard(index)
                 gpu = labels.get(index, GpuLabels(str(index), ""))
                 lane.submit(partial(self._identify, self._session, index, lane, gpu))
 
@@ -90,24 +69,24 @@ class Enumeration:
             return None
         if isinstance(news.answer, DriverUnavailable):
             return news.answer
-        self._awaited.discard(news.index)
+        self._pending.discard(news.index)
         self.news = True
         self.answers[news.index] = news.answer
         return None
 
     def waits_for(self, hangs: Callable[[int], bool]) -> bool:
         """Whether a result is still pending; `hangs` returns whether the lane of an index is stuck."""
-        return any(not hangs(index) for index in self._awaited)
+        return any(not hangs(index) for index in self._pending)
 
     def conclude(self, lane_of: Callable[[int], Lane]) -> tuple[DeniedDevice, ...]:
         """Complete the enumeration; returns the GPUs that could not be identified."""
         self.news = False
         denied = [answer for answer in self.answers.values() if isinstance(answer, DeniedDevice)]
         # A lane without a thread has not queried anything, so it does not count against the GPU.
-        hanging = [index for index in self.silent() if lane_of(index).busy_since is not None]
+        hanging = [index for index in self.unanswered() if lane_of(index).busy_since is not None]
         return (*denied, *(DeniedDevice(index, STALLED) for index in hanging))
 
-    def silent(self) -> tuple[int, ...]:
+    def unanswered(self) -> tuple[int, ...]:
         """Indices without a result in this session."""
         return tuple(index for index in range(self._count) if index not in self.answers)
 

@@ -18,15 +18,7 @@ from gpu_triage.sampler.schedule import interval_seconds
 class Freshness:
     """Which outcomes are still fresh enough to publish. Only the sampler's thread calls it, except `expires_at`.
 
-    Args:
-        store: the outcomes.
-        clock: used to compute ages.
-        config: how long outcomes are fresh.
-        collectors: those that run on a schedule; the outcomes of all others are made at each publication.
-        gpu_collectors: the subset that reads GPUs.
-
-    Attributes:
-        clock: used to compute ages.
+    The outcomes of `collectors` are made on a schedule; all others are made at each publication.
     """
 
     def __init__(

@@ -23,87 +23,48 @@ Reader = Callable[[GpuRound], Any]
 
 @dataclass(eq=False, slots=True)
 class GpuRecord:
-    """A GPU that this process has seen at some point. Only the sampler's thread changes it.
+    """A GPU that this process has seen at some point. Only the sampler's thread changes it."""
 
-    Attributes:
-        key: its UUID, or a substitute if the UUID is unknown.
-        labels: its index and UUID as published.
-        schedule: when its collectors are due.
-        lane: where its rounds run; None while it is missing.
-        device: its handle in the current session; None if it is not enumerated.
-        error: why it does not respond; None if it does.
-        readers: its collectors' readers by name, with their running totals.
-        rounds: number of rounds started.
-        absent_since: monotonic second at which it was last found missing; None while it is present.
-        pci_bus_id: its last known PCI address, in the form sysfs uses; None if unknown.
-        first_seen_at: monotonic second of the first driver poll that found it.
-        last_seen_at: monotonic second of the latest driver poll that found it.
-    """
-
-    key: str
-    labels: GpuLabels
-    schedule: Schedule
-    lane: Lane | None = None
-    device: Device | None = None
-    error: str | None = None
-    readers: dict[str, Reader] = field(default_factory=dict)
-    rounds: int = 0
-    absent_since: float | None = None
-    pci_bus_id: str | None = None
-    first_seen_at: float = 0.0
-    last_seen_at: float = 0.0
+    key: str  # its UUID, or a stand-in if the UUID is unknown
+    labels: GpuLabels  # its index and UUID as published
+    schedule: Schedule  # when its collectors are due
+    lane: Lane | None = None  # where its rounds run; None while it is missing
+    device: Device | None = None  # its handle in the current session; None if it is not enumerated
+    error: str | None = None  # why it does not respond; None if it does
+    readers: dict[str, Reader] = field(default_factory=dict)  # its collectors' readers by name, with running totals
+    rounds: int = 0  # number of rounds started
+    absent_since: float | None = None  # monotonic second at which it was last found missing; None while it is present
+    pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
+    first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it
+    last_seen_at: float = 0.0  # monotonic second of the latest driver poll that found it
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRoundResult:
-    """Overall result of one GPU's round.
+    """Overall result of one GPU's round."""
 
-    Attributes:
-        key: the GPU.
-        device: the handle that was queried; results for a handle of an earlier session are ignored.
-        error: why the GPU did not respond; None if it did.
-        driver: driver-wide failure that ended the round; None without one.
-    """
-
-    key: str
-    device: Device
-    error: str | None
-    driver: DriverUnavailable | None
+    key: str  # the GPU
+    device: Device  # the handle that was queried; results for a handle of an earlier session are ignored
+    error: str | None  # why the GPU did not respond; None if it did
+    driver: DriverUnavailable | None  # driver-wide failure that ended the round; None without one
 
 
 @dataclass(frozen=True, slots=True)
 class GpuJob:
-    """A round of several collectors on one GPU, to be run in its lane.
+    """A round of several collectors on one GPU, to be run in its lane."""
 
-    Attributes:
-        key: the GPU.
-        labels: as published.
-        device: handle to query.
-        peers: the other GPUs that respond.
-        collectors: what to run, each with its reader.
-        machine: procfs, sysfs, clock and so on.
-        versions: of the driver.
-        deadline_seconds: readings that took longer are dropped, because their age is unknown.
-        mark: to be called at the start of each step.
-        publish: takes each outcome.
-        finish: takes the result.
-        recorded_link: what the GPU's PCIe link supports according to the baseline; None without one.
-        whole: whether the round has enough queries that a lack of any answer means the GPU does not respond.
-    """
-
-    key: str
-    labels: GpuLabels
-    device: Device
-    peers: tuple[Device, ...]
-    collectors: tuple[tuple[AnyGpuCollector, Reader], ...]
-    machine: Machine
-    versions: DriverVersions
-    deadline_seconds: float
-    mark: Callable[[Step], None]
-    publish: Callable[[Outcome], None]
-    finish: Callable[[GpuRoundResult], None]
-    recorded_link: ExpectedLink | None = None
-    whole: bool = True
+    key: str  # the GPU
+    labels: GpuLabels  # as published
+    device: Device  # handle to query
+    peers: tuple[Device, ...]  # the other GPUs that respond
+    collectors: tuple[tuple[AnyGpuCollector, Reader], ...]  # what to run, each with its reader
+    machine: Machine  # procfs, sysfs, clock and so on
+    versions: DriverVersions  # of the driver
+    deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
+    mark: Callable[[Step], None]  # to be called at the start of each step
+    report: Callable[[Outcome | GpuRoundResult], None]  # takes each outcome, then the result
+    recorded_link: ExpectedLink | None = None  # what its PCIe link supports according to the baseline; None without one
+    whole: bool = True  # whether the round has enough queries that a lack of any answer means the GPU does not respond
 
     def __call__(self) -> None:
         """Run the round. Stops early if the GPU or the driver is gone."""
@@ -115,7 +76,7 @@ class GpuJob:
             inquiry = Inquiry(self.device)
             self.mark(Step(collector.name, self.labels, inquiry.call))
             try:
-                self.publish(self._run(collector, reader, inquiry))
+                self.report(self._run(collector, reader, inquiry))
             except GpuUnavailable as gone:
                 error = gone.reason
             except DriverUnavailable as gone:
@@ -128,7 +89,7 @@ class GpuJob:
             # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
             error = failures.most_common(1)[0][0]
         if self.whole or error is not None or driver is not None:
-            self.finish(GpuRoundResult(self.key, self.device, error, driver))
+            self.report(GpuRoundResult(self.key, self.device, error, driver))
 
     def _run(self, collector: AnyGpuCollector, reader: Reader, inquiry: Inquiry) -> Outcome:
         began = self.machine.clock.now()
@@ -136,7 +97,7 @@ class GpuJob:
             reading = reader(GpuRound(inquiry, self.versions, self.peers, self.machine, began, self.recorded_link))
             samples = checked(collector.render(reading, self.labels), frozenset(collector.metrics))
         except (GpuUnavailable, DriverUnavailable) as gone:
-            self.publish(self._failed(collector, began, (*inquiry.failures, gone.reason)))
+            self.report(self._failed(collector, began, (*inquiry.failures, gone.reason)))
             raise
         except HostReadFailed as failed:
             return self._failed(collector, began, (*inquiry.failures, failed.reason), str(failed))

@@ -37,12 +37,7 @@ _CHEAP_SESSION_SECONDS: Final = 1.5
 
 
 class GpuRounds:
-    """Starts everything that calls NVML, and processes the results. Only one thread calls it.
-
-    Attributes:
-        host_gpus: the GPUs.
-        driver: the driver.
-    """
+    """Starts everything that calls NVML, and processes the results. Only one thread calls it."""
 
     def __init__(
         self,
@@ -84,7 +79,7 @@ class GpuRounds:
         return (*self.host_gpus.lanes, self._peers_lane, self.driver.lane)
 
     @property
-    def search_lane(self) -> Lane:
+    def probe_lane(self) -> Lane:
         """Lane that waits for the probe process, which has an NVML session of its own."""
         return self._probes.lane
 
@@ -98,7 +93,7 @@ class GpuRounds:
         """What the first enumeration is still waiting for; None once every GPU is identified or hangs."""
         if not self.driver.looked:
             return "the first answer of the driver"
-        for index in self._enumeration.silent():
+        for index in self._enumeration.unanswered():
             if not self._hangs(index, now):
                 return f"GPU {index} to say who it is"
         return None
@@ -106,17 +101,15 @@ class GpuRounds:
     def submit(self, now: float, *, ending_session: bool) -> None:
         """Start what is due.
 
-        Args:
-            now: monotonic seconds.
-            ending_session: whether a session was being shut down before the latest reports were processed.
+        `ending_session` is whether a session was being shut down before the latest reports were processed.
         """
         self._probes.submit(now)
         if ending_session or self._ends_session(now):
             return
         # While NVML is down, release the event set: holding it would prevent shutting down a failed session.
-        quiet = self._nobody_is_asked and (self.driver.versions is not None or self._xid.let_go())
+        quiet = self._no_gpu_call_in_flight and (self.driver.versions is not None or self._xid.let_go())
         self.driver.submit(now, reopen=False, quiet=quiet)
-        self._ask_who_is_there()
+        self._submit_enumeration()
         for record in self.host_gpus:
             self._submit_round(record, now)
         self._submit_peers(now)
@@ -132,7 +125,6 @@ class GpuRounds:
         return record.error is None or outcome.collector not in self._peer_collectors
 
     def take(self, news: GpuNews, now: float) -> None:
-        """Process a lane's report."""
         if isinstance(news, GpuRoundResult):
             self._take_round(news, now)
         elif isinstance(news, Identified):
@@ -157,11 +149,11 @@ class GpuRounds:
         # This process may need as long for a new session as the probe process did.
         return self.driver.stalled(now, deadline, max(deadline, 2 * self._probes.session_seconds))
 
-    def call_roll(self, now: float) -> None:
+    def continue_enumeration(self, now: float) -> None:
         """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""
         if self.driver.versions is None or self.driver.ending_session:
             return
-        self._ask_who_is_there()
+        self._submit_enumeration()
         if not self._enumeration.news:
             return
         present = self.host_gpus.admit(self._enumeration.answers, now)
@@ -173,8 +165,8 @@ class GpuRounds:
                 self._freshness.withdraw(record.key)
         self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
-    def look_round(self, now: float) -> None:
-        """Mark GPUs that do not respond, and start or stop the search for missing ones."""
+    def check_gpus(self, now: float) -> None:
+        """Mark GPUs that do not respond, and start or stop the probes for missing ones."""
         driver, deadline = self.driver, self._config.sample_deadline_seconds
         # No GPU is queried between two sessions: if the next session never opens, none responds.
         no_session = driver.ending_session and self.driver_stalled(now)
@@ -194,7 +186,7 @@ class GpuRounds:
             return False
         held, self._held = self._held, False
         listening = self._xid.session_lane.busy_since is not None and not held
-        if listening or not self._nobody_is_asked or self.driver.lane.busy_since is not None:
+        if listening or not self._no_gpu_call_in_flight or self.driver.lane.busy_since is not None:
             return False
         if not self._xid.let_go():
             self._held = not held
@@ -205,8 +197,8 @@ class GpuRounds:
             self.driver.submit(now, reopen=True, quiet=True)
         return True
 
-    def _ask_who_is_there(self) -> None:
-        self._enumeration.ask(self.host_gpus.lane_of, self.host_gpus.labels_by_index)
+    def _submit_enumeration(self) -> None:
+        self._enumeration.submit(self.host_gpus.lane_of, self.host_gpus.labels_by_index)
 
     def _submit_round(self, record: GpuRecord, now: float) -> None:
         lane, versions = record.lane, self.driver.versions
@@ -219,7 +211,7 @@ class GpuRounds:
             # Support can change (MIG mode, ECC mode, driver state), so retry unsupported queries now and then.
             record.device.unsupported.clear()
         record.rounds += 1
-        lane.submit(self._job(record, record.device, versions, due, lane), in_turn=True)
+        lane.submit(self._job(record, record.device, versions, due, lane), queued=True)
 
     def _submit_peers(self, now: float) -> None:
         """Run the queries that name two GPUs in a separate lane: if one of the pair hangs, it blocks the caller."""
@@ -233,7 +225,7 @@ class GpuRounds:
             if (due := record.schedule.due(self._with_peers, now))
         ]
         if jobs:
-            lane.submit(lambda: _one_by_one(jobs), in_turn=True)
+            lane.submit(lambda: _one_by_one(jobs), queued=True)
 
     def _job(
         self,
@@ -253,14 +245,13 @@ class GpuRounds:
             versions=versions,
             deadline_seconds=self._config.sample_deadline_seconds,
             mark=lane.mark,
-            publish=self._report,
-            finish=self._report,
+            report=self._report,
             recorded_link=self._link_of(device),
             whole=lane is not self._peers_lane,
         )
 
     @property
-    def _nobody_is_asked(self) -> bool:
+    def _no_gpu_call_in_flight(self) -> bool:
         return self.host_gpus.idle and self._peers_lane.busy_since is None
 
     def _hangs(self, index: int, now: float) -> bool:
@@ -295,22 +286,22 @@ class GpuRounds:
         self.host_gpus.count(look.count)
         self._enumeration.begin(look.count, new_session=look.opened)
 
-    def _take_probe(self, seen: ProbeReport, now: float) -> None:
-        self._probes.take(seen)
-        if seen.answering and self._driver_is_stuck(now):
+    def _take_probe(self, report: ProbeReport, now: float) -> None:
+        self._probes.session_seconds = report.seconds
+        if report.answering and self._driver_is_stuck(now):
             self._left_behind = "the driver answers other processes, but a call of this one does not return"
-        records = {uuid: self.host_gpus.get(uuid) for uuid in seen.answering}
+        records = {uuid: self.host_gpus.get(uuid) for uuid in report.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
-        if (back or self._other_indices(seen)) and self._probes.worth_a_session(back, now):
+        if (back or self._other_indices(report)) and self._probes.needs_new_session(back, now):
             log.info("NVML is initialized again", extra={"fields": {"back": ",".join(sorted(back)) or "none"}})
             self.driver.reopen()
 
-    def _other_indices(self, seen: ProbeReport) -> bool:
+    def _other_indices(self, report: ProbeReport) -> bool:
         """Whether a new session would change the GPU indices without costing a responding GPU any values."""
         indices = {record.key: int(record.labels.gpu) for record in self.host_gpus if record.error is None}
-        if seen.seconds >= _CHEAP_SESSION_SECONDS or not indices or not indices.keys() <= seen.answering.keys():
+        if report.seconds >= _CHEAP_SESSION_SECONDS or not indices or not indices.keys() <= report.answering.keys():
             return False
-        return seen.gpus != self.driver.count or any(seen.answering[key] != at for key, at in indices.items())
+        return report.gpus != self.driver.count or any(report.answering[key] != at for key, at in indices.items())
 
     def _driver_failed(self, look: DriverLook, now: float) -> None:
         error = look.error

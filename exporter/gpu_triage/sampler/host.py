@@ -25,21 +25,13 @@ HostReader = Callable[[HostRound], Any]
 
 @dataclass(frozen=True, slots=True)
 class HostJob:
-    """A round of several host collectors.
+    """A round of several host collectors."""
 
-    Attributes:
-        collectors: what to run, each with its reader.
-        machine: procfs, sysfs, clock and so on.
-        mark: to be called at the start of each step.
-        publish: takes each outcome.
-        deadline_seconds: readings that took longer are dropped, because their age is unknown.
-    """
-
-    collectors: tuple[tuple[AnyHostCollector, HostReader], ...]
-    machine: Machine
-    mark: Callable[[Step], None]
-    publish: Callable[[Outcome], None]
-    deadline_seconds: float
+    collectors: tuple[tuple[AnyHostCollector, HostReader], ...]  # what to run, each with its reader
+    machine: Machine  # procfs, sysfs, clock and so on
+    mark: Callable[[Step], None]  # to be called at the start of each step
+    publish: Callable[[Outcome], None]  # takes each outcome
+    deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
 
     def __call__(self) -> None:
         """Run the round."""
@@ -94,12 +86,7 @@ class _HostLane:
 
 
 class HostRounds:
-    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it.
-
-    Attributes:
-        lanes: where rounds run.
-        shared: names of the collectors in the shared lane.
-    """
+    """Starts the host's rounds in a shared lane, or in a collector's own lane. Only one thread calls it."""
 
     def __init__(
         self,
@@ -119,13 +106,12 @@ class HostRounds:
             # Metrics from other programs may take long to parse.
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
-        self.shared = tuple(collector.name for collector in by_lane["host"])
+        self.shared = tuple(collector.name for collector in by_lane["host"])  # the collectors in the shared lane
         self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
-        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
+        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
 
     def submit(self, now: float) -> None:
-        """Start what is due in each idle lane."""
         deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
             for collector in one.schedule.waiting(one.collectors, now):
@@ -134,10 +120,9 @@ class HostRounds:
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
                 job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds)
-                one.lane.submit(job, in_turn=True)
+                one.lane.submit(job, queued=True)
 
     def ended(self, collector: str) -> None:
-        """Note that a collector's round has ended."""
         self._ends_by.pop(collector, None)
 
     def late(self, now: Moment) -> Iterator[Outcome]:

@@ -27,10 +27,10 @@ GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "un
 
 _CONFIRMED_SECONDS: Final = 15.0
 """A real GPU stays visible for longer than this; a shorter-lived one may be a misread UUID."""
-_FORGOTTEN_SECONDS: Final = 60.0
+_UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
-_MOST_FORMER: Final = 64
-"""Maximum number of forgotten GPUs with counters that are kept, so that they continue if the GPU comes back."""
+_MOST_FORGOTTEN: Final = 64
+"""Maximum number of forgotten GPUs whose readers are kept, so that their counters continue if the GPU comes back."""
 
 
 class HostGpus:
@@ -43,7 +43,7 @@ class HostGpus:
         self._config = config
         self._make_lane = make_lane
         self._records: dict[str, GpuRecord] = {}
-        self._former: dict[str, dict[str, Reader]] = {}
+        self._forgotten_readers: dict[str, dict[str, Reader]] = {}
         self._lanes: dict[int, Lane] = {}
 
     def __iter__(self) -> Iterator[GpuRecord]:
@@ -53,7 +53,6 @@ class HostGpus:
         return len(self._records)
 
     def get(self, key: str) -> GpuRecord | None:
-        """The record of a GPU."""
         return self._records.get(key)
 
     def peers_of(self, record: GpuRecord) -> tuple[Device, ...]:
@@ -67,7 +66,6 @@ class HostGpus:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """All lanes in use."""
         return tuple(self._lanes.values())
 
     def lane_of(self, index: int) -> Lane:
@@ -86,21 +84,16 @@ class HostGpus:
             record.device = None
 
     def admit(self, answers: Mapping[int, Identity], now: float) -> set[str]:
-        """Apply the GPUs identified so far; returns their keys.
-
-        Args:
-            answers: result of each NVML index in this session.
-            now: monotonic seconds.
-        """
-        before = self._seats()
+        """Apply the results so far of each NVML index in this session; returns the keys of the identified GPUs."""
+        before = self._present_labels()
         present: set[str] = set()
         for index in sorted(answers):
             device = answers[index]
             # A second GPU with the same UUID is a different GPU; nothing can be published for it.
             if isinstance(device, Device) and device.uuid not in present:
                 present.add(device.uuid)
-                self._see(device, now)
-        if before != self._seats():
+                self._apply_identity(device, now)
+        if before != self._present_labels():
             # Labels contain indices and peers, so whatever was read under the old ones must be reread.
             self._read_all_again()
         return present
@@ -108,38 +101,31 @@ class HostGpus:
     def conclude(self, present: set[str], denied: Iterable[DeniedDevice], now: float) -> tuple[str, ...]:
         """Apply a completed enumeration; returns the keys of the GPUs dropped from memory.
 
-        Args:
-            present: keys of the GPUs that were identified.
-            denied: GPUs that could not be identified, with the reason.
-            now: monotonic seconds.
+        `present` are the keys of the identified GPUs; `denied` could not be identified.
         """
-        before = self._seats()
-        for one in denied:
-            key = self._key_of_index(one.index, present)
+        before = self._present_labels()
+        for gpu in denied:
+            key = self._key_of_index(gpu.index, present)
             present.add(key)
-            record = self._records.get(key) or self._add(key, GpuLabels(str(one.index), ""), now)
-            record.device, record.lane = None, self.lane_of(one.index)
+            record = self._records.get(key) or self._add(key, GpuLabels(str(gpu.index), ""), now)
+            record.device, record.lane = None, self.lane_of(gpu.index)
             record.absent_since, record.last_seen_at = None, now
-            self.fail(record, one.reason)
+            self.fail(record, gpu.reason)
         for record in self:
             if record.key not in present:
                 record.device, record.lane = None, None
                 record.absent_since = now if record.absent_since is None else record.absent_since
                 self.fail(record, MISSING)
-        if before != self._seats():
+        if before != self._present_labels():
             self._read_all_again()
-        return self._forget_phantoms(now) + self._forget_surplus()
+        return self._forget_unconfirmed(now) + self._forget_surplus()
 
     def forget_passed_through(self, passed_through: frozenset[str]) -> tuple[str, ...]:
-        """Forget GPUs missing from the driver because a virtual machine has them; returns their keys.
-
-        Args:
-            passed_through: PCI bus IDs of the GPUs set aside for virtual machines.
-        """
-        given_away = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
-        for record in given_away:
+        """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs; returns their keys."""
+        set_aside = [record for record in self if record.device is None and record.pci_bus_id in passed_through]
+        for record in set_aside:
             log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
-        return self._forget(given_away)
+        return self._forget(set_aside)
 
     @property
     def idle(self) -> bool:
@@ -152,17 +138,11 @@ class HostGpus:
         return lane is not None and overdue(lane.busy_since or lane.refused_since, now, deadline_seconds)
 
     def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
-        """Mark the GPUs that have exceeded the deadline.
-
-        Args:
-            now: monotonic seconds.
-            deadline_seconds: maximum duration of a call.
-            no_session: whether there is no NVML session that could respond.
-        """
+        """Mark the GPUs with a call past the deadline; with `no_session`, all GPUs, because none can respond."""
         hanging = {}
         for record in self:
-            asked_in = None if record.device is None else record.lane
-            since = None if asked_in is None else asked_in.busy_since
+            lane = None if record.device is None else record.lane
+            since = None if lane is None else lane.busy_since
             if since is not None and overdue(since, now, deadline_seconds):
                 hanging[record.key] = since
             elif no_session and record.error is None:
@@ -192,7 +172,7 @@ class HostGpus:
             # Pairwise readings were made without this GPU.
             self._read_all_again()
 
-    def _see(self, device: Device, now: float) -> None:
+    def _apply_identity(self, device: Device, now: float) -> None:
         record = self._records.get(device.uuid)
         labels = GpuLabels(str(device.index), device.uuid)
         if record is None:
@@ -215,14 +195,14 @@ class HostGpus:
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
         """The record of a GPU that was denied so far, rekeyed now that its UUID is known."""
-        nameless = self._records.pop(_nameless_key(int(labels.gpu)), None)
-        if nameless is not None:
-            nameless.key, nameless.labels = labels.uuid, labels
-            self._records[labels.uuid] = nameless
-        return nameless
+        unidentified = self._records.pop(_unidentified_key(int(labels.gpu)), None)
+        if unidentified is not None:
+            unidentified.key, unidentified.labels = labels.uuid, labels
+            self._records[labels.uuid] = unidentified
+        return unidentified
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
-        readers = self._former.pop(key, {})
+        readers = self._forgotten_readers.pop(key, {})
         record = GpuRecord(key, labels, Schedule(self._config), readers=readers, first_seen_at=now)
         self._records[key] = record
         return record
@@ -232,9 +212,9 @@ class HostGpus:
         for record in self:
             if record.labels.gpu == str(index) and record.key not in present:
                 return record.key
-        return _nameless_key(index)
+        return _unidentified_key(index)
 
-    def _seats(self) -> dict[str, tuple[GpuLabels, bool]]:
+    def _present_labels(self) -> dict[str, tuple[GpuLabels, bool]]:
         """The GPUs that are present, with their labels."""
         return {record.key: (record.labels, record.device is None) for record in self}
 
@@ -242,20 +222,20 @@ class HostGpus:
         for record in self:
             record.schedule.all_due()
 
-    def _forget_phantoms(self, now: float) -> tuple[str, ...]:
-        """Forget GPUs that were never confirmed: seen only briefly, and another GPU is in the same place now."""
+    def _forget_unconfirmed(self, now: float) -> tuple[str, ...]:
+        """Forget GPUs that were visible only briefly and whose place another GPU has now."""
         taken = {place for record in self if record.absent_since is None for place in _places(record)}
-        phantoms = [
+        unconfirmed = [
             record
             for record in self
             if record.absent_since is not None
-            and now - record.absent_since >= _FORGOTTEN_SECONDS
+            and now - record.absent_since >= _UNCONFIRMED_KEPT_SECONDS
             and record.last_seen_at - record.first_seen_at < _CONFIRMED_SECONDS
             and _places(record)[0] in taken
         ]
-        for record in phantoms:
+        for record in unconfirmed:
             log.info("GPU is forgotten, it was never confirmed", extra={"fields": _fields(record, record.error or "")})
-        return self._forget(phantoms)
+        return self._forget(unconfirmed)
 
     def _forget_surplus(self) -> tuple[str, ...]:
         """Bound the number of records: a driver that makes up UUIDs must not grow this process."""
@@ -265,9 +245,9 @@ class HostGpus:
     def _forget(self, records: list[GpuRecord]) -> tuple[str, ...]:
         for record in records:
             del self._records[record.key]
-            self._former[record.key] = record.readers
-        for surplus in tuple(self._former)[:-_MOST_FORMER]:
-            del self._former[surplus]
+            self._forgotten_readers[record.key] = record.readers
+        for surplus in tuple(self._forgotten_readers)[:-_MOST_FORGOTTEN]:
+            del self._forgotten_readers[surplus]
         return tuple(record.key for record in records)
 
 
@@ -277,7 +257,7 @@ def _places(record: GpuRecord) -> tuple[str, ...]:
     return (index,) if record.pci_bus_id is None else (record.pci_bus_id, index)
 
 
-def _nameless_key(index: int) -> str:
+def _unidentified_key(index: int) -> str:
     return f"index:{index}"
 
 

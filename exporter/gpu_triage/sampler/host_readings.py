@@ -18,17 +18,11 @@ from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """The facts of the host that the sampler has read. Only the sampler's thread calls it.
+    """What the sampler knows of the host, as facts. Only the sampler's thread calls it."""
 
-    Attributes:
-        host_gpus: the GPUs.
-        driver: the driver.
-        store: the latest outcomes, with their readings.
-    """
-
-    host_gpus: HostGpus
-    driver: DriverWatch
-    store: OutcomeStore
+    host_gpus: HostGpus  # the GPUs
+    driver: DriverWatch  # the driver
+    store: OutcomeStore  # the latest outcomes, with their readings
 
     def facts(self, at: float) -> HostFacts:
         """Facts from the latest readings; `at` is now, in Unix seconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from gpu_triage.machine import Moment, WallTimes
@@ -28,7 +28,7 @@ from gpu_triage.read.xid.ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.host_gpus import HostGpus
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.resets import KernelResetTimes, ResetWatch
 from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
@@ -47,28 +47,16 @@ _LOST: Final = "lost"
 """Error of a GPU that fell off the bus."""
 
 
-@dataclass(frozen=True, slots=True)
-class IncidentSources:
-    """The parts of the sampler that incidents are derived from. Only the sampler's thread calls them.
-
-    Attributes:
-        host_gpus, driver, store, xid: the sampler's own.
-    """
-
-    host_gpus: HostGpus
-    driver: DriverWatch
-    store: OutcomeStore
-    xid: XidWatch
-
-
 class IncidentWatch:
-    """Records incidents and resets in the ledger. Only the sampler's thread calls it.
+    """Records incidents and resets in the ledger, kept in `file`. Only the sampler's thread calls it."""
 
-    Attributes:
-        file: the ledger's store on disk.
-    """
-
-    def __init__(self, access: StateAccess) -> None:
+    def __init__(
+        self, access: StateAccess, host_gpus: HostGpus, driver: DriverWatch, store: OutcomeStore, xid: XidWatch
+    ) -> None:
+        self._host_gpus = host_gpus
+        self._driver = driver
+        self._store = store
+        self._xid = xid
         self._machine = access.machine
         self._ledger = IncidentLedger()
         self.file = StateStore(
@@ -82,48 +70,47 @@ class IncidentWatch:
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
-    def end(self, sources: IncidentSources) -> None:
+    def end(self) -> None:
         """Record the Xids that still have no known GPU, when the exporter exits."""
-        self._note_xids(sources.xid.take_counted(), self._machine.clock.now())
+        self._note_xids(self._xid.take_counted(), self._machine.clock.now())
 
-    def most_since_boot(self, driver: DriverWatch) -> int | None:
+    def most_since_boot(self) -> int | None:
         """Most GPUs that the driver has shown since boot, minus those set aside for VMs now; None if unknown."""
         most, given = self._ledger.most_gpus, self._machine.gpus_given
         if most is None:
             return None
-        own = most - len(driver.passed_through)
+        own = most - len(self._driver.passed_through)
         return (own if given is None else min(own, given)) or None
 
-    def observe(self, sources: IncidentSources, now: Moment) -> None:
-        """Record what has happened since the last call."""
-        self._resets.see_driver(sources.driver, now.monotonic, kernel_heard=sources.xid.kernel_heard)
-        for record in sources.host_gpus:
+    def observe(self, now: Moment) -> None:
+        self._resets.see_driver(self._driver, now.monotonic, kernel_heard=self._xid.kernel_heard)
+        for record in self._host_gpus:
             self._resets.see_session(record, now.monotonic)
         if not self.file.settled(now.monotonic):
             return
-        if sources.driver.count is not None:
-            self._ledger.see_count(sources.driver.count + len(sources.driver.passed_through))
-        if sources.xid.cards_known or sources.driver.error is not None:
+        if self._driver.count is not None:
+            self._ledger.see_count(self._driver.count + len(self._driver.passed_through))
+        if self._xid.cards_known or self._driver.error is not None:
             # Until then, Xids cannot be matched to GPUs.
-            self._note_xids(sources.xid.take_counted(), now)
-        for record in sources.host_gpus:
+            self._note_xids(self._xid.take_counted(), now)
+        for record in self._host_gpus:
             if record.labels.uuid:
-                self._note_loss(record, sources.store, now)
-                self._note_board(record, sources.store, now)
-                self._note_reset(record, sources, now)
-        self._forget(frozenset(record.key for record in sources.host_gpus))
+                self._note_loss(record, now)
+                self._note_board(record, now)
+                self._note_reset(record, now)
+        self._forget(frozenset(record.key for record in self._host_gpus))
 
-    def reading(self, sources: IncidentSources, now: Moment) -> tuple[GpuIncidents, ...]:
+    def reading(self, now: Moment) -> tuple[GpuIncidents, ...]:
         """Incidents of every GPU with a UUID, and of slots that had Xids from a GPU that NVML never showed."""
         edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
         if edition != self._counted_edition:
             self._counted_edition = edition
             self._counted.clear()
-        known = [record for record in sources.host_gpus if record.labels.uuid]
+        known = [record for record in self._host_gpus if record.labels.uuid]
         slots = {record.pci_bus_id for record in known}
-        unseen = [slot for slot in sources.xid.unassigned if slot not in slots]
+        unseen = [slot for slot in self._xid.unassigned if slot not in slots]
         return (
-            *(self._of_gpu(record, sources, now) for record in known),
+            *(self._of_gpu(record, now) for record in known),
             *(self._of_slot(slot, now) for slot in unseen),
         )
 
@@ -135,9 +122,9 @@ class IncidentWatch:
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
 
-    def _of_gpu(self, record: GpuRecord, sources: IncidentSources, now: Moment) -> GpuIncidents:
+    def _of_gpu(self, record: GpuRecord, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
-        reset_at = self._resets.reset_at(record, self._signs(record, sources.xid))
+        reset_at = self._resets.reset_at(record, self._signs(record))
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
@@ -167,24 +154,24 @@ class IncidentWatch:
             noted[kind, board.uuid, slot] = xid.at
             self._note(kind, replace(board, slot=slot), xid.at, now)
 
-    def _note_loss(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
+    def _note_loss(self, record: GpuRecord, now: Moment) -> None:
         if record.error != _LOST:
             self._lost_noted.pop(record.key, None)
             return
         noted_at = self._lost_noted.get(record.key)
         if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
             self._lost_noted[record.key] = now.monotonic
-            board = Board(record.labels.uuid, _serial(record, store), record.pci_bus_id or "")
+            board = Board(record.labels.uuid, self._serial(record), record.pci_bus_id or "")
             self._note(LOST, board, now.monotonic, now)
 
-    def _note_board(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
+    def _note_board(self, record: GpuRecord, now: Moment) -> None:
         """Compare a responding board with its previous state."""
         if record.error is not None or record.device is None:
             return
         uuid, slot = record.labels.uuid, record.pci_bus_id or ""
         before = self._ledger.board(uuid) or Board(uuid, first_seen_at=now.wall)
-        memory_errors = _outcome(ECC, EccReading, record, store)
-        asked = _outcome(RECOVERY, RecoveryReading, record, store)
+        memory_errors = self._outcome(ECC, EccReading, record)
+        asked = self._outcome(RECOVERY, RecoveryReading, record)
         uncorrected, action, first_of_session = before.uncorrected, before.recovery_action, False
         if memory_errors is not None:
             read_at, errors = memory_errors
@@ -193,17 +180,17 @@ class IncidentWatch:
             uncorrected = errors.volatile_errors.get("uncorrected", uncorrected)
         if asked is not None:
             action = asked[1].action if asked[1].action is not None else action
-        serial = _serial(record, store) or before.serial
+        serial = self._serial(record) or before.serial
         after = Board(uuid, serial, slot, before.first_seen_at, self.file.boot.boot_id, uncorrected, action)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
             self._note(UNCORRECTED, after, now.monotonic, now)
         self._ledger.see_board(after)
 
-    def _note_reset(self, record: GpuRecord, sources: IncidentSources, now: Moment) -> None:
+    def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
         uuid = record.labels.uuid
-        reset_at = self._resets.reset_at(record, self._signs(record, sources.xid))
+        reset_at = self._resets.reset_at(record, self._signs(record))
         board = self._ledger.board(uuid)
         if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
             return
@@ -216,10 +203,10 @@ class IncidentWatch:
         wall, boot = self._walls.of(at, now), self.file.boot.boot_id
         self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
-    def _signs(self, record: GpuRecord, xid: XidWatch) -> KernelResetTimes:
+    def _signs(self, record: GpuRecord) -> KernelResetTimes:
         # The monotonic clock starts at boot.
         boot_at = None if self.file.boot.began_at is None else 0.0
-        return KernelResetTimes(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
+        return KernelResetTimes(boot_at, self._xid.driver_loaded_at, self._xid.found_at.get(record.pci_bus_id or ""))
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)
@@ -227,17 +214,15 @@ class IncidentWatch:
             for gone in noted.keys() - known:
                 del noted[gone]
 
+    def _serial(self, record: GpuRecord) -> str:
+        identity = self._outcome(IDENTITY, IdentityReading, record)
+        return "" if identity is None else identity[1].serial
 
-def _serial(record: GpuRecord, store: OutcomeStore) -> str:
-    identity = _outcome(IDENTITY, IdentityReading, record, store)
-    return "" if identity is None else identity[1].serial
-
-
-def _outcome(
-    collector: AnyGpuCollector, kind: type[Reading], record: GpuRecord, store: OutcomeStore
-) -> tuple[float, Reading] | None:
-    """A collector's last reading with its monotonic time in seconds; None without one."""
-    outcome: Outcome | None = store.get(collector.name, record.key)
-    if outcome is None or not isinstance(outcome.reading, kind):
-        return None
-    return outcome.finished_at.monotonic, outcome.reading
+    def _outcome(
+        self, collector: AnyGpuCollector, kind: type[Reading], record: GpuRecord
+    ) -> tuple[float, Reading] | None:
+        """A collector's last reading with its monotonic time in seconds; None without one."""
+        outcome = self._store.get(collector.name, record.key)
+        if outcome is None or not isinstance(outcome.reading, kind):
+            return None
+        return outcome.finished_at.monotonic, outcome.reading

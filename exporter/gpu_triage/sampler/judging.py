@@ -41,12 +41,6 @@ class JudgeRounds:
 
     If the judge raises, only its own series are lost. The first judgment waits a few seconds for the saved state and
     the first readings: without them, Xids in the kernel log cannot be matched to GPUs or explained.
-
-    Args:
-        judge: to be run.
-        clock: the machine's.
-        interval_seconds: of the medium tier.
-        file: store of the judge's saved state; None if it is not saved.
     """
 
     def __init__(
@@ -63,17 +57,12 @@ class JudgeRounds:
 
     @property
     def health(self) -> CollectorHealth:
-        """Health of the last judgment."""
         return self._health
 
     def run(self, store: OutcomeStore, urgent: object, now: Moment, *, starting: bool = False) -> tuple[str, ...]:
-        """Run the judge if it is due; returns the errors to count.
+        """Run the judge on the published outcomes if it is due, and publish its own; returns the errors to count.
 
-        Args:
-            store: the published outcomes; receives the judge's.
-            urgent: if this value changes, the judge runs without waiting for the next round.
-            now: time of the publication.
-            starting: whether some of the first readings are still pending.
+        It runs at once when `urgent` changes. While `starting`, some of the first readings are still pending.
         """
         self._asked_at = now.monotonic if self._asked_at is None else self._asked_at
         if starting and now.monotonic - self._asked_at < _PATIENCE_SECONDS:

@@ -18,7 +18,7 @@ DEADLINE: Final = "deadline"
 """The error of a round that took longer than the deadline."""
 
 BLOCKED: Final = "blocked"
-"""The error of a round that could not start in time because another collector holds the lane."""
+"""The error of a round that could not start in time because another collector uses the lane."""
 
 NO_THREAD: Final = "no_thread"
 """The error of a lane that cannot start its thread, and of the rounds that should have run in it."""
@@ -37,17 +37,11 @@ def overdue(since: float | None, now: float, seconds: float) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One step of a job; the deadline applies to each step.
+    """One step of a job; the deadline applies to each step."""
 
-    Attributes:
-        collector: which the step belongs to.
-        gpu: the GPU being queried; HOST_LABELS if no particular one.
-        call: the NVML function being called.
-    """
-
-    collector: str
-    gpu: GpuLabels = HOST_LABELS
-    call: CurrentCall = field(default_factory=CurrentCall)
+    collector: str  # which the step belongs to
+    gpu: GpuLabels = HOST_LABELS  # the GPU being queried; HOST_LABELS if no particular one
+    call: CurrentCall = field(default_factory=CurrentCall)  # the NVML function being called
 
 
 class Lane(Protocol):
@@ -68,13 +62,8 @@ class Lane(Protocol):
     def ready(self) -> bool:
         """Whether it can take a job now: it is idle, and has a thread or could start one."""
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
-        """Start a job; only on a lane that is ready.
-
-        Args:
-            job: what to run.
-            in_turn: whether the job is CPU-bound, so that such jobs should run one at a time, not in parallel.
-        """
+    def submit(self, job: Job, *, queued: bool = False) -> None:
+        """Start a job, on a lane that is ready; a CPU-bound one is `queued` until no other such job is running."""
 
     def mark(self, step: Step | None = None) -> None:
         """Called by the job at the start of each step; None means the step that the lane is named after."""
@@ -109,22 +98,17 @@ class JobQueue:
         self._running: object | None = None
 
     def submit(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Pass `job` to `put` when its turn comes: immediately if none is running. The turn ends when the job has run.
+        """Once all jobs before it have run, pass `job` to `put`, which hands it to a thread and must not block."""
+        token = object()
 
-        Args:
-            job: what to run.
-            put: passes it to the thread that runs it; must not block.
-        """
-        turn = object()
-
-        def in_turn() -> None:
+        def run() -> None:
             try:
                 job()
             finally:
-                self._end(turn)
+                self._end(token)
 
         with self._lock:
-            self._waiting.append((turn, partial(put, in_turn)))
+            self._waiting.append((token, partial(put, run)))
             if self._running is None:
                 self._next()
 
@@ -141,10 +125,10 @@ class JobQueue:
             self._running, start = self._waiting.popleft()
             start()
 
-    def _end(self, turn: object) -> None:
+    def _end(self, token: object) -> None:
         with self._lock:
-            # A job that was overtaken by `start_all` has no turn to pass on.
-            if turn is self._running:
+            # A job that was running at `start_all` must not start another one.
+            if token is self._running:
                 self._next()
 
 
@@ -164,37 +148,32 @@ class ThreadLane:
 
     @property
     def busy_since(self) -> float | None:
-        """As Lane."""
         since = self._busy_since
         # If the thread died during a job, that job will never finish.
         return since if since is not None and self._alive() else None
 
     def ready(self) -> bool:
-        """As Lane."""
         return self.busy_since is None and (self._alive() or self._start())
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
-        """As Lane."""
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         self.mark()
-        if in_turn:
+        if queued:
             self._queue.submit(job, self._jobs.put)
         else:
             self._jobs.put(job)
 
     def mark(self, step: Step | None = None) -> None:
-        """As Lane."""
         self.step = step or self._own_step
         self._busy_since = self._clock.now().monotonic
 
     def close(self) -> None:
-        """As Lane; the thread ends after its current job."""
+        # The thread ends after its current job.
         self._jobs.put(None)
 
     def _alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _start(self) -> bool:
-        """Start a thread; returns whether that worked."""
         self._jobs, self._busy_since = SimpleQueue(), None
         # A thread stuck in the kernel cannot be terminated; as a daemon thread, it does not block the exit either.
         thread = threading.Thread(target=self._run, args=(self._jobs,), name=self._name, daemon=True)
@@ -230,17 +209,14 @@ class InlineLane:
 
     @property
     def busy_since(self) -> float | None:
-        """As Lane."""
         if self._until is not None and self._clock.now().monotonic >= self._until:
             self._until = None
         return None if self._until is None else self._since
 
     def ready(self) -> bool:
-        """As Lane."""
         return self.busy_since is None
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
-        """As Lane."""
+    def submit(self, job: Job, *, queued: bool = False) -> None:  # noqa: ARG002 - jobs run one after another anyway
         self.mark()
         try:
             job()
@@ -248,7 +224,6 @@ class InlineLane:
             self._until = blocked.until
 
     def mark(self, step: Step | None = None) -> None:
-        """As Lane."""
         self.step = step or self._own_step
         self._since = self._clock.now().monotonic
 

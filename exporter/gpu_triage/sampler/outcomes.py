@@ -27,32 +27,18 @@ _series_of: Final = itemgetter(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one round of one collector for one subject.
+    """Result of one round of one collector for one subject."""
 
-    Attributes:
-        collector: its name.
-        subject: the GPU's key, or HOST.
-        samples: what to publish; empty if it failed.
-        success: whether anything could be read.
-        errors: names of what failed, one entry per failed query.
-        duration_seconds: of the round.
-        finished_at: when it ended.
-        detail: for the log: a traceback or kernel message; "" if there is nothing to add.
-        foreign: metric families from other programs, republished unchanged.
-        reading: what the samples were rendered from, for verdicts that need facts rather than series; None if it
-            failed.
-    """
-
-    collector: str
-    subject: str
-    samples: tuple[Sample, ...]
-    success: bool
-    errors: tuple[str, ...]
-    duration_seconds: float
-    finished_at: Moment
-    detail: str = ""
-    foreign: tuple[Metric, ...] = ()
-    reading: object | None = None
+    collector: str  # its name
+    subject: str  # the GPU's key, or HOST
+    samples: tuple[Sample, ...]  # what to publish; empty if it failed
+    success: bool  # whether anything could be read
+    errors: tuple[str, ...]  # names of what failed, one entry per failed query
+    duration_seconds: float  # of the round
+    finished_at: Moment  # when it ended
+    detail: str = ""  # for the log: a traceback or kernel message; "" if there is nothing to add
+    foreign: tuple[Metric, ...] = ()  # metric families from other programs, republished unchanged
+    reading: object | None = None  # what the samples were rendered from; None if it failed
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:
@@ -72,19 +58,14 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
 
 
 class OutcomeStore:
-    """Outcomes by collector and subject. Written by the sampler's thread, read from any.
-
-    Attributes:
-        collectors: names of all collectors, in the order to publish them.
-    """
+    """Outcomes by collector and subject. Written by the sampler's thread, read from any."""
 
     def __init__(self, collectors: Iterable[str]) -> None:
-        self.collectors = tuple(collectors)
+        self.collectors = tuple(collectors)  # names of all collectors, in the order to publish them
         self._outcomes: dict[str, dict[str, Outcome]] = {name: {} for name in self.collectors}
         self._versions: dict[str, int] = {}
 
     def put(self, outcome: Outcome) -> None:
-        """Replace the outcome of its collector and subject."""
         self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
 
     def put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
@@ -97,7 +78,6 @@ class OutcomeStore:
         self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
 
     def withdraw(self, collector: str, subject: str) -> None:
-        """Remove a collector's outcome for a subject."""
         known = self._outcomes[collector]
         if subject in known:
             self._replace(collector, {key: value for key, value in known.items() if key != subject})

@@ -1,4 +1,4 @@
-"""Searches for GPUs that this process's NVML session cannot see, without ending that session to find out."""
+"""Schedules probes: another process looks for GPUs that this process's NVML session cannot see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _FIRST_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 10.0
 """Minimum interval between two probes, and the interval used at first."""
-_PATIENT_SECONDS: Final = 120.0
+_BACKOFF_AFTER_SECONDS: Final = 120.0
 """After this time, the interval between probes for a lost GPU starts to double."""
 _LONGEST_PAUSE_SECONDS: Final = 900.0
 _SESSION_PAUSE_SECONDS: Final = 15.0
@@ -25,20 +25,16 @@ _SESSION_PAUSE_SECONDS: Final = 15.0
 class ProbeSchedule:
     """Schedules the probes and records their results. Only the sampler's thread calls it; the probes run in its lane.
 
-    Missing GPUs are searched for every ten seconds, and after a few minutes less and less often.
-
-    Attributes:
-        lane: where the probes run.
-        session_seconds: how long the last probe took to open a session and query every GPU; 0 before the first.
+    While GPUs are missing, a probe runs every ten seconds, and after two minutes less and less often.
     """
 
     def __init__(self, probe: Probe | None, lane: Lane, report: Callable[[ProbeReport], None]) -> None:
-        self.lane = lane
-        self.session_seconds = 0.0
+        self.lane = lane  # where the probes run
+        self.session_seconds = 0.0  # how long the last probe took to open a session and query all GPUs
         self._changed = False
         self._probe = probe
         self._report = report
-        self._look_at: float | None = None
+        self._due_at: float | None = None
         self._missing_since: float | None = None
         self._pause_seconds = _PAUSE_SECONDS
         self._earliest_at = 0.0
@@ -51,41 +47,37 @@ class ProbeSchedule:
 
         Args:
             now: monotonic seconds.
-            missing: whether any GPU is missing now; if not, the search stops.
+            missing: whether any GPU is missing now; if not, the probes stop.
             at_once: whether there is reason to expect that a probe finds something.
         """
         if at_once:
-            self._look_at, self._changed = now, True
+            self._due_at, self._changed = now, True
         if not missing:
             self._missing_since = None
             self._pause_seconds, self._session_for = _PAUSE_SECONDS, None
             if not self._changed:
-                self._look_at = None
+                self._due_at = None
         elif self._missing_since is None:
             self._missing_since = now
-            self._look_at = now + _FIRST_SECONDS if self._look_at is None else self._look_at
+            self._due_at = now + _FIRST_SECONDS if self._due_at is None else self._due_at
 
     def submit(self, now: float) -> None:
         """Start a probe if one is due and none is running."""
         probe = self._probe
-        due = self._look_at is not None and now >= max(self._look_at, self._earliest_at)
+        due = self._due_at is not None and now >= max(self._due_at, self._earliest_at)
         if probe is None or not due or not self.lane.ready():
             return
         self._changed = False
         self._earliest_at = now + _PAUSE_SECONDS
-        self._look_at = None
+        self._due_at = None
         if self._missing_since is not None:
-            self._look_at = now + self._pause_seconds
-            if now - self._missing_since >= _PATIENT_SECONDS:
+            self._due_at = now + self._pause_seconds
+            if now - self._missing_since >= _BACKOFF_AFTER_SECONDS:
                 self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
-        self.lane.submit(lambda: self._look(probe))
+        self.lane.submit(lambda: self._run(probe))
 
-    def take(self, report: ProbeReport) -> None:
-        """Apply the result of a probe."""
-        self.session_seconds = report.seconds
-
-    def worth_a_session(self, back: frozenset[str], now: float) -> bool:
-        """Whether to reinitialize NVML for GPUs that another process can see; if so, that counts as done.
+    def needs_new_session(self, back: frozenset[str], now: float) -> bool:
+        """Whether to reinitialize NVML now for GPUs that another process can see; True also starts the next pause.
 
         Args:
             back: their keys; empty if only the indices differ.
@@ -99,7 +91,7 @@ class ProbeSchedule:
         self._session_pause_seconds = min(2 * self._session_pause_seconds, _LONGEST_PAUSE_SECONDS)
         return True
 
-    def _look(self, probe: Probe) -> None:
+    def _run(self, probe: Probe) -> None:
         try:
             report = probe.look()
         except ProbeFailed as failed:

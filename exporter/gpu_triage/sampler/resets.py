@@ -37,17 +37,11 @@ _ACTIONS_DONE_BY_A_RESET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class KernelResetTimes:
-    """Reset times according to the kernel, in monotonic seconds; None if unknown.
+    """Reset times according to the kernel, in monotonic seconds; None if unknown."""
 
-    Attributes:
-        boot_at: when the host booted.
-        loaded_at: when the driver was last loaded.
-        found_at: when the kernel last found the card.
-    """
-
-    boot_at: float | None = None
-    loaded_at: float | None = None
-    found_at: float | None = None
+    boot_at: float | None = None  # when the host booted
+    loaded_at: float | None = None  # when the driver was last loaded
+    found_at: float | None = None  # when the kernel last found the card
 
 
 class ResetWatch:

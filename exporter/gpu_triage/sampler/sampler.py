@@ -25,14 +25,13 @@ from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.incidents import IncidentSources, IncidentWatch
+from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_file import AnyStateNews, StateNews
-from gpu_triage.sampler.state_store import StateAccess, StateStore
-from gpu_triage.sampler.state_stores import StateStores
+from gpu_triage.sampler.state_store import StateAccess, StateStore, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
@@ -79,12 +78,7 @@ class Sampler:
         self._state = None if folder is None else StateDirectory(folder, simulated=machine.simulated)
         self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put, self._state)
         self._access = StateAccess(machine, config, make_lane, self._reports.put, self._state, may_write=writes_state)
-        self._incidents = IncidentWatch(self._access)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
-        findings = StateStore(*judge.saved, self._access) if judge is not None and self._access.writes else None
-        self._saved = StateStores(self._incidents.file, findings)
-        medium_seconds = config.sample_medium_seconds
-        self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self._flight = flight
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
@@ -104,8 +98,12 @@ class Sampler:
             status=self.status,
         )
         self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
+        self._incidents = IncidentWatch(self._access, self._host_gpus, self._driver, self.store, self._xid)
+        findings = StateStore(*judge.saved, self._access) if judge is not None and self._access.writes else None
+        self._saved = StateStores(self._incidents.file, findings)
+        medium_seconds = config.sample_medium_seconds
+        self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self.view = HostReadings(self._host_gpus, self._driver, self.store)
-        self._incident_sources = IncidentSources(self._host_gpus, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.trouble: str | None = None
@@ -147,16 +145,16 @@ class Sampler:
         for late in self._host.late(now):
             self.status.note(late)
             self.freshness.extend(late)
-        self._gpus.look_round(now.monotonic)
+        self._gpus.check_gpus(now.monotonic)
         self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading((record.labels for record in self._host_gpus), self._labels_of, now)
             self.store.put_own(xid, xids, xid.render, now)
-        self._incidents.observe(self._incident_sources, now)
-        self.store.put_own(incidents, self._incidents.reading(self._incident_sources, now), incidents.render, now)
-        expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
+        self._incidents.observe(now)
+        self.store.put_own(incidents, self._incidents.reading(now), incidents.render, now)
+        expected, most = self._baseline.expected, self._incidents.most_since_boot()
         self.presence = self.status.presence(
             self._host_gpus,
             self._driver,
@@ -177,7 +175,7 @@ class Sampler:
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self.store.put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
         # A slow probe process is not a hung call.
-        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
+        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.probe_lane), now.monotonic)
         self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
         self.trouble = lacking_threads(self._lanes, now.monotonic)
         exporter_reading = self.status.exporter(
@@ -215,7 +213,7 @@ class Sampler:
     def idle(self) -> bool:
         """Whether every lane has finished its job."""
         # Does not wait for slow work outside the NVML session.
-        apart = (self._gpus.search_lane, *self._disk_lanes)
+        apart = (self._gpus.probe_lane, *self._disk_lanes)
         return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -225,7 +223,7 @@ class Sampler:
             wait: waits until the given condition holds or the time is up; returns whether it holds.
         """
         self._xid.give_up_waiting()
-        self._incidents.observe(self._incident_sources, self._machine.clock.now())
+        self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:
             if lane is not self._driver.lane and lane not in self._disk_lanes:
@@ -245,7 +243,7 @@ class Sampler:
             wait: as in `close`.
         """
         self._saved.save(wait, self._take_last)
-        self._incidents.end(self._incident_sources)
+        self._incidents.end()
         self._saved.log_lost()
         if not wait(lambda: self._baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
@@ -273,7 +271,7 @@ class Sampler:
 
     @property
     def _lanes(self) -> tuple[Lane, ...]:
-        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, self._gpus.search_lane, *self._disk_lanes)
+        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, self._gpus.probe_lane, *self._disk_lanes)
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
@@ -289,7 +287,7 @@ class Sampler:
         while True:
             while not self._reports.empty():
                 self._take(self._reports.get_nowait(), now)
-            self._gpus.call_roll(now)
+            self._gpus.continue_enumeration(now)
             # On a virtual clock, the queries have already completed.
             if self._reports.empty():
                 return
@@ -297,7 +295,7 @@ class Sampler:
     def _take_last(self) -> None:
         self._drain()
         # Record the incidents that were waiting for the ledger to be loaded.
-        self._incidents.observe(self._incident_sources, self._machine.clock.now())
+        self._incidents.observe(self._machine.clock.now())
 
     def _take(self, report: Report, now: float) -> None:
         if isinstance(report, Outcome):

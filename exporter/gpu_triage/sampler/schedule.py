@@ -49,7 +49,6 @@ class Schedule:
         return due
 
     def interval_of(self, collector: AnyGpuCollector | AnyHostCollector) -> float:
-        """How often a collector is due, in seconds."""
         return interval_seconds(self._config, collector.tier)
 
     def waiting(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
@@ -57,9 +56,7 @@ class Schedule:
         return tuple(c for c in collectors if is_due(self._due_at.get(c.name), now))
 
     def defer(self, until: float) -> None:
-        """Postpone everything until at least `until`."""
         self._due_at = {name: max(at, until) for name, at in self._due_at.items()}
 
     def all_due(self) -> None:
-        """Make everything due immediately."""
         self._due_at.clear()

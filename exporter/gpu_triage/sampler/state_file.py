@@ -24,45 +24,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class FileVisit(Generic[T]):
-    """What to do with the file, besides reading the current boot ID.
-
-    Attributes:
-        loads: read the file, because it has not been read yet.
-        generation: of the state directory's lock when the file was read; if it has changed, reread the file first.
-        memory: what to write; None for nothing.
-        syncs: fsync the directory, so that the previous write survives a host crash.
-    """
-
-    loads: bool
-    generation: int = 0
-    memory: T | None = None
-    syncs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class StateNews(Generic[T]):
-    """The result of a visit.
+    """The result of a visit."""
 
-    Attributes:
-        name: of the kind of state.
-        boot: the current boot.
-        loaded: contents of the file; None if it was not read.
-        generation: of the lock under which the file may be written; 0 if it may not.
-        written: what was written; None if nothing was.
-        synced: whether the previous write is now safe from a host crash.
-        error: what went wrong; None on success.
-        duration_seconds: of the visit.
-    """
-
-    name: str
-    boot: Boot
-    loaded: T | None = None
-    generation: int = 0
-    written: T | None = None
-    synced: bool = False
-    error: StateError | None = None
-    duration_seconds: float = 0.0
+    name: str  # of the kind of state
+    boot: Boot  # the current boot
+    loaded: T | None = None  # contents of the file; None if it was not read
+    generation: int = 0  # of the lock under which the file may be written; 0 if it may not
+    written: T | None = None  # what was written; None if nothing was
+    synced: bool = False  # whether the previous write is now safe from a host crash
+    error: StateError | None = None  # what went wrong; None on success
+    duration_seconds: float = 0.0  # of the visit
 
 
 AnyStateNews = StateNews[Any]
@@ -71,12 +43,8 @@ AnyStateNews = StateNews[Any]
 class StateFile(Generic[T]):
     """One file of the state directory. Only called by jobs of one lane.
 
-    Args:
-        kind: of state in it.
-        machine: the host that the state belongs to.
-        state: the state directory; None if nothing is kept on disk.
-        writes: whether this process may write, or only read.
-        past: a file with state from before there was a state directory; None without one.
+    Without a state directory (`state`), nothing is kept on disk; unless it `writes`, this process only reads. `past` is
+    a file with state from before there was a state directory.
     """
 
     def __init__(
@@ -89,34 +57,42 @@ class StateFile(Generic[T]):
         self._past = past
         self.path = None if state is None else state.path(kind.name)
 
-    def visit(self, visit: FileVisit[T]) -> StateNews[T]:
-        """Perform a visit, as far as the lock and the disk permit. Never raises."""
+    def visit(self, generation: int, memory: T | None, *, loads: bool, syncs: bool) -> StateNews[T]:
+        """Read or write the file, as far as the lock and the disk permit, and read the boot ID. Never raises.
+
+        Args:
+            generation: of the lock when the file was read; if it has changed, the file is reread instead.
+            memory: what to write; None for nothing.
+            loads: whether to read the file, because it has not been read yet.
+            syncs: whether to fsync the directory, so that the previous write survives a host crash.
+        """
         began_at = self._machine.clock.now().monotonic
         news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
         try:
-            news = self._carried_out(visit, news)
+            held, error = self._lock()
+            locked = replace(news, generation=held, error=error)
+            if loads or held not in (0, generation):
+                news = self._load(locked)
+            elif held and self.path is not None:
+                news = self._save(self.path, memory, locked, syncs=syncs)
+            else:
+                news = locked
         except StateError as error:
             news = replace(news, error=error)
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             news = replace(news, error=StateError("exception", traceback.format_exc()))
         return replace(news, duration_seconds=self._machine.clock.now().monotonic - began_at)
 
-    def _carried_out(self, visit: FileVisit[T], news: StateNews[T]) -> StateNews[T]:
-        generation, error = self._lock()
-        news = replace(news, generation=generation, error=error)
-        if visit.loads or generation not in (0, visit.generation):
-            return self._load(news)
-        if not generation or self.path is None:
-            return news
-        if visit.memory is not None:
-            self._kind.write(self.path, visit.memory)
-            return replace(news, written=visit.memory)
-        if visit.syncs:
+    def _save(self, path: Path, memory: T | None, news: StateNews[T], *, syncs: bool) -> StateNews[T]:
+        if memory is not None:
+            self._kind.write(path, memory)
+            return replace(news, written=memory)
+        if syncs:
             try:
-                sync_directory(self.path.parent)
+                sync_directory(path.parent)
             except OSError as failed:
-                raise failure(self.path.parent, failed, "cannot be synced") from failed
-        return replace(news, synced=visit.syncs)
+                raise failure(path.parent, failed, "cannot be synced") from failed
+        return replace(news, synced=syncs)
 
     def _lock(self) -> tuple[int, StateError | None]:
         """The generation of the lock, 0 without it, and why this process does not have it."""

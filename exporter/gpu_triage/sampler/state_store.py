@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
-from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, FileVisit, StateFile, StateNews
+from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews
 
 log = logging.getLogger(__name__)
 
@@ -64,23 +65,14 @@ AnyKept = PersistentState[Any]
 
 @dataclass(frozen=True, slots=True)
 class StateAccess:
-    """What all stores of a sampler share.
+    """What all stores of a sampler share."""
 
-    Attributes:
-        machine: the host that the state belongs to.
-        config: of the exporter.
-        make_lane: creates the lane for a file.
-        report: takes the result of each visit to a file; called on its lane.
-        directory: the state directory; None if nothing is kept on disk.
-        may_write: whether this process may write, or only read.
-    """
-
-    machine: Machine
-    config: Config
-    make_lane: LaneMaker
-    report: Callable[[AnyStateNews], None]
-    directory: StateDirectory | None
-    may_write: bool
+    machine: Machine  # the host that the state belongs to
+    config: Config  # of the exporter
+    make_lane: LaneMaker  # creates the lane for a file
+    report: Callable[[AnyStateNews], None]  # takes the result of each visit to a file; called on its lane
+    directory: StateDirectory | None  # the state directory; None if nothing is kept on disk
+    may_write: bool  # whether this process may write, or only read
 
     @property
     def writes(self) -> bool:
@@ -97,11 +89,6 @@ class StateStore(Generic[T]):
         access: to the state directory.
         past: a file with state from before there was a state directory; None without one.
         on_load: called with the file's contents and the ID of the current boot.
-
-    Attributes:
-        name: of the kind of state.
-        lane: where the file is read and written.
-        boot: the current boot, as far as it is known.
     """
 
     def __init__(
@@ -262,8 +249,8 @@ class StateStore(Generic[T]):
         memory: T | None = None
         if saves:
             memory, self._writing, self._kept.changed = self._kept.memory, True, False
-        visit = FileVisit(not self._loaded, self._generation, memory, syncs=self._unsynced)
-        self.lane.submit(lambda: self._report(self._file.visit(visit)))
+        visit = partial(self._file.visit, self._generation, memory, loads=not self._loaded, syncs=self._unsynced)
+        self.lane.submit(lambda: self._report(visit()))
 
     def _log_turn(self, error: StateError | None) -> None:
         before, kind = self._error, self._kind
@@ -274,3 +261,55 @@ class StateStore(Generic[T]):
             log.warning(what, extra={"fields": fields})
         elif error is None and before is not None:
             log.info("%s are remembered on disk again", kind.things)
+
+
+class StateStores:
+    """A sampler's stores as a group; None arguments are ignored. Only the sampler's thread calls it."""
+
+    def __init__(self, *stores: StateStore[Any] | None) -> None:
+        self._stores = [store for store in stores if store is not None]
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(store.lane for store in self._stores)
+
+    def submit(self, now: float) -> None:
+        for store in self._stores:
+            store.submit(now)
+
+    def finish(self) -> bool:
+        left = [store.finish() for store in self._stores]
+        return any(left)
+
+    def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
+        """Write what is not on disk yet, as far as time permits, before the exporter exits.
+
+        `wait` returns whether the given condition holds before the time is up; `take` processes ended visits.
+        """
+        take()
+        while self.finish() and wait(self._next_done()):
+            take()
+
+    def _next_done(self) -> Callable[[], bool]:
+        """Condition: at least one of the files that are busy now has become idle; true immediately if none is busy."""
+        busy = [lane for lane in self.lanes if lane.busy_since is not None]
+        return lambda: not busy or any(lane.busy_since is None for lane in busy)
+
+    def log_lost(self) -> None:
+        for store in self._stores:
+            store.log_lost()
+
+    def idle(self) -> bool:
+        return all(lane.busy_since is None for lane in self.lanes)
+
+    def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
+        (store,) = (store for store in self._stores if store.name == news.name)
+        return store.take(news, now)
+
+    def health(self, now: float) -> tuple[CollectorHealth, ...]:
+        return tuple(health for store in self._stores for health in store.health(now))
+
+    def works(self, now: float) -> bool | None:
+        """Whether all changes are being saved; None until that is known."""
+        saved = [store.saves(now) for store in self._stores]
+        return False if False in saved else None if None in saved else True

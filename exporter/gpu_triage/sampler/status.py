@@ -41,20 +41,12 @@ _NAME_LABEL: Final = 2
 
 @dataclass(slots=True)
 class _LastRound:
-    """The last round of one collector for one subject."""
-
     success: bool
     duration_seconds: float
 
 
 class Status:
-    """Counts rounds and errors. Only the sampler's thread calls its methods.
-
-    Attributes:
-        scrapes: number served so far; set by the web server.
-        web_config: how the web configuration file was loaded; set by the web server. None without one.
-        judge_settings: how the judge's settings were read; None without a configuration file.
-    """
+    """Counts rounds and errors. Only the sampler's thread calls its methods."""
 
     def __init__(
         self,
@@ -63,9 +55,9 @@ class Status:
         gpu_collectors: tuple[AnyGpuCollector, ...],
         host_collectors: tuple[AnyHostCollector, ...],
     ) -> None:
-        self.scrapes = 0
-        self.web_config: WebConfigHealth | None = None
-        self.judge_settings: JudgeSettingsHealth | None = None
+        self.scrapes = 0  # number served so far; set by the web server
+        self.web_config: WebConfigHealth | None = None  # set by the web server; None without a file
+        self.judge_settings: JudgeSettingsHealth | None = None  # None without a file
         self._machine = machine
         self._config = config
         self._gpu_collectors = gpu_collectors
@@ -97,7 +89,6 @@ class Status:
             self._errors[series] += 1
 
     def forget(self, subject: str) -> None:
-        """Drop the rounds of a GPU that is dropped from memory."""
         self._healths.clear()
         for rounds in self._last_rounds.values():
             rounds.pop(subject, None)
@@ -123,14 +114,8 @@ class Status:
     ) -> PresenceReading:
         """GPU and driver presence, as rendered by the presence collector.
 
-        Args:
-            host_gpus: the GPUs.
-            driver: the driver.
-            store: for their names.
-            now: monotonic seconds.
-            stalled: whether a driver-wide call is overdue, so that the driver's last answers are outdated.
-            recorded: values expected by the baseline, used where the configuration has none.
-            most_since_boot: most GPUs that the driver has shown.
+        If a driver-wide call is `stalled`, the driver's last answers are outdated. The values that the baseline has
+        `recorded` apply where the configuration expects none.
         """
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
@@ -165,16 +150,8 @@ class Status:
     ) -> ExporterReading:
         """This process, as rendered by the exporter collector.
 
-        Args:
-            host_gpus: the GPUs.
-            driver: the driver.
-            calls: slow calls in flight.
-            hanging: collectors with a call that has exceeded the deadline.
-            pushed: health of collectors that are not polled and only exist with GPUs.
-            own: health of collectors that always exist.
-            state_in_use: whether another exporter writes to the state directory; None if unknown.
-            state_saved: whether persistent state is being saved; None if unknown.
-            published_at: time of this publication.
+        `pushed` is the health of collectors that are not polled and only exist with GPUs, `own` of those that always
+        exist; `hanging` are those with a call that has exceeded the deadline.
         """
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own

@@ -43,40 +43,22 @@ _ABSENT: Final = frozenset({"missing", "no_permission"})
 
 @dataclass(frozen=True, slots=True)
 class XidNews:
-    """What a source reports during a round, or at its end.
+    """What a source reports during a round, or at its end."""
 
-    Attributes:
-        source: which one.
-        reports: Xids, cards found and drivers loaded, in order.
-        heard: at the end of a round, whether the source is readable; None before.
-        past_told: at the end of a round, whether all records from before the exporter's start have been read.
-        failures: names of what failed.
-        changed: UUIDs of GPUs that became unavailable, or have a different recovery action.
-        duration_seconds: at the end of a round, how long it took.
-        lost: at the end of a round, how many records the kernel overwrote before they could be read.
-    """
-
-    source: XidSource
-    reports: tuple[KernelNews, ...]
-    heard: bool | None = None
-    past_told: bool = True
-    failures: tuple[str, ...] = ()
-    duration_seconds: float = 0.0
-    lost: int = 0
-    changed: frozenset[str] = frozenset()
+    source: XidSource  # which one
+    reports: tuple[KernelNews, ...]  # Xids, cards found and drivers loaded, in order
+    heard: bool | None = None  # at the end of a round, whether the source is readable; None before
+    past_told: bool = True  # at the end of a round, whether all records from before the exporter's start have been read
+    failures: tuple[str, ...] = ()  # names of what failed
+    duration_seconds: float = 0.0  # at the end of a round, how long it took
+    lost: int = 0  # at the end of a round, how many records the kernel overwrote before they could be read
+    changed: frozenset[str] = frozenset()  # UUIDs of GPUs that became unavailable, or have a different recovery action
 
 
 class XidWatch:
     """Listens for Xids and counts them. Only the sampler's thread calls it; the rounds run in its lanes.
 
-    Attributes:
-        enabled: whether the collector is enabled; if not, every call is a no-op.
-        lanes: where its rounds run.
-        session_lane: the one that calls NVML.
-        driver_loaded_at: monotonic second at which the driver was last loaded, from the kernel log; None if unknown.
-        found_at: monotonic second at which the kernel last found a card on the bus, by PCI bus ID.
-        cards_known: whether NVML has enumerated the GPUs.
-        unassigned: PCI bus IDs of GPUs that had Xids but were never shown by NVML.
+    Unless it is `enabled`, every call is a no-op.
     """
 
     def __init__(
@@ -84,8 +66,8 @@ class XidWatch:
     ) -> None:
         self.enabled = collector_enabled(config, xid.NAME, default=True)
         self._kmsg_lane = make_lane("xid-kmsg")
-        self.session_lane = make_lane("xid-nvml")
-        self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)
+        self.session_lane = make_lane("xid-nvml")  # the one that calls NVML
+        self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)  # where its rounds run
         self._clock = machine.clock
         self._config = config
         self._report = report
@@ -98,10 +80,10 @@ class XidWatch:
         self._switches = SwitchErrors()
         self._units = UnitFailures()
         self._walls = WallTimes()
-        self.driver_loaded_at: float | None = None
-        self.found_at: dict[str, float] = {}
-        self.unassigned: tuple[str, ...] = ()
-        self.cards_known = False
+        self.driver_loaded_at: float | None = None  # monotonic second, from the kernel log
+        self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
+        self.unassigned: tuple[str, ...] = ()  # PCI bus IDs of GPUs that had Xids but were never shown by NVML
+        self.cards_known = False  # whether NVML has enumerated the GPUs
         self._logged: dict[tuple[str, int | None], float] = {}
         self._heard = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
@@ -121,12 +103,7 @@ class XidWatch:
             self._kmsg_lane.submit(lambda: self._read_kernel(kernel))
 
     def submit_nvml(self, gpus: Iterable[Device], *, session: bool) -> None:
-        """Start processing NVML's events, unless that is running.
-
-        Args:
-            gpus: the GPUs of the current session.
-            session: whether NVML is initialized.
-        """
+        """Start processing NVML's events for the GPUs of the current `session`, unless that is running."""
         if not self.enabled:
             return
         devices = tuple(gpus)
@@ -155,7 +132,6 @@ class XidWatch:
             self._kernel.close()
 
     def take(self, news: XidNews) -> None:
-        """Process a source's report."""
         for report in news.reports:
             self._see(report)
         if news.heard is None:

@@ -26,17 +26,11 @@ LabelsOf = Callable[[str], GpuLabels | None]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """NVML's report that a card is at an address.
+    """NVML's report that a card is at an address."""
 
-    Attributes:
-        uuid: of the card.
-        device: its handle, in the session that reported it.
-        at: monotonic second of the first such report.
-    """
-
-    uuid: str
-    device: Device
-    at: float
+    uuid: str  # of the card
+    device: Device  # its handle, in the session that reported it
+    at: float  # monotonic second of the first such report
 
 
 class XidOwners:
@@ -98,7 +92,6 @@ class XidOwners:
         return self._ledger.see(report)
 
     def release(self, until: float) -> None:
-        """As XidLedger.release."""
         self._ledger.release(until)
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:

@@ -124,9 +124,9 @@ class CountedLane(InlineLane):
         self.name = name
         self._used = used
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         self._used.add(self)
-        super().submit(job, in_turn=in_turn)
+        super().submit(job, queued=queued)
 
     def close(self) -> None:
         self._used.discard(self)
@@ -147,11 +147,11 @@ class LateLane(InlineLane):
             super().submit(job)
         return self._job is None and super().ready()
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         if self._late:
             self._job = job
         else:
-            super().submit(job, in_turn=in_turn)
+            super().submit(job, queued=queued)
 
 
 def test_an_answer_about_peers_that_comes_after_the_gpu_was_lost_is_not_published(tmp_path: Path) -> None:

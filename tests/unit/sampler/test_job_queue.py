@@ -34,7 +34,7 @@ class _Rounds:
         while self._jobs:
             lane = next(iter(self._jobs))
             assert lane.ready()
-            lane.submit(self._jobs.pop(lane), in_turn=True)
+            lane.submit(self._jobs.pop(lane), queued=True)
 
     def publish(self) -> None:
         return None
@@ -88,10 +88,10 @@ def _fail() -> None:
     raise ValueError
 
 
-def submit_all(some: list[ThreadLane], job: Callable[[], None], *, in_turn: bool = True) -> None:
+def submit_all(some: list[ThreadLane], job: Callable[[], None], *, queued: bool = True) -> None:
     for lane in some:
         assert lane.ready()
-        lane.submit(job, in_turn=in_turn)
+        lane.submit(job, queued=queued)
 
 
 def wait_until_idle(some: list[ThreadLane]) -> None:
@@ -111,7 +111,7 @@ def test_jobs_run_in_the_order_they_came() -> None:
     some = lanes(JobQueue())
     for index, lane in enumerate(some):
         assert lane.ready()
-        lane.submit(partial(seen.append, index), in_turn=True)
+        lane.submit(partial(seen.append, index), queued=True)
     wait_until_idle(some)
     assert seen == list(range(LANES))
 
@@ -120,7 +120,7 @@ def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
     held, jobs, queue = threading.Event(), Jobs(), JobQueue()
     stuck, *others = lanes(queue)
     assert stuck.ready()
-    stuck.submit(partial(_hang_until, held), in_turn=True)
+    stuck.submit(partial(_hang_until, held), queued=True)
     submit_all(others, jobs.run)
     assert not jobs.done.acquire(timeout=0.05)
     try:

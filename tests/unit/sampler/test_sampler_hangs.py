@@ -251,9 +251,9 @@ class RefusedLane(InlineLane):
             self.refused_since = self._clock.now().monotonic
         return not refused and super().ready()
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         assert self.refused_since is None
-        super().submit(job, in_turn=in_turn)
+        super().submit(job, queued=queued)
 
 
 def refusing(clock: VirtualClock, refused: list[bool], prefix: str) -> LaneMaker:

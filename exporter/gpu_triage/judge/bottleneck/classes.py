@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.work import Work
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import held_by_cpu_limit, held_by_memory_limit
+from gpu_triage.judge.evidence.cgroups import limited_job
 from gpu_triage.judge.evidence.faults import (
     contained_error,
     fabric_trouble,
@@ -109,11 +109,11 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "clock_cap", limited and limited.words
     yield "hung", _hung(case)
     if case.waiting:
-        memory_limit = held_by_memory_limit(gpu.recent, ease("memory"))
+        memory_limit = limited_job("memory", gpu.recent, ease("memory"))
         yield "memory", memory_limit.because if memory_limit else host.scarce_memory(ease("memory"), waiting=gpu)
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
-        cpu_limit = held_by_cpu_limit(gpu.recent, ease("cpu"))
+        cpu_limit = limited_job("cpu", gpu.recent, ease("cpu"))
         full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
         yield "cpu", cpu_limit.because if cpu_limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
@@ -146,8 +146,8 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
         return None
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
-    held = uncounted(gpu, "sw_power_cap")
-    return None if held is None else f"at a lowered power limit{held.words.removeprefix('sw_power_cap')}"
+    slowdown = uncounted(gpu, "sw_power_cap")
+    return None if slowdown is None else f"at a lowered power limit{slowdown.words.removeprefix('sw_power_cap')}"
 
 
 def _hung(case: Case) -> str | None:

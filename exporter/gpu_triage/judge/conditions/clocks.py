@@ -55,10 +55,10 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
         yield of_gpu("thermal.low_limit", gpu, low, value=limit)
 
 
-def _uncounted(code: str, gpu: GpuEvidence, held: UncountedSlowdown | None) -> Iterator[Finding]:
+def _uncounted(code: str, gpu: GpuEvidence, slowdown: UncountedSlowdown | None) -> Iterator[Finding]:
     """Yield a finding for a slowdown without a counter."""
-    if held is not None:
-        yield of_gpu(code, gpu, f"{held.words}{_heat_and_clock(gpu)}", value=held.share)
+    if slowdown is not None:
+        yield of_gpu(code, gpu, f"{slowdown.words}{_heat_and_clock(gpu)}", value=slowdown.share)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
@@ -82,12 +82,12 @@ def _low_limit(gpu: GpuEvidence) -> str | None:
 
 def _overread(gpu: GpuEvidence) -> str | None:
     """Describe an implausible power reading that throttles the GPU."""
-    power, held = gpu.recent.one(GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
+    power, capped = gpu.recent.one(GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
     limits = (
         gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
     )
     most = max((limit for limit in limits if limit is not None), default=None)
-    if power is None or most is None or held is None or held.low != 1 or not slowed_down(gpu):
+    if power is None or most is None or capped is None or capped.low != 1 or not slowed_down(gpu):
         return None
     if power.low < gpu.limit("power.reading", "ratio") * most:
         return None
@@ -118,14 +118,15 @@ def _capped(gpu: GpuEvidence) -> Finding:
     """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
     limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
     most, seconds = gpu.limit("power.cap", "share"), thresholds.POWER_CAP_SECONDS
-    share, held = lasting_share(gpu, Share.POWER_CAP, gpu.capped_share, most, seconds), uncounted(gpu, "sw_power_cap")
+    share = lasting_share(gpu, Share.POWER_CAP, gpu.capped_share, most, seconds)
+    slowdown = uncounted(gpu, "sw_power_cap")
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
-    if held is not None:
-        at_it, share = f"; it holds the clocks{held.words.removeprefix('sw_power_cap')}", max(share, held.share)
+    if slowdown is not None:
+        at_it, share = f"; it holds the clocks{slowdown.words.removeprefix('sw_power_cap')}", max(share, slowdown.share)
     requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"
-    if (share > most and gpu.under_load) or held is not None:
+    if (share > most and gpu.under_load) or slowdown is not None:
         return of_gpu("power.cap", gpu, measured, value=share)
     return of_gpu("power.limit", gpu, measured, value=limit)

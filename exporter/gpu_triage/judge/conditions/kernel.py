@@ -31,25 +31,15 @@ _LASTING: Final = float("inf")
 
 
 class MessageRule(NamedTuple):
-    """How kernel messages become a finding.
+    """How kernel messages become a finding."""
 
-    Attributes:
-        code: code of the finding.
-        kinds: kinds of message, with the text for each subject.
-        seconds: how long a message counts.
-        limit: name of the threshold for the number of subjects; "" if one is enough.
-        unnamed: what to call a subject that the message does not name.
-        until_reset: whether the finding ends once a GPU was reset.
-        again: counter of repeated messages; after a repeat, one subject is enough. "" for none.
-    """
-
-    code: str
-    kinds: dict[ProblemKind, str]
-    seconds: float
-    limit: str = ""
-    unnamed: str = "an unnamed part"
-    until_reset: bool = False
-    again: str = ""
+    code: str  # code of the finding
+    kinds: dict[ProblemKind, str]  # kinds of message, with the text for each subject
+    seconds: float  # how long a message counts
+    limit: str = ""  # name of the threshold for the number of subjects; "" if one is enough
+    unnamed: str = "an unnamed part"  # what to call a subject that the message does not name
+    until_reset: bool = False  # whether the finding ends once a GPU was reset
+    again: str = ""  # counter of repeated messages; after a repeat, one subject is enough. "" for none
 
 
 TOLD: Final = (

@@ -11,7 +11,6 @@ from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED
 
 
 def judge_licenses(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield findings about vGPU licenses."""
     for gpu in host.answering:
         for state in gpu.series(GPU_VGPU_LICENSE_STATE):
             if state.last != LICENSED:

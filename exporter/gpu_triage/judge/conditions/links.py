@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import fabric_trouble, narrow_link, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
@@ -45,7 +46,6 @@ from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 _ENOUGH_PEERS: Final = 2
-_SXIDS_SHOWN: Final = 3
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {
         "generation": (
@@ -266,7 +266,7 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     damaged = any(fabric_trouble(gpu) is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
-    told: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
@@ -275,10 +275,9 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         count = host.last(GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
-        told["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
+        found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
             f"SXid {last.labels['sxid']} ({word}) of the switch at {last.labels['pci_bus_id']}, "
             f"last {host.when(last.last)}{times}"
         )
-    for code, seen in told.items():
-        more = f"; {len(seen) - _SXIDS_SHOWN} more" if len(seen) > _SXIDS_SHOWN else ""
-        yield of_host(code, "; ".join(seen[:_SXIDS_SHOWN]) + more, len(seen))
+    for code, seen in found.items():
+        yield of_host(code, first_of(seen), len(seen))

@@ -77,7 +77,6 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:
-    """Return how often a port or an interface lost its link in the last hour."""
     return host.risen(spec, thresholds.PORT_DOWNS_SECONDS, **labels).amount
 
 

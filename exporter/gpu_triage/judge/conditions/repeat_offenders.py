@@ -37,7 +37,6 @@ class Repetition:
 
     @property
     def description(self) -> str:
-        """What happened, how often, and where."""
         when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
         if self.by == "slot":
             return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")

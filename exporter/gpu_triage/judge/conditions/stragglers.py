@@ -63,7 +63,6 @@ def _slower(peers: Sequence[_Busy], drop: float) -> Iterator[Finding]:
 
 
 def _set_share(peer: _Busy) -> float:
-    """Return the share of the time in which a set or locked clock limited it."""
     return peer.gpu.throttled("applications_clocks")
 
 

@@ -7,23 +7,14 @@ from collections.abc import Iterator, Mapping
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.uplinks import behind, full_uplink
+from gpu_triage.judge.evidence.uplinks import full_uplink, short_uplinks
 from gpu_triage.judge.findings.finding import Finding, of_host
-from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, GPU_HOST_PCIE_UPLINK_RATIO
 
 
 def judge_uplinks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield uplinks slower than both ends allow; a low generation only counts while a GPU behind it is loaded."""
-    short: list[tuple[float, str]] = []
-    for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
-        ends = {name: labels[name] for name in ("bridge", "port")}
-        ratio = host.recent.one(GPU_HOST_PCIE_UPLINK_RATIO, **ends)
-        narrow = int(labels["width"]) < int(labels["expected_width"])
-        works = any(gpu.recent.loaded for gpu in behind(host, labels))
-        if ratio is not None and ratio.high < 1 and (narrow or works):
-            short.append((ratio.high, _words(host, labels)))
+    """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
+    short = sorted((share, _words(host, labels)) for share, labels in short_uplinks(host))
     if short:
-        short.sort()
         yield of_host("pcie.uplink", first_of([words for _, words in short]), short[0][0])
 
 

@@ -8,14 +8,7 @@ from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import (
-    LimitedJob,
-    held_by_cpu_limit,
-    held_by_cpu_limit_lately,
-    held_by_memory_limit,
-    held_by_memory_limit_lately,
-    killed_at_limit,
-)
+from gpu_triage.judge.evidence.cgroups import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
@@ -110,7 +103,6 @@ def _is_silent(gpu: GpuEvidence) -> bool:
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield one finding per resource."""
     swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
     if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
@@ -124,10 +116,13 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     }
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := _spent(resource, gpu, each))]
-        held = {gpu: held for gpu, _ in spent if (held := _held_by_limit(resource, gpu))}
-        if finding := _limited(resource, held):
-            yield finding
-        if starved := [(gpu, because) for gpu, because in spent if gpu not in held]:
+        limits = (
+            (gpu, limited_job(resource, gpu.recent) or limited_job(resource, gpu, lately=True)) for gpu, _ in spent
+        )
+        limited = {gpu: limit for gpu, limit in limits if limit}
+        if limited:
+            yield _limited(resource, limited)
+        if starved := [(gpu, because) for gpu, because in spent if gpu not in limited]:
             gpus = _counted([gpu for gpu, _ in starved])
             # Why a GPU waits now is more useful than how long one waited.
             because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
@@ -136,22 +131,11 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             yield of_host(f"{resource}.saturated", reason)
 
 
-def _held_by_limit(resource: str, gpu: GpuEvidence) -> LimitedJob | None:
-    """Return the limit of its own job that keeps a GPU waiting; None if there is none."""
-    if resource == "cpu":
-        return held_by_cpu_limit(gpu.recent) or held_by_cpu_limit_lately(gpu)
-    if resource == "memory":
-        return held_by_memory_limit(gpu.recent) or held_by_memory_limit_lately(gpu)
-    return None
-
-
-def _limited(resource: str, held: Mapping[GpuEvidence, LimitedJob]) -> Finding | None:
+def _limited(resource: str, limited: Mapping[GpuEvidence, LimitedJob]) -> Finding:
     """Return the finding for GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
-    if not held:
-        return None
-    worst = max(held.values())
+    worst = max(limited.values())
     code = f"{resource}.limited"
-    measured = f"{_counted(list(held))} waiting: {worst.because}"
+    measured = f"{_counted(list(limited))} waiting: {worst.because}"
     # memory.limited also covers OOM kills, which have no share.
     return of_host(code, measured, worst.share if BY_CODE[code].measure else None)
 
@@ -174,7 +158,6 @@ def _held(gpu: GpuEvidence) -> str:
 
 
 def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Yield processes blocked in the kernel."""
     for since in gpu.series(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS):
         seconds, labels = gpu.age_seconds(since.last), since.labels
         if seconds >= gpu.limit("work.blocked", "stuck"):
@@ -185,7 +168,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _unused(gpu: GpuEvidence) -> str:
-    """Describe the holder of an allocated GPU without processes; "" if it is not allocated, or is in use."""
+    """Describe the owner of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else owners_text(sorted(allocated_to(gpu)))
     free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
     return f"allocated to {given}, no process on it" if given and free else ""
@@ -201,7 +184,6 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
-    """Yield processes on the wrong NUMA node."""
     if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
         names = ", ".join(

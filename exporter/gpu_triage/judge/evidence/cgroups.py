@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -27,38 +28,19 @@ Rise = Callable[[MetricSpec, dict[str, str]], Amount]
 
 
 class LimitedJob(NamedTuple):
-    """A job slowed down by its own cgroup limit.
+    """A job slowed down by its own cgroup limit."""
 
-    Attributes:
-        share: share of the time, 0-1.
-        because: the reason, as text.
+    share: float  # share of the time, 0-1
+    because: str  # the reason, as text
+
+
+def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: bool = False) -> LimitedJob | None:
+    """Return the job on the GPU that its own limit of ``cpu`` or ``memory`` slows down most; None if none does.
+
+    Measured over the window, or with `lately` over the last `CLASS_SECONDS`.
     """
-
-    share: float
-    because: str
-
-
-def held_by_cpu_limit(gpu: GpuEvidence, ease: float = 1.0) -> LimitedJob | None:
-    """Return the worst CPU limit of a job on the GPU in the window, if it throttles above the threshold; else None."""
-    return max(_cpu_limits(gpu, _in_window(gpu), ease), default=None)
-
-
-def held_by_cpu_limit_lately(gpu: GpuEvidence) -> LimitedJob | None:
-    """Like `held_by_cpu_limit`, but over the last `CLASS_SECONDS`."""
-    return max(_cpu_limits(gpu, _lately(gpu)), default=None)
-
-
-def held_by_memory_limit(gpu: GpuEvidence, ease: float = 1.0) -> LimitedJob | None:
-    """Return the memory limit that a job on the GPU hits while its tasks stall on memory, over the window.
-
-    Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
-    """
-    return max(_memory_limits(gpu, _in_window(gpu), ease), default=None)
-
-
-def held_by_memory_limit_lately(gpu: GpuEvidence) -> LimitedJob | None:
-    """Like `held_by_memory_limit`, but over the last `CLASS_SECONDS`."""
-    return max(_memory_limits(gpu, _lately(gpu)), default=None)
+    limits = _LIMITS.get(resource)
+    return None if limits is None else max(limits(gpu, _lately(gpu) if lately else _in_window(gpu), ease), default=None)
 
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
@@ -84,7 +66,7 @@ def short_name(path: str) -> str:
     return _CONTAINER_ID.sub(r"\1", path.rpartition("/")[2])
 
 
-def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[LimitedJob]:
+def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
     for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
         of = {"cgroup": limit.labels["cgroup"]}
         periods = rise(GPU_CGROUP_CPU_PERIODS_TOTAL, of).amount
@@ -96,7 +78,8 @@ def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[Lim
             yield LimitedJob(min(1.0, share), words)
 
 
-def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[LimitedJob]:
+def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
+    # Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
     stalled = pressure(gpu, "memory") or 0.0
     if stalled < gpu.limit("memory.limited", "pressure") * ease:
         return
@@ -105,6 +88,9 @@ def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float = 1.0) -> Iterator[
         if reached and rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, dict(each.labels)).amount >= 1:
             where = short_name(each.labels["cgroup"])
             yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
+
+
+_LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})
 
 
 def _in_window(gpu: GpuEvidence) -> Rise:

@@ -55,7 +55,6 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def whose(self) -> tuple[str, str]:
-        """The GPU's index and UUID."""
         return self.gpu, self.uuid
 
     @cached_property

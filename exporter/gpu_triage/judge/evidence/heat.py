@@ -11,17 +11,11 @@ from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE
 
 
 class Margin(NamedTuple):
-    """Distance to the temperature at which a GPU or its memory slows down.
+    """Distance to the temperature at which a GPU or its memory slows down."""
 
-    Attributes:
-        near: whether the margin is small.
-        celsius: degrees left; negative above the slowdown temperature.
-        words: the measurement, as text.
-    """
-
-    near: bool
-    celsius: float
-    words: str
+    near: bool  # whether the margin is small
+    celsius: float  # degrees left; negative above the slowdown temperature
+    words: str  # the measurement, as text
 
 
 def slowdown_margin(gpu: GpuEvidence) -> Margin | None:

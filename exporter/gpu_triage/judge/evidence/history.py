@@ -84,11 +84,9 @@ class _Round(NamedTuple):
 
 
 class MetricHistory:
-    """Keeps a window of what a sampler publishes. A series that is withdrawn is dropped.
+    """Keeps a window of what a sampler publishes; `pace` is the speed-up factor of a simulated scenario.
 
-    Args:
-        window_seconds: how far back it reaches.
-        pace: speed-up factor of a simulated scenario.
+    A series that is withdrawn is dropped.
     """
 
     def __init__(self, window_seconds: float, pace: int = 1) -> None:

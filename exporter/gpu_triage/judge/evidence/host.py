@@ -104,7 +104,6 @@ class HostEvidence(Evidence):
 
     @cached_property
     def answering(self) -> tuple[GpuEvidence, ...]:
-        """The GPUs that respond."""
         return tuple(gpu for gpu in self.gpus if gpu.up)
 
     def when(self, wall: float) -> str:
@@ -113,7 +112,6 @@ class HostEvidence(Evidence):
 
     @property
     def was_read(self) -> bool:
-        """Whether any GPU has readings."""
         return any(gpu.was_read for gpu in self.gpus)
 
     @property

@@ -153,7 +153,6 @@ def _gpu_of(host: HostEvidence, finding: Finding) -> GpuEvidence | None:
 
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
-    """Whether a finding about a GPU can be observed."""
     code = finding.check.code
     if code.startswith(_TOLD_WITHOUT_ANSWER):
         return True
@@ -172,7 +171,6 @@ def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
 
 
 def _of_host(host: HostEvidence, code: str) -> bool:
-    """Whether a finding about the host can be observed."""
     if code == "gpu.released":
         return True
     if code.startswith(_OF_DRIVER) and host.released:

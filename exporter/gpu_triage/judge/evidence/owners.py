@@ -1,4 +1,4 @@
-"""Who holds a GPU: the pods and jobs it is allocated to, and the owners of its processes."""
+"""Who uses a GPU: the pods and jobs it is allocated to, and the owners of its processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GpuOwner(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The holder as shown to people."""
+        """As shown to people: ``pod team/train-0``."""
         if self.pod:
             return f"pod {self.namespace}/{self.pod}"
         if self.slurm_job_id:
@@ -34,7 +34,7 @@ class GpuOwner(NamedTuple):
 def owners_of(gpu: GpuEvidence) -> tuple[GpuOwner, ...]:
     """Return pods first, then Slurm jobs, then users of processes in neither.
 
-    Users of processes in unnamed pods are listed only if there is no other holder: they are mostly root.
+    Users of processes in unnamed pods are listed only if there is no other owner: they are mostly root.
     """
     return owners_among(
         (each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1), gpu.labels_of(GPU_PROCESS_INFO)
@@ -61,7 +61,7 @@ def owners_among(
 
 
 def allocated_to(gpu: GpuEvidence) -> frozenset[GpuOwner]:
-    """Return the holders to which a scheduler allocated the GPU or one of its MIG devices; empty if unknown."""
+    """Return the owners to which a scheduler allocated the GPU or one of its MIG devices; empty if unknown."""
     return _given(each.labels for each in gpu.series(GPU_ALLOCATED) if each.last == 1)
 
 
@@ -73,7 +73,7 @@ def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuOwner]:
 
 
 def owners_text(owners: Iterable[GpuOwner]) -> str:
-    """Return the first few holders as text; "" if there are none."""
+    """Return the first few owners as text; "" if there are none."""
     words = [owner.words for owner in owners]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -133,13 +133,7 @@ class Memory:
         self._seen: dict[Hashable, float] = {}
 
     def passed(self, now: float, seen_seconds: float, longest_gap_seconds: float) -> float:
-        """Return the scenario seconds since the last call; 0 if the gap is too long to draw conclusions.
-
-        Args:
-            now: monotonic second of this call.
-            seen_seconds: how far back the first call reaches.
-            longest_gap_seconds: a longer gap between two calls counts as not observed.
-        """
+        """Return the scenario seconds since the last call, or `seen_seconds` at the first; 0 after a longer gap."""
         seconds = seen_seconds if self._noted_at is None else now - self._noted_at
         self._noted_at = now
         if seconds > longest_gap_seconds:

@@ -98,12 +98,10 @@ _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
 
 
 def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap_seconds: float) -> None:
-    """Record what happened since the last judgment; call it once per judgment.
+    """Record what happened since the last judgment; call it once per judgment, with the class that each GPU is in.
 
-    Args:
-        host: the evidence; its last-minute measurements represent the time since the last judgment.
-        classes: the class that each GPU is in.
-        longest_gap_seconds: a longer gap between two judgments counts as not observed.
+    The shares of the last window represent the time since the last judgment. A gap between two judgments of more than
+    `longest_gap_seconds` counts as not observed.
     """
     memory = host.memory
     for spec, keep_seconds in _COUNTERS.items():
@@ -127,17 +125,9 @@ def class_share(gpu: GpuEvidence, name: str) -> float:
 
 
 def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds: float) -> float:
-    """Return the highest of a share in the window, over the last `seconds`, and over 15 minutes if it is intermittent.
+    """Return the highest of a share `now`, over the last `seconds`, and over 15 minutes if it is intermittent, 0-1.
 
-    Args:
-        gpu: the GPU.
-        share: a constant of Share.
-        now: the share in the window.
-        most: the threshold; the condition is intermittent if the share exceeded it in at least two separate spells.
-        seconds: length of the second period, in observable time.
-
-    Returns:
-        The highest of the three, 0-1.
+    It is intermittent if it exceeded `most` in at least two separate spells. Only observable time counts.
     """
     if not now and not gpu.memory.over(gpu.key, share, thresholds.PART_SECONDS * thresholds.PARTS).amount:
         return 0.0

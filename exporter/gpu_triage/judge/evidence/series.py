@@ -44,7 +44,6 @@ class Series(NamedTuple):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Label values by name."""
         return dict(zip(self.spec.labels, self.values, strict=True))
 
     @property
@@ -77,16 +76,13 @@ class Evidence:
         return (self.at.wall - wall) * self.memory.pace
 
     def over(self, seconds: float) -> Self:
-        """Return the same evidence, limited to the last `seconds`."""
         return replace(self, seconds=min(seconds, self.seconds))
 
     def series(self, spec: MetricSpec, **labels: str) -> tuple[Series, ...]:
-        """Return the metric's series with these labels."""
         since = self.at.monotonic - self.seconds
         return tuple([_series(spec, values, points, since) for values, points in self._matching(spec, labels)])
 
     def has(self, spec: MetricSpec, **labels: str) -> bool:
-        """Whether the metric has any series with these labels."""
         return bool(self._matching(spec, labels))
 
     def labels_of(self, spec: MetricSpec, **labels: str) -> list[Mapping[str, str]]:

@@ -38,20 +38,12 @@ _LOOKUP: Final = "a lookup"
 
 
 class DiskLoad(NamedTuple):
-    """Load on a disk, per second.
+    """Load on a disk, per second."""
 
-    Attributes:
-        requests: requests completed.
-        served: total seconds that these took.
-        busy: share of the time with a request in flight, 0-1, capped at `served`: the kernel counts a full tick (1 to
-            4 ms) even for a request of a few microseconds.
-        queue: average number of requests in flight.
-    """
-
-    requests: float
-    served: float
-    busy: float
-    queue: float
+    requests: float  # requests completed
+    served: float  # total seconds that these took
+    busy: float  # share of the time with a request in flight, 0-1, at most `served`
+    queue: float  # average number of requests in flight
 
 
 def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -76,13 +68,10 @@ def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
 
     requests = rate(GPU_HOST_DISK_READS_TOTAL, GPU_HOST_DISK_WRITES_TOTAL)
     served = rate(GPU_HOST_DISK_READ_SECONDS_TOTAL, GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
-    # If the disk completed nothing, the time of its pending requests has not been counted yet.
-    return DiskLoad(
-        requests,
-        served,
-        min(1.0, busy, served) if requests else min(1.0, busy),
-        rate(GPU_HOST_DISK_QUEUE_SECONDS_TOTAL),
-    )
+    # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk completed
+    # nothing, the time of its pending requests has not been counted yet.
+    busy = min(1.0, busy, served) if requests else min(1.0, busy)
+    return DiskLoad(requests, served, busy, rate(GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
 
 
 def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:

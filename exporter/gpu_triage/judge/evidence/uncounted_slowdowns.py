@@ -12,8 +12,8 @@ from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECON
 
 AT_THAT_MOMENT: Final = "at that moment"
 
-_HOLD_NOTHING_BACK: Final = frozenset({"idle", "sync_boost", "display_clocks"})
-_NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
+_NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
+_HARDWARE_CAUSES: Final = frozenset({"hw_thermal", "hw_power_brake"})
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 
 
@@ -27,7 +27,7 @@ class UncountedSlowdown(NamedTuple):
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
     """Return the throttle reasons active in the last sample; None if this is unknown."""
     bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
-    active = [reason for reason, is_active in bits.items() if is_active and reason not in _HOLD_NOTHING_BACK]
+    active = [reason for reason, is_active in bits.items() if is_active and reason not in _NOT_LIMITING]
     # nvidia-smi dmon reports only two limits, and no hardware slowdown.
     return active if active or "hw_slowdown" in bits else None
 
@@ -47,7 +47,7 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
     if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
         return None  # a pulse that the counter will show soon
     slowed = slowed_down(gpu)
-    if slowed is False or (slowed is None and reason not in _NAMED_BY_HARDWARE and not lasted):
+    if slowed is False or (slowed is None and reason not in _HARDWARE_CAUSES and not lasted):
         return None
     whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
     if not lasted:
@@ -58,7 +58,7 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
 
 def uncounted_slowdown(gpu: GpuEvidence) -> UncountedSlowdown | None:
     """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
-    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _NAMED_BY_HARDWARE)
+    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _HARDWARE_CAUSES)
     return None if explained else uncounted(gpu, "hw_slowdown")
 
 

@@ -51,13 +51,7 @@ class Area(Enum):
 
 
 class Unit(Enum):
-    """Unit of a finding's value, with its format in Prometheus templates and in Python.
-
-    Attributes:
-        words: name of the unit.
-        template: Prometheus template that formats an alert's value.
-        form: Python format for the value divided by `scale`.
-    """
+    """Unit of a finding's value, with its format in Prometheus templates and in Python."""
 
     RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
     SECONDS = "seconds", "{{ $value | humanizeDuration }}", "{:.0f} s"
@@ -71,23 +65,18 @@ class Unit(Enum):
     BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
 
     def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
-        self.words = words
-        self.template = template
-        self.form = form
+        self.words = words  # name of the unit
+        self.template = template  # Prometheus template that formats an alert's value
+        self.form = form  # Python format for the value divided by `scale`
         self.scale = scale
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a kind of finding measures.
+    """What a kind of finding measures."""
 
-    Attributes:
-        unit: unit of gpu_finding_value.
-        words: a phrase with one ``{}`` for the formatted value; it must fit singular and plural.
-    """
-
-    unit: Unit
-    words: str
+    unit: Unit  # unit of gpu_finding_value
+    words: str  # a phrase with one ``{}`` for the formatted value; it must fit singular and plural
 
     @property
     def template(self) -> str:
@@ -106,42 +95,23 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One kind of finding.
+    """One kind of finding."""
 
-    Attributes:
-        code: stable name, ``area.detail``; scripts may rely on it.
-        area: subject area.
-        topic: short name of its cause, a bottleneck class if there is one; several codes may share it.
-        severity: urgency once confirmed. A worse condition has a code of its own.
-        action: the response it needs.
-        title: what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period.
-        advice: what it means and what to do, one sentence each.
-        measure: meaning of gpu_finding_value; None if nothing is measured.
-        alert: the alert that fires while it is confirmed; None if there is none.
-        relayed: whether the alert rules include that alert by default.
-        page: alert with a relevant runbook, if it has no alert of its own; "" if there is none.
-        wait_seconds: how long its condition must last before it is confirmed.
-        hold_seconds: how long it stays confirmed after its condition ends; a recurrence within that time is the same
-            finding.
-        under_load: whether its condition can only be observed under load.
-        of_host: whether it always concerns the host as a whole rather than one GPU.
-    """
-
-    code: str
-    area: Area
-    topic: str
-    severity: Severity
-    action: Action
-    title: str
-    advice: Advice
-    measure: Measure | None = None
-    alert: str | None = None
-    relayed: bool = True
-    page: str = ""
-    wait_seconds: float = 0.0
-    hold_seconds: float = 15 * MINUTES
-    under_load: bool = False
-    of_host: bool = False
+    code: str  # stable name, ``area.detail``; scripts may rely on it
+    area: Area  # subject area
+    topic: str  # short name of its cause, a bottleneck class if there is one; several codes may share it
+    severity: Severity  # urgency once confirmed. A worse condition has a code of its own
+    action: Action  # the response it needs
+    title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
+    advice: Advice  # what it means and what to do, one sentence each
+    measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
+    alert: str | None = None  # the alert that fires while it is confirmed; None if there is none
+    relayed: bool = True  # whether the alert rules include that alert by default
+    page: str = ""  # alert with a relevant runbook, if it has no alert of its own; "" if there is none
+    wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
+    hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
+    under_load: bool = False  # whether its condition can only be observed under load
+    of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
 
     @property
     def runbook(self) -> str:

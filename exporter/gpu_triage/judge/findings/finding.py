@@ -51,12 +51,10 @@ class Finding:
 
     @property
     def wait_seconds(self) -> float:
-        """How long its condition must last before it is confirmed."""
         return self.check.wait_seconds
 
     @property
     def hold_seconds(self) -> float:
-        """How long it stays confirmed after its condition has ended."""
         return self.check.hold_seconds
 
     @property
@@ -87,15 +85,12 @@ class GpuIdentity(Protocol):
 def of_gpu(
     code: str, gpu: GpuIdentity, measured: str, cause_advice: Advice | None = None, value: float | None = None
 ) -> Finding:
-    """Create a finding about one GPU."""
     return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice, value=value)
 
 
 def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None) -> Finding:
-    """Create a finding about the device at this PCI address."""
     return Finding(BY_CODE[code], measured, pci_bus_id=pci_bus_id, value=value)
 
 
 def of_host(code: str, measured: str, value: float | None = None) -> Finding:
-    """Create a finding about the host."""
     return Finding(BY_CODE[code], measured, value=value)

@@ -13,20 +13,13 @@ from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One threshold.
+    """One threshold."""
 
-    Attributes:
-        value: default.
-        low, high: allowed range, inclusive.
-        unit: unit of these values; a ratio may exceed 1.
-        about: its meaning, a sentence without a period.
-    """
-
-    value: float
-    low: float
-    high: float
-    unit: Unit
-    about: str
+    value: float  # default
+    low: float  # lowest allowed value
+    high: float  # highest allowed value
+    unit: Unit  # unit of these values; a ratio may exceed 1
+    about: str  # its meaning, a sentence without a period
 
 
 def _share(value: float, about: str, low: float = 0.01, high: float = 1.0) -> Limit:

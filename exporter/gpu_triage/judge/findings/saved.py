@@ -26,26 +26,17 @@ _Seconds = Annotated[float, Range(0, 1e10)]
 
 @dataclass(frozen=True, slots=True)
 class SavedLives:
-    """The saved document.
+    """The saved document."""
 
-    Attributes:
-        boot: ID of the boot in which it is valid; "" if unknown, and then it is not reused.
-        lives: the findings' histories.
-    """
-
-    boot: str = ""
-    lives: tuple[Life, ...] = ()
+    boot: str = ""  # ID of the boot in which it is valid; "" if unknown, and then it is not reused
+    lives: tuple[Life, ...] = ()  # the findings' histories
 
 
 class KeptFindings:
-    """The states of findings as the sampler saves and restores them. See `Kept`.
-
-    Attributes:
-        changed: whether there are unsaved changes.
-    """
+    """The states of findings as the sampler saves and restores them. See `PersistentState`."""
 
     def __init__(self, states: FindingStates) -> None:
-        self.changed = False
+        self.changed = False  # whether there are unsaved changes
         self._states = states
         self._boot = ""
         self._loaded: SavedLives | None = None
@@ -60,7 +51,6 @@ class KeptFindings:
 
     @property
     def memory(self) -> SavedLives:
-        """The document to save."""
         return SavedLives(self._boot, self._states.lives)
 
     def add(self, memory: SavedLives) -> None:

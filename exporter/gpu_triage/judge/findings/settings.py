@@ -35,20 +35,13 @@ _SUFFIXES: Final[Mapping[Unit, Mapping[str, float]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A setting that differs from its default.
+    """A setting that differs from its default."""
 
-    Attributes:
-        code: code of the finding.
-        name: name of the setting.
-        value, default: in seconds, bytes per second, degrees Celsius, a count, or a share of 1.
-        unit: unit of both.
-    """
-
-    code: str
-    name: str
-    value: float
-    default: float
-    unit: Unit
+    code: str  # code of the finding
+    name: str  # name of the setting
+    value: float  # in its unit
+    default: float  # in the same unit
+    unit: Unit  # seconds, bytes per second, degrees Celsius, a count, or a share of 1
 
     @property
     def words(self) -> str:
@@ -60,17 +53,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """The effective settings for judging findings; immutable.
+    """The effective settings for judging findings; immutable."""
 
-    Attributes:
-        checks: the table of findings with the effective wait and hold times, by code.
-        limits: the effective thresholds, by code and name; seconds, bytes per second, degrees, counts or shares of 1.
-        changed: differences from the defaults, in the table's order.
-    """
-
-    checks: Mapping[str, Check]
-    limits: Mapping[tuple[str, str], float]
-    changed: tuple[Change, ...] = ()
+    checks: Mapping[str, Check]  # the table of findings with the effective wait and hold times, by code
+    limits: Mapping[tuple[str, str], float]  # the effective thresholds by code and name, in the units of `LIMITS`
+    changed: tuple[Change, ...] = ()  # differences from the defaults, in the table's order
 
     def at_pace(self, pace: int) -> JudgeSettings:
         """Return the same settings with wait and hold times divided by a simulated scenario's speed-up."""

@@ -29,31 +29,18 @@ class EndReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """History of one finding. Times are seconds of the monotonic clock, which keeps running while the exporter is down.
+    """History of one finding. Times are monotonic seconds, which also pass while the exporter is down."""
 
-    Attributes:
-        finding: the finding as last observed.
-        state: its current state.
-        began_at: when its condition was first observed to hold.
-        lasted_seconds: how long it was observed to hold, without time in which it could not be observed.
-        seen_at: when it was last judged.
-        held_at: when its condition was last observed to hold.
-        holds: whether its condition held at `seen_at`; None if it could not be observed.
-        quiet_seconds: how long it has been observed not to hold since `held_at`.
-        unseen_seconds: how long it has been unobservable.
-        end: why it ended, at `seen_at`; None before.
-    """
-
-    finding: Finding
-    state: State
-    began_at: float
-    lasted_seconds: float
-    seen_at: float
-    held_at: float
-    holds: bool | None = True
-    quiet_seconds: float = 0.0
-    unseen_seconds: float = 0.0
-    end: EndReason | None = None
+    finding: Finding  # the finding as last observed
+    state: State  # its current state
+    began_at: float  # when its condition was first observed to hold
+    lasted_seconds: float  # how long it was observed to hold, without time in which it could not be observed
+    seen_at: float  # when it was last judged
+    held_at: float  # when its condition was last observed to hold
+    holds: bool | None = True  # whether its condition held at `seen_at`; None if it could not be observed
+    quiet_seconds: float = 0.0  # how long it has been observed not to hold since `held_at`
+    unseen_seconds: float = 0.0  # how long it has been unobservable
+    end: EndReason | None = None  # why it ended, at `seen_at`; None before
 
     @property
     def key(self) -> tuple[str, str]:
@@ -79,7 +66,6 @@ class FindingStates:
 
     @property
     def lives(self) -> tuple[Life, ...]:
-        """What to save."""
         return tuple(self._lives.values())
 
     def restore(self, remembered: Iterable[Life]) -> None:

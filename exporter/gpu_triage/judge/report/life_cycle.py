@@ -13,7 +13,7 @@ from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import OF_SEVERITY
 
-_WHY: Final[Mapping[str, str]] = MappingProxyType(
+_UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
     {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""
@@ -21,25 +21,15 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class LifeCycle:
-    """Life-cycle status of a finding. The defaults apply if an exporter does not report it.
+    """Life-cycle status of a finding. The defaults apply if an exporter does not report it."""
 
-    Attributes:
-        state: ``pending``, ``confirmed`` or ``ended``; "" if unknown.
-        confirmed_severity: its severity once confirmed, a value of Severity; "" if unknown.
-        lasted_seconds: how long its condition was observed to hold; None after a single poll or if unknown.
-        wait_seconds: how long it must last before it is confirmed; None if unknown.
-        holds: whether its condition holds now; None if this cannot be observed.
-        quiet_seconds: how long the condition of a confirmed finding has not held.
-        hold_seconds: how long it stays confirmed after its condition ends; None if unknown.
-    """
-
-    state: str = ""
-    confirmed_severity: str = ""
-    lasted_seconds: float | None = None
-    wait_seconds: float | None = None
-    holds: bool | None = True
-    quiet_seconds: float = 0.0
-    hold_seconds: float | None = None
+    confirmed_severity: str = ""  # its severity once confirmed, a value of Severity; "" if unknown
+    state: str = ""  # ``pending``, ``confirmed`` or ``ended``; "" if unknown
+    lasted_seconds: float | None = None  # how long its condition was observed to hold; None if unknown
+    wait_seconds: float | None = None  # how long it must last before it is confirmed; None if unknown
+    holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
+    quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
+    hold_seconds: float | None = None  # how long it stays confirmed after its condition ends; None if unknown
 
     @property
     def pending(self) -> bool:
@@ -67,7 +57,6 @@ class LifeCycle:
 
 
 def life_cycle_of(finding: Finding) -> LifeCycle:
-    """Return the life-cycle status of a finding."""
     return LifeCycle(
         state=state_name(finding.state),
         confirmed_severity=finding.severity.value,
@@ -90,8 +79,8 @@ def ended_in_words(ago_seconds: float | None, lasted_seconds: float | None, end:
     Args:
         ago_seconds: time since it ended; None if unknown.
         lasted_seconds: how long its condition was observed to hold; None if unknown.
-        end: why it ended, a value of End; "" if unknown.
+        end: why it ended, a value of EndReason; "" if unknown.
     """
     before = "ended" if ago_seconds is None else f"ended {length_of_time(max(0.0, ago_seconds))} ago"
     lasted = "" if lasted_seconds is None else f"lasted {length_of_time(lasted_seconds)}"
-    return before, ", ".join(filter(None, (lasted, _WHY.get(end, ""))))
+    return before, ", ".join(filter(None, (lasted, _UNUSUAL_ENDS.get(end, ""))))

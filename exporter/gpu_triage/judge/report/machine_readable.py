@@ -11,7 +11,7 @@ from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import headline
-from gpu_triage.judge.report.life_cycle import LifeCycle, life_cycle_of
+from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import GpuVerdict, Report
 from gpu_triage.judge.report.text import printable
 
@@ -97,7 +97,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "topic": check.topic,
         "area": check.area.value,
         "severity": finding.urgency.value,
-        **_life_cycle(life_cycle_of(finding)),
+        **{
+            name: _seconds(value) if isinstance(value, float) else value
+            for name, value in asdict(life_cycle_of(finding)).items()
+        },
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -113,18 +116,6 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "value": _rounded(finding.value),
         "meaning": finding.advice.meaning,
         "decision": finding.advice.decision,
-    }
-
-
-def _life_cycle(life_cycle: LifeCycle) -> dict[str, Any]:
-    return {
-        "confirmed_severity": life_cycle.confirmed_severity,
-        "state": life_cycle.state,
-        "lasted_seconds": _seconds(life_cycle.lasted_seconds),
-        "wait_seconds": _seconds(life_cycle.wait_seconds),
-        "holds": life_cycle.holds,
-        "quiet_seconds": _seconds(life_cycle.quiet_seconds),
-        "hold_seconds": _seconds(life_cycle.hold_seconds),
     }
 
 

@@ -30,7 +30,6 @@ class GpuReadings:
 
 
 def readings_of(gpu: GpuEvidence) -> GpuReadings:
-    """Return the current readings of a GPU."""
     if not gpu.up:
         return GpuReadings()
     return GpuReadings(

@@ -109,16 +109,9 @@ def report_of(
     ended: tuple[Finding, ...],
     error: str | None,
 ) -> Report:
-    """Return the report on a host.
+    """Return the report on a host with these pending and confirmed findings, and those that `ended` recently.
 
-    Args:
-        subject: what is judged.
-        host: the evidence.
-        bottlenecks: bottleneck of each GPU.
-        memories: class history of each GPU.
-        found: all pending and confirmed findings.
-        ended: findings that ended recently.
-        error: the driver's error name, if the evidence does not include it.
+    `error` is the driver's error name, if the evidence does not include it.
     """
     lines = summaries(host)
     blocked = why_blocked(host, error or host.driver_error)

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from gpu_triage.judge.evidence.faults import slow_link
-from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
@@ -14,7 +13,6 @@ from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
@@ -69,16 +67,11 @@ def _health(host: HostEvidence) -> str:
 
 
 def _clocks(host: HostEvidence) -> str:
+    # All of the last samples, so that they are consistent with each other.
     heat = _span((gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu") for gpu in host.answering), "{:.0f}", "°C")
-    power = _span((_power_ratio(gpu) for gpu in host.answering), "{:.0%}", "of the power limit")
+    power = _span((gpu.over(0.0).power_share for gpu in host.answering), "{:.0%}", "of the power limit")
     clocks = [clock for gpu in host.answering if (clock := gpu.last(GPU_CLOCK_HERTZ, clock="sm")) is not None]
     return _joined(heat, power, _span((clock / 1e6 for clock in clocks), "{:.0f}", "MHz SM clock"))
-
-
-def _power_ratio(gpu: GpuEvidence) -> float | None:
-    """Return power as a share of the limit in the last sample, consistent with the temperature and clock shown."""
-    power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
-    return None if power is None or not limit else power / limit
 
 
 def _span(values: Iterable[float | None], form: str, unit: str) -> str:

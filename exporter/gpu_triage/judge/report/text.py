@@ -117,7 +117,6 @@ def _pending(report: Report) -> Iterator[Line]:
 
 
 def _files(report: Report) -> Iterator[Line]:
-    """Yield which files were read, and when they were written."""
     moments = ""
     if report.measured_seconds > 0:
         seconds = f"{report.measured_seconds:.0f} s"

@@ -284,12 +284,12 @@ class HeldLane(InlineLane):
     def busy_since(self) -> float | None:
         return 0.0 if self._waiting is not None else super().busy_since
 
-    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+    def submit(self, job: Job, *, queued: bool = False) -> None:
         self.given += 1
         if self._held():
             self._waiting = job
         else:
-            super().submit(job, in_turn=in_turn)
+            super().submit(job, queued=queued)
 
     def let_go(self) -> None:
         job, self._waiting = self._waiting, None
