@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import rig, scenario_with
+from tests.rig import scenario_with
 
 from gpu_triage.errors import ConfigError, ScenarioError
 from gpu_triage_simulator import load_scenario
@@ -54,16 +54,6 @@ def test_a_restart_resets_what_the_exporter_counts_and_not_what_the_driver_does(
     assert busy[step] < 10
     assert energy == sorted(energy)
     assert values(history, "up") == [1.0] * history.steps
-
-
-def test_a_restart_hears_the_kernels_old_xids_again(tmp_path: Path) -> None:
-    xid = 'at = "2m"\ngpu = 0\neffect = { kind = "xid", code = 31, message = "MMU fault", reported_by = "kmsg" }'
-    restart = 'at = "5m"\neffect = { kind = "exporter_restart" }'
-    history = history_of(scenario_with(tmp_path, "dual-a10", xid, restart))
-    assert at(history, 4.5, "gpu_xid_errors_total", gpu="0", xid="31") == 1.0
-    assert at(history, 5.5, "gpu_xid_errors_total", gpu="0", xid="31") == 1.0
-    happened = history.start_seconds + 120
-    assert at(history, 5.5, "gpu_xid_last_timestamp_seconds", xid="31") == pytest.approx(happened, abs=0.01)
 
 
 def test_nobody_scrapes_in_a_gap_while_the_exporter_runs_on(tmp_path: Path) -> None:
@@ -129,14 +119,6 @@ def test_what_was_wrong_with_a_card_goes_with_it(tmp_path: Path) -> None:
     assert (scenario.gpus[0].uuid, 3.0) in errors
     assert (new, 0.0) in errors
     assert values(history, "gpu_up", uuid=new)[-1] == 1.0
-
-
-def test_a_replaced_gpu_is_seen_by_an_exporter_that_runs(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", REPLACED.replace("4m", "10s"))
-    with rig(scenario) as running:
-        running.run(60)
-        assert running.value("gpu_up", uuid=scenario.card(1, 10).uuid) == 1.0
-        assert running.value("gpu_up", uuid=scenario.gpus[1].uuid) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def counters(nvml: Driver, gpu: int) -> tuple[int, ...]:
     return (energy, *(value for code, value in nvml.fields(gpu, 74, 269, 270, 138, 139) if code == 0))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.floats(min_value=0.0, max_value=600.0), min_size=1, max_size=12))
 def test_counters_never_go_back_whenever_they_are_read(pauses: list[float]) -> None:
     with driver("h100-8-bad-night") as nvml:
@@ -34,7 +34,7 @@ def test_counters_never_go_back_whenever_they_are_read(pauses: list[float]) -> N
             before = after
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(st.floats(min_value=0.1, max_value=100.0), min_size=1, max_size=12))
 def test_counters_do_not_depend_on_how_often_they_are_read(pauses: list[float]) -> None:
     end = 1500.0
@@ -58,15 +58,6 @@ def test_energy_is_the_integral_of_power() -> None:
             nvml.clock.advance(1)
         gained = (pynvml.nvmlDeviceGetTotalEnergyConsumption(nvml.handles[0]) - before) / 1000
         assert gained == pytest.approx(watts, rel=1e-4)
-
-
-def test_throttle_time_is_the_share_of_time_the_scenario_asks_for() -> None:
-    with driver("h100-8-bad-night") as nvml:
-        nvml.at(600)
-        ((_, before),) = nvml.fields(3, 270)
-        nvml.at(1600)
-        ((_, after),) = nvml.fields(3, 270)
-        assert (after - before) / 1e9 == pytest.approx(800, abs=5)
 
 
 def test_byte_counters_wrap_where_the_model_says_so(tmp_path: Path) -> None:

@@ -12,31 +12,7 @@ from gpu_triage.errors import ScenarioError
 if TYPE_CHECKING:
     from pathlib import Path
 
-MIB = 2**20
 INVALID, UNSUPPORTED = pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotSupported
-
-
-def test_mig_devices_are_found_by_index_and_say_what_they_are() -> None:
-    with driver("h100-mig") as nvml:
-        gpu, whole = nvml.handles
-        assert pynvml.nvmlDeviceGetMigMode(gpu) == [1, 1]
-        assert pynvml.nvmlDeviceGetMigMode(whole) == [0, 0]
-        assert pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu) == 7
-        assert pynvml.nvmlDeviceGetMaxMigDeviceCount(whole) == 0
-        instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 1)
-        assert pynvml.nvmlDeviceGetUUID(instance).startswith("MIG-")
-        assert pynvml.nvmlDeviceGetName(instance) == "NVIDIA H100 80GB HBM3 MIG 2g.20gb"
-        assert pynvml.nvmlDeviceGetGpuInstanceId(instance) == 3
-        assert pynvml.nvmlDeviceGetComputeInstanceId(instance) == 0
-        assert pynvml.nvmlDeviceGetMemoryInfo(instance).used == 14200 * MIB
-        attributes = pynvml.nvmlDeviceGetAttributes_v2(instance)
-        assert (attributes.gpuInstanceSliceCount, attributes.memorySizeMB) == (2, 19968)
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 3)
-        with pytest.raises(INVALID):
-            pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 7)
-        with pytest.raises(UNSUPPORTED):
-            pynvml.nvmlDeviceGetMigDeviceHandleByIndex(whole, 0)
 
 
 def test_functions_refuse_handles_of_the_wrong_kind() -> None:
@@ -54,16 +30,6 @@ def test_functions_refuse_handles_of_the_wrong_kind() -> None:
             pynvml.nvmlGpmSampleGet(gpu, pynvml.nvmlGpmSampleAlloc())
         with pytest.raises(UNSUPPORTED):
             pynvml.nvmlDeviceGetProcessUtilization(gpu, 0)
-
-
-def test_processes_are_listed_on_the_parent_with_their_instance() -> None:
-    with driver("h100-mig") as nvml:
-        listed = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(nvml.handles[0])
-        assert [(p.pid, p.gpuInstanceId, p.computeInstanceId) for p in listed] == [
-            (52100, 2, 0),
-            (52200, 3, 0),
-            (52300, 9, 0),
-        ]
 
 
 def test_gpm_samples_of_different_instances_do_not_mix() -> None:

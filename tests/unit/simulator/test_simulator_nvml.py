@@ -10,7 +10,6 @@ from tests.simulated_driver import driver
 
 from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 
-MIB = 2**20
 SM, MEMORY = 1, 2
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetSamples": (1, 0),
@@ -79,70 +78,6 @@ def test_every_wrapper_of_pynvml_gets_an_answer_or_is_told_that_there_is_none(sc
         assert {name: code for name, code in codes.items() if code not in ANSWERED_OR_ABSENT} == {}
 
 
-def test_dual_a10_shows_what_the_field_saw() -> None:
-    with driver("dual-a10") as nvml:
-        hot, other = nvml.handles
-        assert pynvml.nvmlDeviceGetUUID(hot) == "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
-        assert [pynvml.nvmlDeviceGetPciInfo(h).busId for h in nvml.handles] == [
-            "00000000:65:00.0",
-            "00000000:B3:00.0",
-        ]
-        assert [pynvml.nvmlDeviceGetCurrPcieLinkWidth(h) for h in nvml.handles] == [8, 16]
-        assert [pynvml.nvmlDeviceGetMaxPcieLinkWidth(h) for h in nvml.handles] == [16, 16]
-        assert [pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h) for h in nvml.handles] == [4, 4]
-        assert [pynvml.nvmlDeviceGetTemperature(h, 0) for h in nvml.handles] == [84, 72]
-        assert [pynvml.nvmlDeviceGetClockInfo(h, SM) for h in nvml.handles] == [1410, 1680]
-        assert [pynvml.nvmlDeviceGetMaxClockInfo(h, SM) for h in nvml.handles] == [1710, 1710]
-        assert [round(pynvml.nvmlDeviceGetPowerUsage(h) / 1000) for h in nvml.handles] == [147, 132]
-        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(hot) == 150_000
-        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(hot) == pynvml.nvmlClocksEventReasonSwThermalSlowdown
-        assert pynvml.nvmlDeviceGetTotalEccErrors(hot, 0, 1) == 2
-        assert pynvml.nvmlDeviceGetTotalEccErrors(hot, 0, 0) == 0
-        memory = [pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2) for h in nvml.handles]
-        assert [(m.total // MIB, m.used // MIB, m.free // MIB) for m in memory] == [
-            (23028, 22390, 112),
-            (23028, 1200, 21302),
-        ]
-        assert pynvml.nvmlDeviceGetTopologyCommonAncestor(hot, other) == pynvml.NVML_TOPOLOGY_SYSTEM
-        assert pynvml.nvmlDeviceGetP2PStatus(hot, other, 0) == pynvml.NVML_P2P_STATUS_OK
-
-
-def test_dual_a10_runs_both_processes_on_one_gpu() -> None:
-    with driver("dual-a10") as nvml:
-        pids = [[p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h)] for h in nvml.handles]
-        assert pids == [[24819, 24820], []]
-        samples = pynvml.nvmlDeviceGetProcessUtilization(nvml.handles[0], 0)
-        assert {s.pid: (s.smUtil, s.memUtil) for s in samples} == {24819: (72, 61), 24820: (69, 58)}
-        with pytest.raises(pynvml.NVMLError_NotFound):
-            pynvml.nvmlDeviceGetProcessUtilization(nvml.handles[1], 0)
-
-
-def test_a100_is_held_by_a_limit_below_its_default() -> None:
-    with driver("a100-power-capped") as nvml:
-        (gpu,) = nvml.handles
-        assert pynvml.nvmlDeviceGetName(gpu) == "NVIDIA A100-SXM4-40GB"
-        assert pynvml.nvmlSystemGetDriverVersion() == "550.54.14"
-        assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 12_040
-        assert pynvml.nvmlDeviceGetPowerUsage(gpu) == 180_000
-        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) == 180_000
-        assert pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) == 400_000
-        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == pynvml.nvmlClocksEventReasonSwPowerCap
-        assert pynvml.nvmlDeviceGetClockInfo(gpu, SM) < 1410
-        assert pynvml.nvmlDeviceGetClockInfo(gpu, MEMORY) == 1215
-        assert pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2).used // MIB == 12_000
-        assert [p.pid for p in pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(gpu)] == [1822]
-
-
-def test_idle_gpus_shift_their_links_down() -> None:
-    with driver("idle-downshift") as nvml:
-        for gpu in nvml.handles:
-            assert pynvml.nvmlDeviceGetPerformanceState(gpu) == 8
-            assert pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu) == 1
-            assert pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu) == 4
-            assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == pynvml.nvmlClocksEventReasonGpuIdle
-            assert pynvml.nvmlDeviceGetPowerUsage(gpu) < 25_000
-
-
 def test_functions_newer_than_the_driver_are_not_exported() -> None:
     with driver("a100-power-capped") as nvml:
         (gpu,) = nvml.handles
@@ -196,11 +131,6 @@ def test_handles_die_with_the_last_shutdown() -> None:
         assert pynvml.nvmlDeviceGetIndex(again) == 1
 
 
-def test_error_codes_have_text() -> None:
-    with driver("dual-a10"):
-        assert pynvml.nvmlErrorString(pynvml.NVML_ERROR_GPU_IS_LOST) == "Gpu Is Lost"
-
-
 def test_samples_are_those_since_the_last_one_seen() -> None:
     with driver("h100-8") as nvml:
         nvml.at(60)
@@ -214,23 +144,6 @@ def test_samples_are_those_since_the_last_one_seen() -> None:
         _, samples = pynvml.nvmlDeviceGetSamples(nvml.handles[0], pynvml.NVML_GPU_UTILIZATION_SAMPLES, last)
         assert [sample.timeStamp - last for sample in samples] == [200_000 * n for n in range(1, 6)]
         assert {90 < sample.sampleValue.uiVal <= 100 for sample in samples} == {True}
-
-
-def test_gpm_tells_what_happened_between_two_samples() -> None:
-    with driver("h100-8") as nvml:
-        assert pynvml.nvmlGpmQueryDeviceSupport(nvml.handles[0]).isSupportedDevice == 1
-        request = pynvml.c_nvmlGpmMetricsGet_t()
-        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
-        request.sample1 = pynvml.nvmlGpmSampleGet(nvml.handles[0], pynvml.nvmlGpmSampleAlloc())
-        nvml.clock.advance(10)
-        request.sample2 = pynvml.nvmlGpmSampleGet(nvml.handles[0], pynvml.nvmlGpmSampleAlloc())
-        request.numMetrics = 3
-        for i, metric in enumerate((2, 10, 300)):
-            request.metrics[i].metricId = metric
-        pynvml.nvmlGpmMetricsGet(request)
-        assert request.metrics[0].value == pytest.approx(89, abs=3)
-        assert request.metrics[1].value == pytest.approx(58, abs=3)
-        assert request.metrics[2].nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
 
 
 def test_eight_threads_may_call_at_once() -> None:

@@ -19,32 +19,11 @@ if TYPE_CHECKING:
 
     from gpu_triage_simulator import Scenario
 
-COMPOSITOR = """
-[[process]]
-gpu = 0
-pid = 2201
-name = "kwin_wayland"
-type = "compute_graphics"
-memory_mib = 25
-"""
-
 
 def changed(tmp_path: Path, base: str, more: str) -> Scenario:
     path = tmp_path / f"{base}.toml"
     path.write_text((SCENARIOS / f"{base}.toml").read_text() + more)
     return load_scenario(path)
-
-
-def test_a_compositor_is_in_both_lists_of_the_driver(tmp_path: Path) -> None:
-    with driver(changed(tmp_path, "idle-downshift", COMPOSITOR)) as nvml:
-        for function in (
-            pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
-            pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-        ):
-            assert [(process.pid, process.usedGpuMemory >> 20) for process in function(nvml.handles[0])] == [(2201, 25)]
-            assert function(nvml.handles[1]) == []
-        assert pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(nvml.handles[0]) == []
-        assert pynvml.nvmlDeviceGetMemoryInfo(nvml.handles[0], pynvml.nvmlMemory_v2).used >> 20 == 25
 
 
 @pytest.mark.parametrize("procfs", ["host_procfs = true", "host_procfs = false"])

@@ -65,12 +65,6 @@ def test_every_shipped_scenario_says_what_to_expect_of_every_gpu() -> None:
         assert set(first.bottleneck) == {str(gpu) for gpu in gpus}, summary.name
 
 
-def test_a_scenario_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
-    path = written(tmp_path, SMALL)
-    assert load_scenario(path) == load_scenario(str(path))
-    assert load_scenario(path).gpus[0].model.name == "NVIDIA A10"
-
-
 def test_every_mistake_of_a_scenario_is_told_at_once(tmp_path: Path) -> None:
     text = SMALL.replace("memory_gib = 64", "memory_gib = true").replace("utilization = 0.5", "utilisation = 0.5")
     with pytest.raises(ScenarioError, match="and 1 more mistake") as error:

@@ -58,54 +58,6 @@ def test_gpus_hang_below_their_ports_as_the_kernel_shows_it(dual: SimulatedMachi
     assert port.parent.name == "pci0000:64"
 
 
-def test_nodes_networks_and_disks_are_there(dual: SimulatedMachine) -> None:
-    sysfs = dual.machine.sysfs
-    assert (sysfs / "devices/system/node/node1/cpulist").read_text() == "32-63\n"
-    assert (sysfs / "devices/system/cpu/online").read_text() == "0-63\n"
-    assert (sysfs / "class/net/eth0/speed").read_text() == "10000\n"
-    assert (sysfs / "class/net/eth0/device/numa_node").read_text() == "0\n"
-    assert sorted(path.name for path in (sysfs / "class/block").iterdir()) == [
-        "nvme0n1",
-        "nvme0n1p1",
-        "nvme0n1p2",
-        "nvme0n1p3",
-    ]
-    assert (sysfs / "class/block/nvme0n1p1/partition").exists()
-    assert not (sysfs / "block/nvme0n1/partition").exists()
-
-
-def test_infiniband_counts_what_its_interface_carries(clock: VirtualClock) -> None:
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
-        port = simulated.machine.sysfs / "class/infiniband/mlx5_0/ports/1"
-        before = int((port / "counters/port_rcv_data").read_text())
-        clock.advance(10)
-        gained = (int((port / "counters/port_rcv_data").read_text()) - before) * 4
-        assert gained == pytest.approx(2.1e10, abs=8)
-        assert (port / "rate").read_text().startswith("200 Gb/sec")
-
-
-def test_a_port_goes_down_slows_down_and_counts_what_goes_wrong(tmp_path: Path, clock: VirtualClock) -> None:
-    effects = (
-        'device = "ibp44s0", down = true',
-        'device = "ibp173s0", speed_mbps = 200000, link_errors_per_hour = 3600, timeouts_per_hour = 7200',
-    )
-    events = (f'at = 5\nuntil = 15\neffect = {{ kind = "network", {effect} }}' for effect in effects)
-    with simulated_machine(scenario_with(tmp_path, "h100-8", *events), clock=clock) as simulated:
-        adapters = simulated.machine.sysfs / "class/infiniband"
-
-        def says(port: str, name: str) -> str:
-            return (adapters / port / "ports/1" / name).read_text().strip()
-
-        clock.advance(10)
-        assert (says("mlx5_2", "state"), says("mlx5_2", "phys_state")) == ("1: DOWN", "2: Polling")
-        assert says("mlx5_2", "counters/link_downed") == "1"
-        assert says("mlx5_3", "rate") == "200 Gb/sec (4X HDR)"
-        assert says("mlx5_3", "counters/symbol_error") == "5"
-        assert says("mlx5_3", "hw_counters/local_ack_timeout_err") == "10"
-        clock.advance(10)
-        assert (says("mlx5_2", "state"), says("mlx5_2", "counters/link_downed")) == ("4: ACTIVE", "1")
-
-
 def test_the_host_is_as_busy_as_the_field_saw_it(dual: SimulatedMachine, clock: VirtualClock) -> None:
     def reading() -> tuple[list[float], list[float], list[float]]:
         return (
@@ -127,51 +79,6 @@ def test_the_host_is_as_busy_as_the_field_saw_it(dual: SimulatedMachine, clock: 
     assert read_ms / reads == pytest.approx(5.1, abs=0.01)
     assert busy_ms / 100 / 10 == pytest.approx(92.0, abs=0.1)
     assert (later[2][0] - net[0]) / 100 / 1024 == pytest.approx(930_000, rel=1e-4)
-
-
-def test_saturated_cpus_stand_out_from_the_mean(dual: SimulatedMachine, clock: VirtualClock) -> None:
-    before = {cpu: numbers(dual, "stat", cpu) for cpu in ("cpu0", "cpu1", "cpu32")}
-    clock.advance(10)
-    idle = {cpu: numbers(dual, "stat", cpu)[3] - ticks[3] for cpu, ticks in before.items()}
-    assert idle["cpu0"] == idle["cpu32"] == 0
-    assert idle["cpu1"] > 250
-
-
-def test_swap_in_use_is_not_swapping(clock: VirtualClock) -> None:
-    with simulated_machine(load_scenario("a100-power-capped"), clock=clock) as simulated:
-        total, free = (numbers(simulated, "meminfo", name)[0] for name in ("SwapTotal", "SwapFree"))
-        assert (total - free) / 2**20 == pytest.approx(7.5)
-        before = numbers(simulated, "vmstat", "pswpin")
-        clock.advance(600)
-        assert numbers(simulated, "vmstat", "pswpin") == before
-
-
-def test_swapping_moves_pages(tmp_path: Path, clock: VirtualClock) -> None:
-    swapping = 'at = "10s"\neffect = { kind = "swap", in_bytes_per_second = 4096000 }'
-    with simulated_machine(scenario_with(tmp_path, "a100-power-capped", swapping), clock=clock) as simulated:
-        before = numbers(simulated, "vmstat", "pswpin")[0]
-        clock.advance(20)
-        assert numbers(simulated, "vmstat", "pswpin")[0] - before == 10_000
-
-
-def test_processes_show_who_they_are_and_where_they_may_run(dual: SimulatedMachine) -> None:
-    procfs = dual.machine.procfs
-    assert (procfs / "24819/comm").read_text() == "python\n"
-    status = (procfs / "24820/status").read_text()
-    assert "Cpus_allowed_list:\t32-47\n" in status
-    assert "Cpus_allowed:\t0000ffff,00000000\n" in status
-    assert "Uid:\t1000\t1000\t1000\t1000\n" in status
-    assert (procfs / "24820/stat").read_text().startswith("24820 (python) S ")
-    assert len((procfs / "24820/stat").read_text().split()) == 52
-    assert not (procfs / "self").exists()
-
-
-def test_a_process_that_ends_leaves_nothing(clock: VirtualClock) -> None:
-    with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
-        assert "kubepods" in (simulated.machine.procfs / "41600/cgroup").read_text()
-        clock.advance(3000)
-        assert not (simulated.machine.procfs / "41600").exists()
-        assert (simulated.machine.procfs / "41500").exists()
 
 
 @pytest.mark.slow
@@ -200,35 +107,6 @@ def test_boot_time_and_uptime_agree_with_the_clock(dual: SimulatedMachine, clock
     uptime = float((dual.machine.procfs / "uptime").read_text().split()[0])
     assert uptime == pytest.approx(clock.now().monotonic)
     assert numbers(dual, "stat", "btime") == [START_OF_TIME + 33 - uptime]
-
-
-def test_a_removed_gpu_leaves_the_bus_and_comes_back(tmp_path: Path, clock: VirtualClock) -> None:
-    fault = 'at = "10s"\nuntil = "20s"\ngpu = 1\neffect = { kind = "removed" }'
-    with simulated_machine(scenario_with(tmp_path, "idle-downshift", fault), clock=clock) as simulated:
-        link = simulated.machine.sysfs / "bus/pci/devices/0000:b3:00.0"
-        present = []
-        for _ in range(3):
-            present.append((link / "vendor").exists())
-            clock.advance(10)
-        assert present == [True, False, True]
-
-
-def test_modules_leave_with_the_driver(tmp_path: Path, clock: VirtualClock) -> None:
-    fault = 'at = "10s"\neffect = { kind = "driver_not_loaded" }'
-    with simulated_machine(scenario_with(tmp_path, "idle-downshift", fault), clock=clock) as simulated:
-        modules = simulated.machine.procfs / "modules"
-        assert re.findall(r"^nvidia\w*", modules.read_text(), re.MULTILINE) != []
-        clock.advance(10)
-        assert re.findall(r"^nvidia\w*", modules.read_text(), re.MULTILINE) == []
-
-
-def test_link_errors_show_at_the_gpu_and_at_its_port(clock: VirtualClock) -> None:
-    with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
-        clock.advance(1200 + 1800)
-        gpu = (simulated.machine.sysfs / "bus/pci/devices/0000:ab:00.0").resolve()
-        for path in (gpu, gpu.parent):
-            assert "TOTAL_ERR_COR 600\n" in (path / "aer_dev_correctable").read_text()
-            assert "TOTAL_ERR_FATAL 0\n" in (path / "aer_dev_fatal").read_text()
 
 
 def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
