@@ -58,7 +58,7 @@ def sick() -> Row:
             "memory. 13, 31, 43: usually the program. No data: none since the start of the host's kernel log.",
             HOST,
             GPU,
-            Column("Xid", label="xid", link=XID_CATALOGUE, width=60),
+            Column("Xid", label="xid", link=XID_CATALOG, width=60),
             Column(
                 "When",
                 expr=when(f"max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})"),
