@@ -25,7 +25,7 @@ Reader = Callable[[GpuRound], Any]
 class GpuRecord:
     """A GPU that this process has seen at some point. Only the sampler's thread changes it."""
 
-    key: str  # its UUID, or a stand-in if the UUID is unknown
+    key: str  # its UUID, or a substitute if the UUID is unknown
     labels: GpuLabels  # its index and UUID as published
     schedule: Schedule  # when its collectors are due
     lane: Lane | None = None  # where its rounds run; None while it is missing

@@ -30,7 +30,7 @@ _CONFIRMED_SECONDS: Final = 15.0
 _UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORGOTTEN: Final = 64
-"""Maximum number of forgotten GPUs whose readers are kept, so that their counters continue if the GPU comes back."""
+"""Maximum number of forgotten GPUs with readers that are kept, so that their counters continue if the GPU comes back."""
 
 
 class HostGpus:
@@ -223,7 +223,7 @@ class HostGpus:
             record.schedule.all_due()
 
     def _forget_unconfirmed(self, now: float) -> tuple[str, ...]:
-        """Forget GPUs that were visible only briefly and whose place another GPU has now."""
+        """Forget GPUs that were visible only briefly if another GPU is in their place now."""
         taken = {place for record in self if record.absent_since is None for place in _places(record)}
         unconfirmed = [
             record

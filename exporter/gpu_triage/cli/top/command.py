@@ -61,10 +61,10 @@ _PIPED_COLUMNS: Final = 160
 def top_command(
     *, config: Config, url: str | None, interval_seconds: float, once: bool, simulate_at: float | None
 ) -> int:
-    """Watch the GPUs of this host, or of another: what limits each, since when, and whose it is.
+    """Watch the GPUs of this host, or of another: what limits each, since when, and who uses it.
 
-    Asks the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or Ctrl-C
-    ends it.
+    Queries the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or
+    Ctrl-C ends it.
 
     Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """

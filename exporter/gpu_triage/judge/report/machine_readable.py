@@ -114,15 +114,3 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "meaning": finding.advice.meaning,
         "decision": finding.advice.decision,
     }
-
-
-def _life_cycle(life_cycle: LifeCycle) -> dict[str, Any]:
-    return {
-        "confirmed_severity": life_cycle.confirmed_severity,
-        "state": life_cycle.state,
-        "lasted_seconds": _seconds(life_cycle.lasted_seconds),
-        "wait_seconds": _seconds(life_cycle.wait_seconds),
-        "holds": life_cycle.holds,
-        "quiet_seconds": _seconds(life_cycle.quiet_seconds),
-        "hold_seconds": _seconds(life_cycle.hold_seconds),
-    }
