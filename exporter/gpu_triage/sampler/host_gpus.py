@@ -30,7 +30,7 @@ _CONFIRMED_SECONDS: Final = 15.0
 _UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORGOTTEN: Final = 64
-"""Maximum number of forgotten GPUs with readers that are kept, so that their counters continue if the GPU comes back."""
+"""Maximum number of forgotten GPUs that keep their readers, so that counters continue if the GPU comes back."""
 
 
 class HostGpus:
