@@ -22,7 +22,7 @@ GRAFANA_LIBRARIES := build/pictures/node_modules/.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 REGENERATE := $(BIN)/pytest --quiet --regenerate
 
-# Tests start hundreds of processes: without compiled modules, each would compile the package anew.
+# Tests start hundreds of processes: without compiled modules, each would recompile the package.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
@@ -71,7 +71,7 @@ test: ## before each push, eight minutes: lint, types, and every test but for th
 compiled: $(DEV)
 	@$(BIN)/pytest --collect-only --quiet -m 'not full' >/dev/null
 
-# Recordings are made anew: one that should have been made anew before, and was not, fails.
+# All recordings are made again: a stale one that was kept fails.
 .PHONY: full
 full: servers $(DEV) ## every test beyond `make test`, about half an hour: all scenarios and faults, stacks of servers, packages, the image
 	$(IN_PARALLEL) -m full --fresh $(PYTEST_ARGS)
@@ -92,7 +92,7 @@ quick-unit-2: $(DEV)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
-	    $(addprefix tests/dashboards/test_,files.py words_and_colours.py) \
+	    $(addprefix tests/dashboards/test_,files.py words_and_colors.py) \
 	    $(addprefix tests/deploy/test_,alertmanager_examples.py inhibition_order.py kubernetes_manifests.py) \
 	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 
@@ -165,7 +165,7 @@ site: $(SITE) ## build the docs site, build/site/html
 	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/python -m mkdocs build --strict --quiet
 
 .PHONY: dashboards
-dashboards: $(DEV) ## write dashboards/*.json anew from their builders
+dashboards: $(DEV) ## write dashboards/*.json from their builders
 	$(BIN)/python -m dashboards
 
 .PHONY: schema
@@ -173,7 +173,7 @@ schema: ## type-check the dashboards against Grafana's schema; needs npm and the
 	tests/dashboards/typecheck.sh
 
 .PHONY: pictures
-pictures: servers $(DEV) $(GRAFANA_LIBRARIES) ## draw docs/img/*.png anew; needs chromium and npm
+pictures: servers $(DEV) $(GRAFANA_LIBRARIES) ## redraw docs/img/*.png; needs chromium and npm
 	$(BIN)/python -m tests.dashboards.pictures
 	$(BIN)/python -m tests.e2e.status_page_pictures
 
@@ -213,7 +213,7 @@ hostile: $(DEV) ## measure how a scraper fares while others attack
 	$(BIN)/python -m tests.bench.hostile
 
 .PHONY: lock
-lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
+lock: $(DEV) ## resolve requirements/*.txt again; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
 .PHONY: sbom

@@ -16,7 +16,7 @@ from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 
 @dataclass(frozen=True, slots=True)
 class Annotation(Builder[AnnotationQuery]):
-    """A query whose series are shown as annotations.
+    """A query with its series shown as annotations.
 
     Attributes:
         name: of the toggle above the dashboard.

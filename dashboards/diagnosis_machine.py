@@ -25,7 +25,7 @@ from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
 
-XID_CATALOGUE = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
+XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
 FAULT = limits((1, BAD))
 
 
@@ -65,7 +65,7 @@ def sick() -> Row:
                 (
                     HOST,
                     GPU,
-                    Column("Xid", label="xid", link=XID_CATALOGUE, width=60),
+                    Column("Xid", label="xid", link=XID_CATALOG, width=60),
                     Column(
                         "When",
                         expr=when(f"max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})"),

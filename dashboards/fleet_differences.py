@@ -35,8 +35,8 @@ def _drift() -> PanelBuilder:
 
 def _unlike(metric: str, matchers: str = "") -> str:
     """Values that differ from the median for their model in their cluster."""
-    labelled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_model()}"
-    return f"({labelled}) != on (cluster, name) group_left () quantile by (cluster, name) (0.5, {labelled})"
+    labeled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_model()}"
+    return f"({labeled}) != on (cluster, name) group_left () quantile by (cluster, name) (0.5, {labeled})"
 
 
 def _baseline() -> PanelBuilder:

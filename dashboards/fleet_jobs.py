@@ -62,8 +62,8 @@ def _by_pod_label() -> str:
         labels = f'label_replace({labels}, "{ours}", "$1", "{theirs}", "(.+)")'
     pods = "cluster, workload_namespace, workload_pod"
     given = f"max by ({TARGET}, gpu, workload_namespace, workload_pod) ({gpu('gpu_allocated', OWNER)} > 0)"
-    labelled = f"{given}\n* on ({pods}) group_left (pod_label)\nmax by ({pods}, pod_label) ({labels})"
-    return f"count by (pod_label) (max by ({TARGET}, gpu, pod_label) ({labelled}))"
+    labeled = f"{given}\n* on ({pods}) group_left (pod_label)\nmax by ({pods}, pod_label) ({labels})"
+    return f"count by (pod_label) (max by ({TARGET}, gpu, pod_label) ({labeled}))"
 
 
 def _owners() -> str:

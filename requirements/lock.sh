@@ -1,7 +1,7 @@
 #!/bin/sh
-# Resolve the five lock files anew, for every Python version the package supports at once.
+# Resolve the five lock files again, for every Python version the package supports at once.
 # Usage: requirements/lock.sh UV [--upgrade]   (UV is the uv program; make lock passes the one in .venv)
-# Without --upgrade a version already locked stays as it is while pyproject.toml still allows it.
+# Without --upgrade a version already locked stays while pyproject.toml still allows it.
 set -eu
 cd "$(dirname "$0")/.."
 uv=$1

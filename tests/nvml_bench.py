@@ -58,7 +58,7 @@ class AnsweringLibrary:
 
 
 class Bench:
-    """NVML, initialised on a simulated machine and a virtual clock.
+    """NVML, initialized on a simulated machine and a virtual clock.
 
     Attributes:
         machine: the seams.

@@ -28,7 +28,7 @@ def devices_of(session: Session) -> list[Device]:
 
 @contextmanager
 def library(nvml: NvmlLibrary) -> Iterator[None]:
-    """pynvml's library is this one, for the length of a ``with`` block; not yet initialised."""
+    """pynvml's library is this one, for the length of a ``with`` block; not yet initialized."""
     before = pynvml.nvmlLib
     pynvml.nvmlLib = nvml.load()
     pynvml._nvmlGetFunctionPointer_cache.clear()
@@ -40,7 +40,7 @@ def library(nvml: NvmlLibrary) -> Iterator[None]:
 
 
 class Driver:
-    """An initialised NVML on a host with a virtual clock.
+    """An initialized NVML on a host with a virtual clock.
 
     Attributes:
         host: what it runs on.
@@ -69,7 +69,7 @@ class Driver:
 
 @contextmanager
 def driver(scenario: str | Scenario) -> Iterator[Driver]:
-    """NVML on a scenario and a virtual clock, initialised."""
+    """NVML on a scenario and a virtual clock, initialized."""
     clock = VirtualClock()
     host = SimulatedHost(load_scenario(scenario) if isinstance(scenario, str) else scenario, clock)
     with library(SimulatedNvml(host)):

@@ -45,8 +45,8 @@ def simulate_command(name: str | None, list_all: bool, **history: Any) -> int:  
       promtool tsdb create-blocks-from openmetrics night.om data
       prometheus --storage.tsdb.path=data --storage.tsdb.retention.time=10y --query.lookback-delta=20s
 
-    Blocks older than the retention time are deleted, so raise it for a history of long ago. OpenMetrics cannot say
-    that a series has ended, as a scrape does, so queries see it for the lookback time longer: a little more than the
+    Blocks older than the retention time are deleted, so raise it for an old history. OpenMetrics cannot mark
+    the end of a series, as a scrape does, so queries see it for the lookback time longer: a little more than the
     step is right. What rules record of the past, promtool tsdb create-blocks-from rules adds; alerts are evaluated
     for the present only.
     """  # noqa: D301 - click needs the literal backspaces

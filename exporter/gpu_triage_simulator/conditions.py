@@ -146,10 +146,10 @@ class Timeline:
         since = self._scenario.card_since(gpu, seconds)
         return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
-    def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
-        """Whether a GPU is lost; it recovers when NVML is initialized (last at `initialised`) after the event's end."""
+    def lost(self, gpu: int, seconds: float, initialized: float) -> bool:
+        """Whether a GPU is lost; it recovers when NVML is initialized (last at `initialized`) after the event's end."""
         return any(
-            event.at <= seconds and not (event.until is not None and initialised >= event.until)
+            event.at <= seconds and not (event.until is not None and initialized >= event.until)
             for event in self._losses[gpu]
         )
 

@@ -17,7 +17,7 @@ from gpu_triage_simulator.host_state import HostState
 from gpu_triage_simulator.scenario import Scenario
 
 SHORTEST_VIRTUAL_DELAY_SECONDS: Final = 1.0
-"""On a virtual clock, shorter calls return immediately, because its steps are no finer."""
+"""On a virtual clock, shorter calls return immediately, because its steps are at least this long."""
 
 
 class SimulatedHost:

@@ -57,7 +57,7 @@ def _supported(_device: Device, out: int | None) -> None:
 
 
 def _create(session: NvmlSession, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     if not out:
         raise Failure("INVALID_ARGUMENT")
     address = session.new_address()
@@ -76,7 +76,7 @@ def _register(device: Device, types: int, event_set: int | None) -> None:
 
 
 def _wait(session: NvmlSession, event_set: int | None, out: int | None, _milliseconds: int) -> None:
-    seconds = session.require_initialised()
+    seconds = session.require_initialized()
     gpus = _find(session, event_set).gpus.values()
     due = [gpu for gpu in gpus if gpu.heard < len(gpu.xids) and gpu.xids[gpu.heard][0] <= seconds]
     if not due:
@@ -91,7 +91,7 @@ def _wait(session: NvmlSession, event_set: int | None, out: int | None, _millise
 
 
 def _free(session: NvmlSession, event_set: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     _find(session, event_set)
     del session.event_sets[event_set or 0]
 

@@ -82,14 +82,14 @@ def _support(device: Device, out: int | None) -> None:
 
 
 def _alloc(session: NvmlSession, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     if not out:
         raise Failure("INVALID_ARGUMENT")
     c_void_p.from_address(out).value = session.new_sample()
 
 
 def _free(session: NvmlSession, sample: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     if session.samples.pop(sample or 0, "unknown") == "unknown":
         raise Failure("INVALID_ARGUMENT")
 
@@ -125,7 +125,7 @@ def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activi
 
 
 def _metrics(session: NvmlSession, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     request: Any = at(GPM_METRICS, out, GPM_METRICS_VERSION)
     first, second = (session.samples.get(_address(sample)) for sample in (request.sample1, request.sample2))
     if not isinstance(first, GpmSample) or not isinstance(second, GpmSample) or first.subject != second.subject:

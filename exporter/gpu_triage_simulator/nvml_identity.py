@@ -19,7 +19,7 @@ _NEED_NVLINK: Final = (CAPABILITIES["nvlink"], CAPABILITIES["atomics"])
 
 
 def _init(session: NvmlSession, _flags: int) -> None:
-    session.initialise()
+    session.initialize()
 
 
 def _shutdown(session: NvmlSession) -> None:
@@ -33,7 +33,7 @@ def _installed_version(session: NvmlSession) -> str:
 
 
 def _driver_version(session: NvmlSession, out: int | None, length: int) -> None:
-    session.require_initialised()
+    session.require_initialized()
     put_text(out, length, _installed_version(session))
 
 
@@ -48,19 +48,19 @@ def _cuda_version(session: NvmlSession, out: int | None) -> None:
 
 
 def _count(session: NvmlSession, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     put(c_uint, out, len(session.devices))
 
 
 def _handle_by_index(session: NvmlSession, index: int, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     if index >= len(session.devices) or not out:
         raise Failure("INVALID_ARGUMENT")
     c_void_p.from_address(out).value = session.hand_out(session.devices[index])
 
 
 def _handle_by_uuid(session: NvmlSession, uuid: bytes | None, out: int | None) -> None:
-    session.require_initialised()
+    session.require_initialized()
     if uuid is None or not out:
         raise Failure("INVALID_ARGUMENT")
     for device in session.devices:

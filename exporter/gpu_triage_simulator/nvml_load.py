@@ -69,7 +69,7 @@ def _samples(device: Device, kind: int, since: int, *outs: int | None) -> None:
         raise Failure("NOT_SUPPORTED")
     put(c_uint, kind_out, _UNSIGNED_INT)
     if not out:
-        # The caller only wants the maximum number of samples; to know whether there are any, the newest one is enough.
+        # The caller only needs the maximum number of samples; the newest one shows whether there are any.
         found = _recent_samples(device, kind, since, 1)
         put(c_uint, count_out, _SAMPLES_KEPT if found else 0)
         if not found:

@@ -119,7 +119,7 @@ def _state(device: Device, link: int, out: int | None) -> None:
 
 
 def _remote_pci_info(device: Device, link: int, out: int | None) -> None:
-    """The NVSwitch at the far end; the driver only knows it for trained links."""
+    """The NVSwitch at the far end; the driver only reports it for trained links."""
     if link >= device.model.nvlinks or not _connected(device, link):
         raise Failure("INVALID_ARGUMENT" if device.model.nvlinks else "NOT_SUPPORTED")
     info = at(PCI_INFO, out)

@@ -132,11 +132,11 @@ class NvmlSession:
         self._next_address = _FIRST_ALLOCATION
         self._references = 0
         self._epoch = 0
-        self._initialised_at = -1.0
+        self._initialized_at = -1.0
         kinds = (host_effects.LibraryMissing, host_effects.DriverNotLoaded, host_effects.VersionMismatch)
         self._driver_can_fail = any(any(host.timeline.host(kind)) for kind in kinds)
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Add a user; the first one enumerates the GPUs.
 
         Raises:
@@ -146,7 +146,7 @@ class NvmlSession:
         self._check_driver(seconds)
         if self._references == 0:
             self._epoch += 1
-            self._initialised_at = seconds
+            self._initialized_at = seconds
             first = _FIRST_HANDLE + self._epoch * _EPOCH_SPACING
             present = [gpu for gpu in self.host.gpus if not gpu.conditions.removed]
             self.devices = tuple(Device(self, gpu, i, first + i * _HANDLE_SPACING) for i, gpu in enumerate(present))
@@ -168,7 +168,7 @@ class NvmlSession:
             self.event_sets = {}
             self._by_handle = {}
 
-    def require_initialised(self) -> float:
+    def require_initialized(self) -> float:
         """Scenario time, with the GPUs advanced to it.
 
         Raises:
@@ -208,7 +208,7 @@ class NvmlSession:
         Raises:
             Failure: the handle is stale, or the GPU is lost or needs a reset.
         """
-        seconds = self.require_initialised()
+        seconds = self.require_initialized()
         device = self.find(handle)
         if device is None:
             raise Failure("INVALID_ARGUMENT")
@@ -227,7 +227,7 @@ class NvmlSession:
         return device.handle
 
     def _check_device(self, device: Device, seconds: float) -> None:
-        if self.host.timeline.lost(device.state.index, seconds, self._initialised_at):
+        if self.host.timeline.lost(device.state.index, seconds, self._initialized_at):
             raise Failure("GPU_IS_LOST")
         conditions = device.state.conditions
         if conditions.removed or device.state is not self.host.gpus[device.state.index]:

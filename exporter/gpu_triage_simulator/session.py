@@ -45,7 +45,7 @@ class SimulatedMachine:
 
     Attributes:
         machine: for the exporter, which cannot distinguish it from a real host.
-        host: the simulated host behind it, for whoever controls the simulation.
+        host: the simulated host behind it, for code that controls the simulation.
         root: directory of its files.
     """
 

@@ -49,7 +49,7 @@ class LoadedLibrary:
     """The library as loaded by dlopen: an attribute for each function that this driver exports.
 
     Attributes:
-        session: its state, for whoever controls the simulation.
+        session: its state, for code that controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
@@ -110,7 +110,7 @@ class SimulatedNvml:
     """The NvmlLibrary of a simulated machine.
 
     Attributes:
-        session: the library's state, for whoever controls the simulation.
+        session: the library's state, for code that controls the simulation.
     """
 
     def __init__(self, host: SimulatedHost) -> None:

@@ -164,5 +164,5 @@ exporter that saw it work can know.
 
 _DAY_PROSE: Final = f"""Two GPUs each. `h100-8` is at full load all day; `training-day` has bursts of 20 s with pauses
 of 6 s, or of 36 s with 4 s, a pause between epochs every 45 minutes, a checkpoint every hour and an evaluation every
-two. Promised are at most {MOST_CHANGES} changes a GPU and day.
+two. The limit is {MOST_CHANGES} changes per GPU per day.
 """

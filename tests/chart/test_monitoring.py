@@ -174,8 +174,8 @@ def test_the_notes_warn_of_labels_that_prometheus_wants() -> None:
     assert "ruleSelectorNilUsesHelmValues" in render(enabled).notes
     assert "--set scrape.labels.release" in render(enabled).notes
     labels = {"labels": {"release": "stack"}}
-    labelled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **labels}, "scrape": labels}
-    assert "ruleSelectorNilUsesHelmValues" not in render(labelled).notes
+    labeled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **labels}, "scrape": labels}
+    assert "ruleSelectorNilUsesHelmValues" not in render(labeled).notes
 
 
 def test_the_notes_say_what_is_missing_and_what_is_made_up() -> None:

@@ -1,4 +1,4 @@
-"""States, classes and steps: every panel uses the catalogue's words and the status page's colors."""
+"""States, classes and steps: every panel uses the catalog's words and the status page's colors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shown(spec: MetricSpec) -> list[Target]:
 
 
 @for_each("spec", STATES, ids=lambda spec: spec.name)
-def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -> None:
+def test_every_panel_has_the_catalogs_word_for_every_state(spec: MetricSpec) -> None:
     targets = shown(spec)
     assert targets, "no panel shows it"
     for target in targets:

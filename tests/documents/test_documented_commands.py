@@ -38,7 +38,7 @@ FIELDS = {
 }
 COMPUTE_APPS = {"pid", "process_name", "used_memory", "gpu_uuid"}
 DMON = set("pucvmet")
-"""Power and temperature, utilisation, clocks, violations, memory, ECC and replays, PCIe throughput."""
+"""Power and temperature, utilization, clocks, violations, memory, ECC and replays, PCIe throughput."""
 
 
 def _documents(repository: Path) -> list[Path]:

@@ -1,52 +1,99 @@
-"""Phrases that CONTRIBUTING.md replaces do not come back in anything that a user reads."""
+"""Phrases that CONTRIBUTING.md replaces do not come back; docstrings and comments are in the same plain English."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| [^|]+ \|$", re.MULTILINE)
-PAGES = ("*.md", "docs/*.md", "dashboards/*.*", "deploy/**/*.*", "helm/**/*.*", "rules/**/*.*")
-PACKAGE_TEXTS = {".md", ".yml", ".toml"}
+PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| (?P<after>[^|]+) \|$", re.MULTILINE)
+PAGES = ("*.md", "docs/*.*", "dashboards/*.*", "deploy/**/*.*", "exporter/**/*.*", "helm/**/*.*", "rules/**/*.*")
+READ = {".md", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
 NOT_READ = {"CHANGELOG.md", "CONTRIBUTING.md"}
 """History is not rewritten, and the list itself has the phrases."""
 
+PROGRAMS = ("exporter/**/*.py", "dashboards/**/*.py", "deploy/**/*.py", "docs/*.py")
 
-def banned(repository: Path) -> list[str]:
-    """The phrases of the table, in lower case."""
+WORDS: Mapping[str, str] = {
+    r"\b(says|said)\b": "reports, contains, explains, lists",
+    r"\b(tells|told)\b": "shows, reports, distinguishes",
+    r"\bknows\b": "has, lists, supports, detects",
+    r"\b(wants|thinks|believes)\b": "needs, requires, expects",
+    r"\b(asks|asked)\b": "queries, calls, requests, requires",
+    r"\bwhose\b": "with, of the, if its ...; or a sentence of its own",
+    r"\b(nobody|no one|somebody|whoever|whomever)\b": "the user, process, client or reader that is meant",
+    r"\b(lets?|letting) go of\b": "releases",
+    r"\b(will|would) not do\b": "is invalid, is not enough",
+    r"\b(stands?|stood)\b": "is, is listed, replaces, stops",
+    r"\banew\b": "again, rebuild, recreate",
+    r"\b(hence|lest|thereby|therein|thereof|thus|upon|whence|whereby|wherein)\b": "so, because, in it, on",
+    r"\bsome \d": "about",
+    r"\beach \d+ ?(ms|s|seconds|minutes|rounds)\b": "every",
+    r"\d (\w+ )?a (GPU|host|minute|scrape|second|series|step)\b": "per",
+    r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b)": "is not a ..., is not ...",
+    r"\bnone for none\b": "None if there is none",
+    r"\b(fares?|given away|one's own|in vain)\b": "the field's word for it",
+    r"(?<!how )\blong ago\b": "old, earlier",
+    r"colour|behaviour|favour|honour|neighbour|judgement|catalogue|licence|grey\b|(cancel|label|signal|model)l(ed|ing)\b|"
+    r"(author|categor|initial|maxim|minim|normal|optim|organ|priorit|recogn|serial|summar|synchron|util|virtual)is(e|ing|at)"
+    r"|analyse": "American spelling",
+}
+"""Words that an SRE would not write about hardware, files and programs, and what to write instead."""
+
+GAP = re.compile(r"""(?:\s|#|"|\bf")+""")
+"""Between the words of a phrase that is wrapped: in a paragraph, a comment, or a string of several parts."""
+
+PROSE = re.compile(
+    r"""(?P<docstring>^[ \t]*r?"{3}.*?"{3})|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|(?P<comment>\#[^\n]*)""",
+    re.DOTALL | re.MULTILINE,
+)
+NAMES = re.compile(r"``.*?``|`[^`]*`|^\s*\w+: |^\s*>>>.*")
+"""Names in a docstring, which are no prose."""
+
+
+def banned(repository: Path) -> dict[str, str]:
+    """The phrases of CONTRIBUTING.md's table, and what replaces them."""
     text = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = text.split("<!-- before and after -->\n", 1)[1].split("\n\n", 1)[0]
-    return [before.lower() for before in PAIR.findall(table)[1:] if not before.startswith("-")]
+    return {before: after for before, after in PAIR.findall(table)[1:] if not before.startswith("-")}
 
 
-def told(source: str) -> Iterator[str]:
-    """The strings of a Python file that are no docstrings."""
-    tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
-            yield node.value
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """The lines of docstrings and comments, by number."""
+    for match in PROSE.finditer(source):
+        if match["docstring"] is not None or match["comment"] is not None:
+            first = source.count("\n", 0, match.start()) + 1
+            yield from enumerate(match.group().split("\n"), first)
 
 
-def texts(repository: Path) -> Iterator[tuple[Path, str]]:
-    for pattern in PAGES:
+def files(repository: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for pattern in patterns:
         for path in repository.glob(pattern):
-            if path.is_file() and path.suffix not in {".png", ".pyc"} and path.name not in NOT_READ:
-                yield path, path.read_text(encoding="utf-8")
-    for path in (repository / "exporter").rglob("*.*"):
-        if path.suffix == ".py":
-            yield path, "\n".join(told(path.read_text(encoding="utf-8")))
-        elif path.suffix in PACKAGE_TEXTS:
-            yield path, path.read_text(encoding="utf-8")
+            if path.is_file() and path.suffix in READ and path.name not in NOT_READ:
+                yield path.relative_to(repository).as_posix(), path.read_text(encoding="utf-8")
 
 
 def test_no_text_has_a_phrase_that_was_replaced(repository: Path) -> None:
     phrases = banned(repository)
     assert len(phrases) > 10
-    plain = [
-        (path.relative_to(repository).as_posix(), " ".join(text.split()).lower()) for path, text in texts(repository)
+    found = []
+    for name, text in files(repository, PAGES):
+        plain = GAP.sub(" ", text).lower()
+        for before, after in phrases.items():
+            if before.lower() in plain:
+                match = re.search(GAP.pattern.join(map(re.escape, before.split())), text, re.IGNORECASE)
+                line = text.count("\n", 0, match.start()) + 1 if match else 1
+                found.append(f"{name}:{line}: {before!r}: write: {after}")
+    assert found == [], "\n".join(found)
+
+
+def test_docstrings_and_comments_are_plain_american_english(repository: Path) -> None:
+    patterns = {re.compile(word, re.IGNORECASE): instead for word, instead in WORDS.items()}
+    found = [
+        f"{name}:{number}: {match.group()!r}: write: {instead}"
+        for name, source in files(repository, PROGRAMS)
+        for number, line in prose(source)
+        for pattern, instead in patterns.items()
+        if (match := pattern.search(NAMES.sub("", line)))
     ]
-    found = [(name, each) for each in phrases for name, text in plain if each in text]
-    assert found == [], "write it as CONTRIBUTING.md's table does"
+    assert found == [], "\n".join(found)

@@ -57,8 +57,8 @@ def test_the_wheel_carries_the_manual_pages(wheel: Path, repository: Path) -> No
 @pytest.mark.slow
 def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        licences = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
-        assert [archive.read(name) for name in licences] == [(repository / "LICENSE").read_bytes()]
+        licenses = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
+        assert [archive.read(name) for name in licenses] == [(repository / "LICENSE").read_bytes()]
 
 
 @pytest.mark.slow

@@ -132,10 +132,10 @@ def test_the_daemon_answers_to_its_own_names_only(tmp_path: Path) -> None:
         assert "host=attacker.example" in running.log.read_text()
 
 
-@pytest.mark.parametrize("signalled", [True, False], ids=["stopped", "killed before"])
-def test_a_unix_socket_is_served_and_its_file_removed(tmp_path: Path, signalled: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("signaled", [True, False], ids=["stopped", "killed before"])
+def test_a_unix_socket_is_served_and_its_file_removed(tmp_path: Path, signaled: bool) -> None:  # noqa: FBT001
     path = tmp_path / "gpu.sock"
-    if not signalled:
+    if not signaled:
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(path))
     process = subprocess.Popen([*SERVE, "--web.listen-address", f"unix:{path}"], stderr=subprocess.DEVNULL)

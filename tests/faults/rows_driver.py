@@ -1,4 +1,4 @@
-"""Rows of the driver as a whole: initialisation, enumeration, the library and what is exchanged underneath."""
+"""Rows of the driver as a whole: initialization, enumeration, the library and what is exchanged underneath."""
 
 from __future__ import annotations
 

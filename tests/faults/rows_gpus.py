@@ -21,7 +21,7 @@ IDENTITY = "The driver says what cannot be of its GPUs"
 _XIDS = frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"})
 _AT, _LASTS = 20, 30
 _REOPENED_WITHIN_SECONDS = 15
-"""Another process looks for a GPU that is gone every 10 s; NVML is initialised again once it is seen."""
+"""Another process looks for a GPU that is gone every 10 s; NVML is initialized again once it is seen."""
 
 
 def rows() -> Iterator[Row]:

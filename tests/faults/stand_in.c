@@ -1,7 +1,7 @@
 /* A libnvidia-ml.so.1 of a healthy host, until a control file says otherwise: see stand_in.py for its lines.
  *
  * NVML_STAND_IN names the file. It is read again whenever it changes, also by calls that hang: they return once no line
- * makes them hang. NVML_STAND_IN with ".journal" behind it records initialisations, and calls that the real library
+ * makes them hang. NVML_STAND_IN with ".journal" behind it records initializations, and calls that the real library
  * does not forgive. */
 
 #define _GNU_SOURCE
@@ -94,7 +94,7 @@ static void read_rules(void)
         fclose(file);
     read_at = now.st_mtim;
     read_inode = now.st_ino;
-    /* What is lost stays lost until the library is initialised anew. */
+    /* What is lost stays lost until the library is initialized anew. */
     for (int gpu = 0; users && gpu < MOST_GPUS; gpu++)
         lost[gpu] |= all_of("lost", gpu) || all_of("removed", gpu);
     pthread_rwlock_unlock(&lock);

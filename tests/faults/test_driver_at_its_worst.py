@@ -1,4 +1,4 @@
-"""A real daemon over a compiled driver that hangs, is slow to initialise or loses GPUs: the others stay fresh."""
+"""A real daemon over a compiled driver that hangs, is slow to initialize or loses GPUs: the others stay fresh."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def longest_gap(daemon: Daemon, ended: Callable[[str], bool]) -> float:
 
 
 @pytest.mark.parametrize("init", ["init_seconds 8", "host hang nvmlInit"])
-def test_a_lost_gpu_costs_the_others_nothing_however_nvml_initialises(host: StandIn, init: str) -> None:
+def test_a_lost_gpu_costs_the_others_nothing_however_nvml_initializes(host: StandIn, init: str) -> None:
     with host.daemon() as daemon:
         daemon.wait_for(lambda page: len(up(page)) == len(with_value(page, "gpu_power_watts")) == 4, WAIT_SECONDS)
         host.set(init, "gpu 3 lost")

@@ -50,7 +50,7 @@ def test_a_value_and_an_error_replace_an_answer(host: StandIn) -> None:
         assert 'gpu_power_watts{gpu="0"' not in page
 
 
-def test_a_lost_gpu_is_back_only_after_another_initialisation(host: StandIn) -> None:
+def test_a_lost_gpu_is_back_only_after_another_initialization(host: StandIn) -> None:
     with host.daemon(*QUICK) as daemon:
         daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         inits = sum("init done" in line for line in host.journal())

@@ -47,14 +47,14 @@ def record(promtool: Path, directory: Path) -> Sharded:
         for name, each in scenarios.items()
     }
     shards = [
-        _labelled(with_rules(joined([raw[name] for name in names]), promtool, directory), str(number))
+        _labeled(with_rules(joined([raw[name] for name in names]), promtool, directory), str(number))
         for number, names in enumerate(SHARDS)
     ]
     single = with_rules(joined(list(raw.values())), promtool, directory)
     return Sharded(Fleet(single, scenarios), joined(shards))
 
 
-def _labelled(history: History, shard: str) -> History:
+def _labeled(history: History, shard: str) -> History:
     """The history with the external label of its server."""
     return _with_series(
         history,

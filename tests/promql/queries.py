@@ -1,4 +1,4 @@
-"""What is wrong with a query, as far as its text and the catalogue tell: rules and dashboards are held to the same."""
+"""What is wrong with a query, as far as its text and the catalog tell: rules and dashboards are held to the same."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_damage_pages(prometheus: Prometheus) -> None:
 
 
 @for_each("rule", RULES, ids=lambda rule: "-".join([rule.name, *rule.labels.values(), rule.expr[:60]]))
-def test_a_rule_records_a_metric_of_the_catalogue_by_the_table_for_migration(rule: Rule) -> None:
+def test_a_rule_records_a_metric_of_the_catalog_by_the_table_for_migration(rule: Rule) -> None:
     known = {spec.name: spec for spec in METRICS}
     if ":" in rule.name:
         return

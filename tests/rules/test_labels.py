@@ -34,7 +34,7 @@ def played(name: str, minutes: int = MINUTES) -> Run:
     return prepare(load_any(name), rule_files(), step_seconds=60, seconds=minutes * 60.0)
 
 
-def labelled(series: str, **labels: str) -> str:
+def labeled(series: str, **labels: str) -> str:
     """The series as scraped from a target with more labels."""
     more = "".join(f',{name}="{value}"' for name, value in labels.items())
     return f"{series.removesuffix('}')}{more}}}"
@@ -53,7 +53,7 @@ def test_two_clusters_have_the_same_alerts_and_recorded_series(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     run = played(name)
-    both = {labelled(key, cluster=each): values for key, values in run.series.items() for each in ("east", "west")}
+    both = {labeled(key, cluster=each): values for key, values in run.series.items() for each in ("east", "west")}
     questions = ((FIRING, END), (RECORDED, END))
     answers = ask(requires_tool("promtool"), Run(run.rules, run.groups, 60, both, questions), tmp_path).samples
     for question in questions:
@@ -77,7 +77,7 @@ def test_a_ruler_that_sees_every_replica_judges_each_by_itself(
         {"region": region, "replica": replica} for region, replica in (("east", "a"), ("east", "b"), ("west", "a"))
     ]
     series: Mapping[str, Sequence[float]] = {
-        labelled(key, **each): values for key, values in run.series.items() for each in targets
+        labeled(key, **each): values for key, values in run.series.items() for each in targets
     }
     asked = Run(tuple(tmp_path / path.name for path in run.rules), run.groups, 60, series, ((FIRING, END),))
     promtool = requires_tool("promtool")
@@ -101,7 +101,7 @@ def test_an_edited_target_label_breaks_no_rule_and_leaves_each_gpu_its_class(
     run, series = played(name, minutes), {}
     for key, values in run.series.items():
         series[key] = [value if minute < EDITED else math.nan for minute, value in enumerate(values)]
-        series[labelled(key, workload="serving")] = [
+        series[labeled(key, workload="serving")] = [
             value if minute >= EDITED else math.nan for minute, value in enumerate(values)
         ]
     question = (CLASSES, minutes * 60.0)

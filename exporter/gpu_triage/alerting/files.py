@@ -29,7 +29,7 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 def rule_files(settings: Settings = DEFAULTS, sources: Sequence[RuleSource] | None = None) -> dict[str, str]:
     """Rule files by relative path; by default the shipped ones.
 
-    A file whose rules are all disabled is omitted.
+    A file is omitted if all its rules are disabled.
     """
     files = (built(each, settings) for each in (shipped_sources() if sources is None else sources))
     return {file.path: to_yaml(file) for file in files if file.groups}
@@ -57,17 +57,17 @@ def _with_label(text: str, label: str) -> str:
     """A dashboard with this cluster label in its queries; the variable keeps its name, because links use it."""
     if label == DEFAULTS.cluster_label:
         return text
-    return json.dumps(_relabelled(json.loads(text), label), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(_relabeled(json.loads(text), label), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _relabelled(node: Any, label: str) -> Any:
+def _relabeled(node: Any, label: str) -> Any:
     if isinstance(node, dict):
         return {
-            _CLUSTER.sub(label, key): value if key in _NO_LABELS else _relabelled(value, label)
+            _CLUSTER.sub(label, key): value if key in _NO_LABELS else _relabeled(value, label)
             for key, value in node.items()
         }
     if isinstance(node, list):
-        return [_relabelled(each, label) for each in node]
+        return [_relabeled(each, label) for each in node]
     return _CLUSTER.sub(label, node) if isinstance(node, str) else node
 
 

@@ -95,10 +95,10 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
 
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
-        go on taking work: keep, watch or drain. Needs no root; says what it could not read.
+        go on taking work: keep, watch or drain. Needs no root; lists what it could not read.
 
         One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
-        knows how long they have lasted.
+        reports how long they have lasted.
 
         Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
         be checked or, without a report, the options are invalid, 70 an internal error.

@@ -43,7 +43,7 @@ def config_command(switches: tuple[CollectorSwitch, ...], of_scenario: ScenarioO
         """Read the options from FILE, the environment and the flags, the web configuration with its certificates, and
         the baseline, as gpu-triage serve would, and say what is wrong with them, or OK.
 
-        Nothing is started, and no GPU is asked.
+        Nothing is started, and no GPU is queried.
 
         Exit code: 0 all of it can be used, 2 something cannot; each mistake is a line on stderr.
         """  # noqa: D205 - the help shows it as a paragraph

@@ -72,7 +72,7 @@ class Daemon:
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
-        # Set first, because an unhandled SIGHUP, which asks for a reload, would kill the process.
+        # Set first, because an unhandled SIGHUP, which requests a reload, would kill the process.
         signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
         urls = self._server.bind()
         for url in urls:

@@ -113,7 +113,7 @@ def group() -> None:
 def serve(config: Config) -> int:
     """Run the exporter until SIGTERM or SIGINT.
 
-    It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
+    It stays up without a driver, without GPUs and while the driver hangs, and reports it in its metrics.
 
     Exit code: 0 after a signal, 2 the options cannot be used, 4 the driver was replaced and the supervisor should
     restart the exporter, 70 a fault of this program.

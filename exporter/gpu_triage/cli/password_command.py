@@ -15,7 +15,7 @@ from gpu_triage.serve.passwords import LONGEST_PASSWORD, hashed
 def password_command(cost: int) -> int:
     """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
 
-    Where standard input is no terminal, its first line is the password.
+    If standard input is not a terminal, its first line is the password.
     """
     if sys.stdin.isatty():
         typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)

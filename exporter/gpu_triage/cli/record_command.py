@@ -39,7 +39,7 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
     def record(*, config: Config, target: Path, force: bool, seconds: float) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
-        Contains: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
+        Contains: every answer of the driver (NVML) to the exporter's calls; the files of sysfs and procfs that
         the exporter reads, processes' names among them; the NVIDIA driver's lines of the kernel log.
 
         Pseudonymized, consistently: serial numbers, UUIDs, host names, names of file servers, user names, IP

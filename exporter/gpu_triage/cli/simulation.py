@@ -59,7 +59,7 @@ def stepped(config: Config, stack: ExitStack, starting_at: float) -> Machine:
 
 
 def virtual_clock() -> SteppedClock:
-    """A clock that stands still until it is stepped."""
+    """A clock that only advances when it is stepped."""
     from gpu_triage_simulator import VirtualClock  # noqa: PLC0415 - see above
 
     return VirtualClock()

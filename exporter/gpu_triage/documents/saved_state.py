@@ -19,7 +19,7 @@ MOST_BYTES: Final = 1 << 20
 """The most bytes read from a file."""
 
 MOST_AHEAD_SECONDS: Final = 86_400.0
-"""Times further in the future are invalid. A host whose hardware clock is set to local time is up to 14 hours ahead
+"""Times further in the future are invalid. A host with its hardware clock in local time is up to 14 hours ahead
 until its time is synchronized; no common clock error reaches 24 hours."""
 
 _STEPS: Final = {

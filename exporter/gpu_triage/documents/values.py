@@ -1,7 +1,7 @@
 """Converts plain values to types given by hints: dataclasses, tuples, tables, text, numbers and booleans.
 
 Constraints are arguments of ``Annotated``: ``Annotated[int, Range(1, 16)]``. YAML scalars are text until a hint
-asks for another type. All mistakes in a document are reported at once.
+requires another type. All mistakes in a document are reported at once.
 """
 
 from __future__ import annotations

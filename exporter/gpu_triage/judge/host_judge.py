@@ -142,7 +142,7 @@ class HostJudge:
         return self._gpus.get(key) or GpuMemory(self._former.pop(key, None))
 
     def _forget(self, known: set[str]) -> None:
-        """Drop GPUs that the exporter no longer knows, except for their counters; keep those just not being polled."""
+        """Drop GPUs that the exporter no longer lists, except for their counters; keep those just not being polled."""
         for key in [key for key in self._gpus if key not in known]:
             self._former[key] = self._gpus.pop(key).seconds
         for surplus in tuple(self._former)[:-_MOST_FORMER]:

@@ -43,7 +43,7 @@ _LONGEST = 240
 
 
 class Option(click.Option):
-    """A click flag that knows its environment variable, its file key and the Config field it sets.
+    """A click flag with its environment variable, its file key and the Config field it sets.
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.

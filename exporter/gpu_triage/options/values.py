@@ -47,7 +47,7 @@ def parse_datetime(text: str) -> datetime:
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
-    """A type whose values are parsed by `parse`, which raises ValueError with the expected syntax.
+    """A type of values that are parsed by `parse`, which raises ValueError with the expected syntax.
 
     `parse` accepts the output of `show`; `name` is the placeholder shown in the help.
     """

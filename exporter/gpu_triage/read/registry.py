@@ -1,4 +1,4 @@
-"""Registry of all subjects, in playbook order, and thus of all metrics. Collectors not listed here don't run."""
+"""Registry of all subjects, in playbook order, and so of all metrics. Collectors not listed here don't run."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _OF_A_PROCESS: Final = re.compile("proc/[0-9]+/")
 _MOST_PATHS: Final = 50_000
 _MOST_ENTRIES: Final = 4096
 _EMPTY_FILE: Final[tuple[Kind, str]] = ("file", "")
-"""A file whose content was never read."""
+"""A file that was opened, but never read."""
 _MOST_STUCK: Final = 8
 
 

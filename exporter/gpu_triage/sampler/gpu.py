@@ -26,7 +26,7 @@ class GpuRecord:
     """A GPU that this process has seen at some point. Only the sampler's thread changes it.
 
     Attributes:
-        key: its UUID, or a stand-in if the UUID is unknown.
+        key: its UUID, or a substitute if the UUID is unknown.
         labels: its index and UUID as published.
         schedule: when its collectors are due.
         lane: where its rounds run; None while it is missing.

@@ -141,7 +141,7 @@ class HostRounds:
         self._ends_by.pop(collector, None)
 
     def late(self, now: Moment) -> Iterator[Outcome]:
-        """A failed outcome for each collector whose round is past its deadline, repeated at each interval.
+        """A failed outcome for each collector with a round past its deadline, repeated at each interval.
 
         It does not matter which collector holds the lane: a round that ran late or could not start has read nothing.
         """

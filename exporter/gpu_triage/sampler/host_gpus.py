@@ -30,7 +30,7 @@ _CONFIRMED_SECONDS: Final = 15.0
 _FORGOTTEN_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORMER: Final = 64
-"""Maximum number of forgotten GPUs whose counters are kept, so that they continue if the GPU comes back."""
+"""Maximum number of forgotten GPUs with counters that are kept, so that they continue if the GPU comes back."""
 
 
 class HostGpus:

@@ -18,7 +18,7 @@ from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 
 @dataclass(frozen=True, slots=True)
 class HostReadings:
-    """What the sampler knows of the host, as facts. Only the sampler's thread calls it.
+    """The facts of the host that the sampler has read. Only the sampler's thread calls it.
 
     Attributes:
         host_gpus: the GPUs.

@@ -74,7 +74,7 @@ class Clients:
     Attributes:
         connections: all of them, including those in a TLS handshake.
         waiting: those waiting for their client to send something, longest first (an ordered set).
-        unread: those whose client isn't reading its response, longest first.
+        unread: those with a client that isn't reading its response, longest first.
     """
 
     def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:

@@ -28,7 +28,7 @@ _AT_A_TIME = 64
 the kernel's backlog overflows, and new clients wait for seconds until they retry."""
 
 _AT_A_TIME_WHEN_FULL = 8
-"""Each then evicts another connection, whose file descriptor is closed only in the next iteration."""
+"""Each then evicts another connection; its file descriptor is closed only in the next iteration."""
 
 _PAUSE_SECONDS = 0.1
 """Delay after accept() failed for lack of file descriptors or memory."""

@@ -75,7 +75,7 @@ def admits(section: TlsSection, certificate: Mapping[str, Any] | None) -> bool:
 
 
 def _plain(kind: str, name: str) -> str:
-    # OpenSSL prints IPv6 addresses uncompressed and in upper case; Go, and thus the file, compresses them.
+    # OpenSSL prints IPv6 addresses uncompressed and in upper case; Go, and so the file, compresses them.
     return str(ipaddress.ip_address(name.strip())) if kind == "IP Address" else name
 
 

@@ -22,7 +22,7 @@ _Texts = tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class TlsSection:
-    """``tls_server_config``, with Go's semantics: a key without a value is unset, an empty list allows nobody.
+    """``tls_server_config``, with Go's semantics: a key without a value is unset, an empty list rejects all clients.
 
     Once read, `cert`, `key` and `client_ca` hold PEM, including content loaded from files.
     """

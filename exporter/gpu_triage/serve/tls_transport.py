@@ -194,7 +194,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         if self._end is not None and not self._queue:
             with suppress(ssl.SSLError):
-                self._tls.unwrap()  # sends close_notify, so that the client knows its response is complete
+                self._tls.unwrap()  # sends close_notify, so that the client can detect a complete response
             self._send_encrypted()
             self._end()
             self._end = None

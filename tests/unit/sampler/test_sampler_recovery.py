@@ -93,7 +93,7 @@ def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Pat
 
 @pytest.mark.parametrize("function", ["nvmlShutdown", "nvmlInitWithFlags"])
 def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, function: str) -> None:
-    # Another process has seen the GPU that was lost, so NVML is initialised again: nobody is asked meanwhile.
+    # Another process has seen the GPU that was lost, so NVML is initialized again: nobody is asked meanwhile.
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = f'at = "36s"\nuntil = "130s"\neffect = {{ kind = "hang", function = "{function}" }}'
     with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:

@@ -23,7 +23,7 @@ def event(at: str, effect: str, *, until: str = "", gpu: int | None = None) -> s
     return "\n".join(lines)
 
 
-def test_a_lost_gpu_stays_lost_until_nvml_is_initialised_again(tmp_path: Path) -> None:
+def test_a_lost_gpu_stays_lost_until_nvml_is_initialized_again(tmp_path: Path) -> None:
     fault = event("10s", 'kind = "lost"', until="20s", gpu=1)
     with driver(scenario_with(tmp_path, "idle-downshift", fault)) as nvml:
         assert pynvml.nvmlDeviceGetPowerUsage(nvml.handles[1]) > 0
@@ -37,7 +37,7 @@ def test_a_lost_gpu_stays_lost_until_nvml_is_initialised_again(tmp_path: Path) -
         assert pynvml.nvmlDeviceGetPowerUsage(pynvml.nvmlDeviceGetHandleByIndex(1)) > 0
 
 
-def test_initialising_while_the_gpu_is_gone_does_not_bring_it_back(tmp_path: Path) -> None:
+def test_initializing_while_the_gpu_is_gone_does_not_bring_it_back(tmp_path: Path) -> None:
     fault = event("10s", 'kind = "lost"', until="60s", gpu=1)
     with driver(scenario_with(tmp_path, "idle-downshift", fault)) as nvml:
         nvml.at(20)

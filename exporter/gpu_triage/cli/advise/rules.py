@@ -27,7 +27,7 @@ USABLE_MEMORY: Final = 0.8
 (`memory_safety_margin`)."""
 
 SAMPLES_PER_GPU: Final = 32
-"""Samples per GPU and step needed for another GPU to be worthwhile: STUDY asks for a batch of 64 on its two GPUs."""
+"""Samples per GPU and step needed for another GPU to be worthwhile: STUDY recommends a batch of 64 on its two GPUs."""
 
 WORTHWHILE_EFFICIENCY: Final = 0.7
 """Scaling efficiency below which STUDY considers a second GPU not worthwhile."""

@@ -192,7 +192,7 @@ class PrometheusClient:
 
 
 class _TlsConnection(http.client.HTTPConnection):
-    """HTTPS to a host whose certificate may be for a different name."""
+    """HTTPS to a host with a certificate that may be for a different name."""
 
     def __init__(self, host: str, port: int, timeout: float, server_name: str, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=timeout)

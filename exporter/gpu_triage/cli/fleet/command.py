@@ -49,16 +49,16 @@ def fleet_command(
 ) -> int:
     """Show which hosts to drain and why, worst first, and which jobs are affected.
 
-    Asks the Prometheus that scrapes the exporters, or a server with the same query API: VictoriaMetrics, Mimir, Thanos.
+    Queries the Prometheus that scrapes the exporters, or a server with the same query API, such as VictoriaMetrics.
 
     \b
       gpu-triage fleet --prometheus http://prometheus:9090
       gpu-triage fleet --prometheus http://prometheus:9090 --cluster east --format json
       gpu-triage fleet --prometheus http://prometheus:9090 --at 2026-11-22T03:00:00Z
 
-    Exit code: 0 healthy, 1 a host has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
-    server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host whose
-    exporter does not answer counts as a warning.
+    Exit code: 0 healthy, 1 one has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
+    server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host
+    counts as a warning if its exporter does not answer.
     """  # noqa: D301 - click needs the backspace escape
     fleet = fleet_of(ask(client, selection, at))
     if not fleet.hosts:

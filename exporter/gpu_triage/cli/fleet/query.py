@@ -56,8 +56,8 @@ class QueryResults:
 
     Attributes:
         at: evaluation time in Unix seconds.
-        down: targets whose scrapes fail.
-        exporters: targets whose scrapes succeed.
+        down: targets with failing scrapes.
+        exporters: targets with successful scrapes.
         findings, host_findings: start time of each present finding.
         states, host_states: states of findings, from gpu_finding; older exporters have none.
         gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.

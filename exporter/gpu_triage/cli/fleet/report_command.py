@@ -54,7 +54,7 @@ def parse_days(text: str) -> int:
 def report_command(*, client: PrometheusClient, selection: Selection, days: int, at: float | None, output: str) -> int:
     """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
 
-    Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it asks. The
+    Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it queries. The
     page needs no other file and no network, and is script-free, so you can email it.
 
     \b

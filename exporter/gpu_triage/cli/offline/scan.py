@@ -39,7 +39,7 @@ _MOST_SECTIONS: Final = 256
 _MOST_LOST: Final = 256
 _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
-"""For JSON log records: one line holds everything that the journal or a shipper knows about a message."""
+"""For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""
 _LONGEST_ROW: Final = 160
 _BASE64_COLUMNS: Final = 76
 """Line length of base64, which makes up most of a bug report."""

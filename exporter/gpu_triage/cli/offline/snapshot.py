@@ -43,7 +43,7 @@ _OF_THE_MOMENT: Final = (
 """Sections with values that change every second: they aren't carried over from one snapshot to the next."""
 
 _COUNTED_ONCE: Final = ("ecc errors", "ecc_errors")
-"""Sections whose values are summed, so they must come from only one of several outputs."""
+"""Sections with values that are summed, so they must come from only one of several outputs."""
 
 
 @dataclass(frozen=True, slots=True)

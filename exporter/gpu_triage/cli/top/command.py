@@ -75,10 +75,10 @@ def top_command(live: CommandWiring[Machine], stepped: CommandWiring[Machine]) -
     @simulate_at_option
     @serve_options(live.switches, live.of_scenario, lambda option: option.key in _OPTIONS)
     def top(*, config: Config, url: str | None, interval_seconds: float, once: bool, simulate_at: float | None) -> int:
-        """Watch the GPUs of this host, or of another: what limits each, since when, and whose it is.
+        """Watch the GPUs of this host, or of another: what limits each, since when, and who uses it.
 
-        Asks the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or Ctrl-C
-        ends it.
+        Queries the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or
+        Ctrl-C ends it.
 
         Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
         """

@@ -178,7 +178,7 @@ class XidEvents:
         return XidEvent(gpu, event.eventData, self._drained_at, now, uuid)
 
     def _bus_id_of(self, handle: Any) -> str | None:
-        """Look up the bus ID of a GPU whose handle was not registered."""
+        """Look up the bus ID of a GPU by a handle that was not registered."""
         try:
             bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
             return normalize_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)

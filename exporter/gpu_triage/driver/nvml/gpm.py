@@ -130,9 +130,9 @@ class GpmMeter:
         because an average over such a gap is not current.
 
         Args:
-            inquiry: asks this GPU's driver.
+            inquiry: this GPU's driver.
             began: when the round began.
-            clock: tells when the sample was taken.
+            clock: the clock that times the sample.
         """
         at = began.monotonic
         self.spanned_seconds = 0.0

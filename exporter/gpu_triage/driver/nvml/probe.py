@@ -1,6 +1,6 @@
 """Find out which GPUs answer a new NVML session, in a child process.
 
-An NVML session only knows the GPUs present when it was opened: GPUs that were lost or added since need a new session.
+An NVML session only has the GPUs present when it was opened: GPUs that were lost or added since need a new session.
 Closing a working session just to check would blind the exporter while NVML initializes, which may never finish while a
 GPU is dying. So a child process checks: ``python -m`` this file.
 """

@@ -82,7 +82,7 @@ def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> f
 
 
 def _rose(host: HostEvidence, spec: MetricSpec, most: float) -> list[tuple[str, float]]:
-    """Return the ports whose counter recently rose by more than `most`, and by how much."""
+    """Return the ports where the counter recently rose by more than `most`, and by how much."""
     counts = ((":".join(each.values), host.rose(spec, most, **each.labels)) for each in host.series(spec))
     return [(port, count) for port, count in counts if count is not None]
 

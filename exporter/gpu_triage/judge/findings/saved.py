@@ -79,7 +79,7 @@ class KeptFindings:
         self.changed = self.changed or bool(self._states.lives)
 
     def not_in(self, saved: SavedLives) -> list[str]:
-        """Return code and subject of each finding whose state is missing in `saved`."""
+        """Return code and subject of each finding with no state in `saved`."""
         known = {(life.key, life.state) for life in saved.lives}
         lost = (life.finding for life in self._states.lives if (life.key, life.state) not in known)
         return [f"{finding.check.code} of {finding.subject}" for finding in lost]

@@ -47,7 +47,7 @@ COLORS: Final[Mapping[Verdict, Color]] = MappingProxyType(
         Verdict.DRAIN: Color("red", "red", "sick"),
         Verdict.WATCH: Color("amber", "yellow", "held"),
         Verdict.KEEP: Color("green", "green", "well"),
-        Verdict.NOT_READ: Color("grey", "bright_black", "idle"),
+        Verdict.NOT_READ: Color("gray", "bright_black", "idle"),
     }
 )
 

@@ -1,1 +1,1 @@
-"""What the exporter tells of itself."""
+"""Metrics of the exporter itself."""

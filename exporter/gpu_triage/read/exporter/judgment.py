@@ -175,7 +175,7 @@ class JudgmentReading:
     """Result of one judgment.
 
     Attributes:
-        gpus: every GPU that the exporter knows.
+        gpus: every GPU that the exporter has detected.
         host_verdict: None if nothing was read.
         findings: one per subject and code, including those that ended recently.
     """

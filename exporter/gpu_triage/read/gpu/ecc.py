@@ -24,7 +24,7 @@ AGGREGATE: Final = 1
 """nvmlEccCounterType_t."""
 
 _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
-"""Errors: beyond this rate a board would not do anything else."""
+"""Errors: beyond this rate, a board could not do any other work."""
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",

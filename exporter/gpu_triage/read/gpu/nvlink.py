@@ -206,7 +206,7 @@ class NvlinkReader:
         """Read links (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
-        # With MIG on, drivers do not report links, or report all as down. Neither says anything about a link.
+        # With MIG on, drivers do not report links, or report all as down. Neither is the state of a link.
         if count is None or (count and mig_mode(inquiry)):
             return UNKNOWN
         links = range(int(count))

@@ -34,7 +34,7 @@ _CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
 _LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
 _NODE_WITHOUT_NUMA = 0
 _ALWAYS_BUSY_RATIO = 0.9
-"""Busy share since boot (at least an hour) from which a CPU counts as polling and says nothing about jobs."""
+"""Busy share since boot (at least an hour) from which a CPU counts as polling, which is unrelated to jobs."""
 _ALWAYS_SECONDS = 3600
 _SET_APART = ("isolated", "nohz_full")
 _NO_CPUS = "(null)"

@@ -1,7 +1,7 @@
 """Link speed and carrier losses of the host's network interfaces.
 
-To read a speed, the kernel takes the networking lock (RTNL) and asks the driver, which may ask the firmware: the read
-hangs if any of these does. Sources: ``net/core/net-sysfs.c`` (``speed_show``, ``phys_port_name_show``),
+To read a speed, the kernel takes the networking lock (RTNL) and calls the driver, which may query the firmware: the
+read hangs if any of these does. Sources: ``net/core/net-sysfs.c`` (``speed_show``, ``phys_port_name_show``),
 https://docs.kernel.org/networking/statistics.html
 """
 

@@ -15,7 +15,7 @@ ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
 NO_GPU: Final = GpuLabels("", "")
-"""Labels for a slot whose GPU NVML hasn't shown; in Prometheus, an empty label equals a missing one."""
+"""Labels for a slot with a GPU that NVML hasn't listed; in Prometheus, an empty label equals a missing one."""
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",

@@ -72,7 +72,7 @@ class AllocationReading:
 
 
 class AllocationReader:
-    """Asks the kubelet and Slurm for a GPU's allocations; caches the GPU's minor number, a name they may use."""
+    """Queries the kubelet and Slurm for a GPU's allocations; caches the GPU's minor number, a name they may use."""
 
     def __init__(self) -> None:
         self._minor_number: tuple[Device, int | None] | None = None

@@ -46,8 +46,8 @@ class ProcessFactsReader:
     """Reads facts about processes; caches those of a running process for half a minute.
 
     Start time and name show whether a PID still refers to the same process and program: a later process with that PID
-    has a later start time, and exec changes the name. User, cgroup and CPUs may change without either, hence the
-    time limit. Both come from ``/proc/PID/stat``, so long-running processes cost little.
+    has a later start time, and exec changes the name. User, cgroup and CPUs may change without either, so
+    entries expire. Both come from ``/proc/PID/stat``, so long-running processes cost little.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, 
 def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
     if counts_as_this_process(procfs):
         return process.cpu_affinity()
-    # psutil asks the kernel by PID rather than procfs; in this PID namespace the PID may be another process or unused.
+    # psutil uses the PID rather than procfs; in this PID namespace the PID may be another process or unused.
     return parse_cpu_list(parse_status(text_of(f"{procfs}/{process.pid}/status")).get("Cpus_allowed_list", ""))
 
 

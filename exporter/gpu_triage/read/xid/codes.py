@@ -335,7 +335,7 @@ XID_CODES: Final[Mapping[int, XidCode]] = MappingProxyType(
 UNLISTED_MEANING: Final = "a code that this version does not list"
 """Meaning of an Xid that is not in the table; completes the same sentence as `XidCode.meaning`."""
 
-UNLISTED_ACTION: Final = "Look the code up in NVIDIA's Xid catalogue and decide whether to drain the GPU."
+UNLISTED_ACTION: Final = "Look the code up in NVIDIA's Xid catalog and decide whether to drain the GPU."
 """Action for an Xid that is not in the table."""
 
 NONFATAL_MEANING: Final = "an NVLink had an error that it recovered from"

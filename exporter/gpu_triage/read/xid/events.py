@@ -72,7 +72,7 @@ class XidReport:
         earliest: earliest possible time, in monotonic seconds.
         latest: latest possible time, in monotonic seconds; for a source without timestamps, when it was received.
         uuid: of the GPU, if the source identifies the card and not only its address.
-        fatal: whether the message says Fatal; None for other codes, or a source without messages.
+        fatal: whether the message contains Fatal; None for other codes, or a source without messages.
         site: location on the chip from the message; None if it contains none.
     """
 

@@ -106,7 +106,7 @@ class Encoder:
 
 
 def go_float(value: float) -> str:
-    """Format a number like Go, and thus every Prometheus exporter: with an exponent from a million up.
+    """Format a number as Go does, and so every Prometheus exporter: with an exponent from a million up.
 
     >>> go_float(0.25), go_float(1234567.0), go_float(1e-07), go_float(math.inf)
     ('0.25', '1.234567e+06', '1e-07', '+Inf')

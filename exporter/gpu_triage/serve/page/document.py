@@ -145,9 +145,9 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
     broken = _broken(latest, facts)
     if broken is not None:
         return broken
-    grey = COLORS[Verdict.NOT_READ].tone
+    gray = COLORS[Verdict.NOT_READ].tone
     if latest is None:
-        return _Headline("starting", "Starting", grey, (_waiting(facts.waiting_for or "the first judgment"),))
+        return _Headline("starting", "Starting", gray, (_waiting(facts.waiting_for or "the first judgment"),))
     report, waiting = latest.report, facts.waiting_for
     tone = COLORS[report.verdict].tone
     if latest.host.released:
@@ -156,7 +156,7 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
         return _Headline("blocked", "Could not look", tone, (safe(report.blocked),))
     lines = () if waiting is None else (_waiting(waiting),)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
-        return _Headline("starting", "Starting", grey, lines)
+        return _Headline("starting", "Starting", gray, lines)
     word = report.verdict.words.capitalize()
     return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
 

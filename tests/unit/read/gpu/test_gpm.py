@@ -272,7 +272,7 @@ def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_pa
 
 
 @pytest.mark.parametrize("interval", [0.1, 1.0])
-def test_a_healthy_host_has_every_ratio_below_the_utilisation_and_no_error(interval: float) -> None:
+def test_a_healthy_host_has_every_ratio_below_the_utilization_and_no_error(interval: float) -> None:
     with rig(pair("h100-8"), replace(LEAN, sample_fast_seconds=interval)) as running:
         running.run_to(12)
         for gpu in map(str, range(2)):

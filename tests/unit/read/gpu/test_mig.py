@@ -221,7 +221,7 @@ def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker
     assert live_samples(nvml) == 0
 
 
-def test_the_parent_in_mig_mode_has_no_utilisation_of_any_kind(bench: BenchMaker) -> None:
+def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker) -> None:
     nvml = bench("h100-mig")
     nvml.clock.advance(5)
     activity, processes = ActivityReader(3.0), ProcessesReader(32)

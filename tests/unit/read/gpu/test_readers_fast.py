@@ -88,7 +88,7 @@ def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
     assert (reading.sm_utilization_ratio, reading.busy_seconds) == (None, None)
 
 
-def test_utilisation_beyond_a_hundred_percent_is_not_published(bench: BenchMaker) -> None:
+def test_utilization_beyond_a_hundred_percent_is_not_published(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetUtilizationRates", polled(101))
     round_ = nvml.round()

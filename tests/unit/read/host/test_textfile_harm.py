@@ -19,13 +19,13 @@ GENERIC = {"name", "architecture", "process"}
 """Labels of ours that claim no identity: a job may name a layer, an architecture or a process of its own."""
 
 
-def labelled(count: int) -> str:
+def labeled(count: int) -> str:
     return "gpu_job_x{" + ",".join(f'l{number}="v"' for number in range(count)) + "} 1\n"
 
 
 REFUSED = {
-    "40 labels": (labelled(40), "too_many_labels"),
-    "one label too many": (labelled(MAX_LABELS + 1), "too_many_labels"),
+    "40 labels": (labeled(40), "too_many_labels"),
+    "one label too many": (labeled(MAX_LABELS + 1), "too_many_labels"),
     "a label value of 2 KiB": (f'gpu_job_x{{a="{"v" * 2048}"}} 1\n', "value_too_long"),
     "a label value of too many bytes": (f'gpu_job_x{{a="{"ü" * (MAX_VALUE_BYTES // 2 + 1)}"}} 1\n', "value_too_long"),
     "a label name of 250 characters": (f'gpu_job_x{{{"n" * 250}="v"}} 1\n', "name_too_long"),

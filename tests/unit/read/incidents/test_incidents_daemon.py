@@ -129,7 +129,7 @@ def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
         assert again.value("gpu_devices", source="boot") == 2
 
 
-def test_every_gpu_was_initialised_anew_when_the_driver_was_loaded_after_the_boot() -> None:
+def test_every_gpu_was_initialized_anew_when_the_driver_was_loaded_after_the_boot() -> None:
     with rig(load_scenario("idle-downshift"), WATCHING) as running:
         running.run_to(30)
         booted = -(running.clock.now().monotonic - running.elapsed)

@@ -181,7 +181,7 @@ def test_a_process_without_a_new_sample_ran_nothing(bench: BenchMaker) -> None:
     assert [p.sm_utilization_ratio for p in reader.read(nvml.round()).processes] == [0.0, 0.0]
 
 
-def test_where_utilisation_is_not_supported_no_process_has_one(bench: BenchMaker) -> None:
+def test_where_utilization_is_not_supported_no_process_has_one(bench: BenchMaker) -> None:
     nvml = listing(bench(), compute=((1, 10),))
     nvml.answer("nvmlDeviceGetProcessUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
     reader = ProcessesReader(32)
@@ -200,7 +200,7 @@ def test_a_clock_that_is_set_back_does_not_make_processes_look_idle(bench: Bench
     assert [p.sm_utilization_ratio for p in reader.read(nvml.round(at=back)).processes] == [0.7]
 
 
-def test_utilisation_beyond_a_hundred_percent_is_not_believed(bench: BenchMaker) -> None:
+def test_utilization_beyond_a_hundred_percent_is_not_believed(bench: BenchMaker) -> None:
     nvml = listing(bench(), compute=((1, 10),))
     nvml.answer("nvmlDeviceGetProcessUtilization", utilization((1, nvml.clock.now().wall, 0xFFFFFFFF)))
     round_ = nvml.round()
