@@ -10,13 +10,11 @@ from gpu_triage.driver.crash import explained, report_crashes
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
     report_crashes()
     explained(load())
 
 
 def load() -> Callable[[], None]:
-    """Import the command line, with everything that all commands need."""
     _load_asyncio_without_openssl()
     from gpu_triage.cli.main import main as run  # noqa: PLC0415 - after asyncio
 

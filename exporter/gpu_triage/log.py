@@ -71,7 +71,6 @@ class _LineFormatter(logging.Formatter):
         self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line, without a newline."""
         try:
             return self._line(dict(_facts(record)))
         except Exception as error:  # noqa: BLE001 - an error in a field's __str__ must not reach the caller

@@ -52,25 +52,18 @@ class WallTimes:
 
 
 class Clock(Protocol):
-    """A source of time."""
-
-    def now(self) -> Moment:
-        """The current time."""
+    def now(self) -> Moment: ...
 
 
 @runtime_checkable
 class SteppedClock(Clock, Protocol):
     """A clock that moves only when advanced."""
 
-    def advance(self, seconds: float) -> None:
-        """Advance the clock."""
+    def advance(self, seconds: float) -> None: ...
 
 
 class RealClock:
-    """The kernel's clocks."""
-
     def now(self) -> Moment:
-        """The current time, from CLOCK_MONOTONIC and CLOCK_REALTIME."""
         return Moment(time.monotonic(), time.time())
 
 
@@ -97,7 +90,6 @@ class SystemNvml:
     """The host's own libnvidia-ml.so.1, loaded through the dynamic linker when pynvml first needs it."""
 
     def load(self) -> None:
-        """Let pynvml load the library."""
         return
 
 

@@ -24,15 +24,10 @@ class VirtualClock:
         self._hooks: list[Callable[[Moment], None]] = []
 
     def now(self) -> Moment:
-        """The current time."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Advance by `seconds`, then call every hook with the new time.
-
-        Raises:
-            ValueError: `seconds` is negative.
-        """
+        """Advance by `seconds`, then call every hook with the new time. Raises ValueError: `seconds` is negative."""
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
         self._stand_at(self._elapsed + seconds)

@@ -104,7 +104,6 @@ class Timeline:
         return max(0, bisect_right(self.edges, seconds) - 1)
 
     def conditions(self, gpu: int, seconds: float) -> GpuConditions:
-        """Conditions of a GPU at this time."""
         return self._conditions[gpu][self.segment(seconds)]
 
     def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
@@ -118,11 +117,9 @@ class Timeline:
             yield event, event.effect
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
-        """Whether a host effect is active."""
         return any(event.active(seconds) for event in self._of_host.get(kind, ()))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
-        """Whether a GPU effect is active."""
         return any(event.active(seconds) for event, _ in self.of(kind, gpu))
 
     def latest(self, kind: type[E], gpu: int, seconds: float) -> E | None:

@@ -76,12 +76,10 @@ class GpuState:
 
     @property
     def gauges(self) -> Gauges:
-        """The GPU's current gauges."""
         return self.history[-1]
 
     @property
     def conditions(self) -> GpuConditions:
-        """The GPU's current conditions."""
         return self._conditions
 
     def advance(self, seconds: float) -> None:
@@ -98,20 +96,16 @@ class GpuState:
         return self._counter(0)
 
     def received_bytes(self) -> float:
-        """Bytes from the host over PCIe."""
         return self._counter(1)
 
     def transmitted_bytes(self) -> float:
-        """Bytes to the host over PCIe."""
         return self._counter(2)
 
     def link_joules(self, link: int) -> float:
-        """Energy since the driver was loaded, minus the time an NVLink link was down or carried no traffic."""
         quiet = self.gauges.power_watts * self._into_step() if link in self._quiet_links() else 0.0
         return self.energy_joules() - self._quiet_joules[link] - quiet
 
     def busy_seconds(self) -> float:
-        """Time with a kernel running."""
         return self._counter(_BUSY_COUNTER) + self._bursts(self.gauges, self.gauges.step, self.seconds)
 
     def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
@@ -122,7 +116,6 @@ class GpuState:
 
     @property
     def reasons(self) -> int:
-        """Bits of the current throttle reasons."""
         bits = self.gauges.reasons
         for train in self._pulses:
             if train.is_on(self.seconds):
@@ -130,7 +123,6 @@ class GpuState:
         return bits
 
     def memory_busy_seconds(self) -> float:
-        """Time with device memory being read or written."""
         return self._counter(4)
 
     def throttled_seconds(self, reason: int) -> float:
@@ -140,7 +132,6 @@ class GpuState:
 
     @property
     def link_width(self) -> int:
-        """Current link width."""
         return self.conditions.link_width
 
     @property
@@ -157,7 +148,6 @@ class GpuState:
         return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
 
     def _settle(self) -> None:
-        """Add the step that ends to the counters."""
         gauges = self.gauges
         for i, rate in enumerate(rates(gauges)):
             self._counters[i] += rate * STEP_SECONDS
@@ -195,7 +185,6 @@ class GpuState:
         return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 
     def _enter(self, step: int) -> None:
-        """Compute the gauges of the step that starts."""
         conditions = self.timeline.conditions(self.index, step)
         load, model = conditions.load, self.gpu.model
         noise = self._noise(step)

@@ -49,7 +49,6 @@ class SimulatedHost:
         self._released = threading.Event()
 
     def seconds(self) -> float:
-        """Scenario time now."""
         return max(0.0, self._clock.now().monotonic - self._start_monotonic)
 
     def wall(self, seconds: float) -> float:
@@ -115,7 +114,6 @@ class SimulatedHost:
 
     @property
     def released(self) -> bool:
-        """Whether blocked calls have been released."""
         return self._released.is_set()
 
     def release(self) -> None:

@@ -15,7 +15,6 @@ class HostClock:
         self._offset = offset
 
     def now(self) -> Moment:
-        """As Clock."""
         moment = self._base.now()
         return Moment(moment.monotonic, moment.wall + self._offset(moment.monotonic))
 
@@ -28,7 +27,6 @@ class SteppedHostClock(HostClock):
         self._stepped = base
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock."""
         self._stepped.advance(seconds)
 
 

@@ -87,7 +87,6 @@ class HostState:
         return {name: total + rates[name] * since for name, total in self._totals[segment].items()}
 
     def swap_used_bytes(self, seconds: float) -> float:
-        """Swap in use."""
         used = self._scenario.machine.swap_used_gib
         for event, swap in self._timeline.host(host_effects.Swap):
             if event.active(seconds) and swap.used_gib is not None:
@@ -186,7 +185,6 @@ class HostState:
         return rates
 
     def network(self, nic: Nic, seconds: float) -> host_effects.Network:
-        """Activity of an interface at this scenario time."""
         network = nic.load or host_effects.Network(nic.name)
         for event, effect in self._timeline.host(host_effects.Network):
             if event.active(seconds) and effect.device == nic.name:

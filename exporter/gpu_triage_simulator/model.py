@@ -79,12 +79,10 @@ class Clocks:
 
     @property
     def sm_under_load(self) -> int:
-        """SM clock under load."""
         return self.sm_max if self.sm_boost is None else self.sm_boost
 
     @property
     def memory_under_load(self) -> int:
-        """Memory clock under load."""
         return self.memory_max if self.memory_load is None else self.memory_load
 
     @property
@@ -199,11 +197,7 @@ def known_models() -> tuple[str, ...]:
 
 
 def known_model(name: str) -> str:
-    """The name, if there is such a model.
-
-    Raises:
-        ValueError: there is no model of this name.
-    """
+    """The name, if there is such a model. Raises ValueError: there is no model of this name."""
     if name not in known_models():
         raise ValueError(f"known models are {', '.join(known_models())}")
     return name

@@ -144,11 +144,7 @@ class ErrorString:
 
 
 def put(kind: Scalar, address: int | None, value: float) -> None:
-    """Write a number to a pointer.
-
-    Raises:
-        Failure: INVALID_ARGUMENT, for a null pointer.
-    """
+    """Write a number to a pointer. Raises Failure: INVALID_ARGUMENT, for a null pointer."""
     if not address:
         raise Failure("INVALID_ARGUMENT")
     kind.from_address(address).value = value

@@ -33,8 +33,6 @@ class Registration:
 
 @dataclass(slots=True)
 class EventSet:
-    """The registrations of one set, by GPU."""
-
     gpus: dict[int, Registration] = field(default_factory=dict)
 
 

@@ -42,7 +42,6 @@ _WITHOUT_APPLICATION_CLOCKS: Final = 590
 
 
 def percent(share: float) -> int:
-    """A share in NVML's form, as a whole percentage."""
     return round(share * 100)
 
 

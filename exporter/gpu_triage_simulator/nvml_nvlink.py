@@ -30,7 +30,6 @@ def link_state(device: Device, link: int) -> int | None:
 
 
 def link_speed(device: Device, link: int) -> int | None:
-    """Speed in MB/s while the link is active."""
     state = link_state(device, link)
     return None if state is None else _SPEED_MBPS if state == _ACTIVE else 0
 
@@ -46,7 +45,6 @@ def link_kib(device: Device, scope: int) -> int | None:
 
 
 def link_bytes(device: Device, link: int) -> int | None:
-    """Traffic of one link in bytes, from NVLink 5 on."""
     has = _counts_packets(device) and link < device.model.nvlinks
     return _kib(device, link) * 1024 if has else None
 

@@ -17,7 +17,6 @@ _SINGLE_BIT: Final = 0
 
 
 def replays(device: Device) -> int:
-    """PCIe replays since the driver was loaded."""
     return pcie_errors(device.host.timeline, device.state, "replays_per_hour", "gpu")
 
 

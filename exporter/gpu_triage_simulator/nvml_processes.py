@@ -22,7 +22,6 @@ _LISTS: Final = {BOTH: ("compute", "graphics")}
 
 
 def processes_on(device: Device) -> list[Process]:
-    """Processes that use a GPU now."""
     timeline, seconds = device.host.timeline, device.state.seconds
     return [
         process

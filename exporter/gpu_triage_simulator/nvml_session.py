@@ -51,25 +51,18 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """Its UUID."""
         return self.state.gpu.uuid
 
     @property
     def model(self) -> GpuModel:
-        """Its data sheet."""
         return self.state.gpu.model
 
     @property
     def gauges(self) -> Gauges:
-        """Its current gauges."""
         return self.state.gauges
 
     def peer(self, handle: int | None) -> Device:
-        """A device (perhaps this one) by its handle.
-
-        Raises:
-            Failure: INVALID_ARGUMENT, if the handle is stale.
-        """
+        """A device (perhaps this one) by its handle. Raises Failure: INVALID_ARGUMENT, if the handle is stale."""
         device = self.session.find(handle)
         if device is None:
             raise Failure("INVALID_ARGUMENT")
@@ -82,11 +75,7 @@ class Device:
         return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
 
     def require(self, feature: str) -> None:
-        """Check that the model has a feature.
-
-        Raises:
-            Failure: NOT_SUPPORTED, if it does not.
-        """
+        """Check that the model has a feature. Raises Failure: NOT_SUPPORTED, if it does not."""
         if feature not in self.model.features:
             raise Failure("NOT_SUPPORTED")
 
@@ -137,11 +126,7 @@ class NvmlSession:
         self._driver_can_fail = any(any(host.timeline.host(kind)) for kind in kinds)
 
     def initialize(self) -> None:
-        """Add a user; the first one enumerates the GPUs.
-
-        Raises:
-            Failure: the driver cannot be used.
-        """
+        """Add a user; the first one enumerates the GPUs. Raises Failure: the driver cannot be used."""
         seconds = self.host.advance()
         self._check_driver(seconds)
         if self._references == 0:
@@ -181,13 +166,11 @@ class NvmlSession:
         return seconds
 
     def new_sample(self) -> int:
-        """Address of a new GPM sample."""
         address = self.new_address()
         self.samples[address] = None
         return address
 
     def new_address(self) -> int:
-        """An unused address, for what the library allocates."""
         self._next_address += _HANDLE_SPACING
         return self._next_address
 
@@ -216,11 +199,7 @@ class NvmlSession:
         return device
 
     def hand_out(self, device: Device) -> int:
-        """The handle of a device.
-
-        Raises:
-            Failure: it is denied, lost, or needs a reset.
-        """
+        """The handle of a device. Raises Failure: it is denied, lost, or needs a reset."""
         if device.state.conditions.denied:
             raise Failure("NO_PERMISSION")
         self._check_device(device, self.host.seconds())
@@ -261,7 +240,6 @@ class CallFaults:
         self._missing = tuple(timeline.host(host_effects.MissingFunction))
 
     def missing(self, name: str) -> bool:
-        """Whether a function is missing from the library now."""
         return bool(self._missing) and any(
             effect.function == name and event.active(self._session.host.seconds()) for event, effect in self._missing
         )

@@ -51,7 +51,6 @@ class Observation:
         self._sampler.status.scrapes += 1
 
     def close(self) -> None:
-        """Stop the sampler if one runs, as at the end of a process."""
         if self._sampler is not None:
             self._sampler.close(_is_met)
             self._sampler.save(_is_met)

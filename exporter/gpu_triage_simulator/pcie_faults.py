@@ -11,7 +11,6 @@ from gpu_triage_simulator.gpu_state import GpuState
 
 
 def pcie_errors(timeline: Timeline, state: GpuState, rate: str, end: Literal["gpu", "port"]) -> int:
-    """Errors of a GPU's link so far; `rate` is the name of the effect's hourly rate."""
     seen = timeline.accrued(
         effects.PcieErrors, rate, state.index, state.seconds, lambda effect: effect.seen_by in ("both", end)
     )

@@ -29,7 +29,6 @@ class PulseTrain:
     seed: int
 
     def on_seconds(self, seconds: float) -> float:
-        """Total time pulses have been on up to a scenario time."""
         end = seconds if self.ends is None else min(seconds, self.ends)
         if end <= self.begins:
             return 0.0
@@ -38,7 +37,6 @@ class PulseTrain:
         return number * self.pulse_seconds + min(max(into_pulse, 0.0), self.pulse_seconds)
 
     def is_on(self, seconds: float) -> bool:
-        """Whether a pulse is on at a scenario time."""
         if seconds < self.begins or (self.ends is not None and seconds >= self.ends):
             return False
         number = math.floor((seconds - self.begins) / self.period_seconds)
@@ -52,7 +50,6 @@ class PulseTrain:
 
 
 def pulse_train(event: Event, effect: effects.Pulses, gpu: int) -> PulseTrain:
-    """The pulses of an effect on a GPU."""
     return PulseTrain(
         of=effect.of,
         begins=float(event.at),

@@ -31,11 +31,7 @@ class EventTimes:
 
 
 def check_times(times: EventTimes, where: Place) -> None:
-    """Check that the times of an event are consistent; `where` names the event.
-
-    Raises:
-        DocumentError: they are not.
-    """
+    """Check that the times of an event are consistent; `where` names the event. Raises DocumentError: they are not."""
     if times.until is not None and times.until <= times.at:
         raise where.at("until").error("is not after at")
     if (times.every is None) != (times.lasts is None):

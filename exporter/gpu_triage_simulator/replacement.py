@@ -17,14 +17,11 @@ _OF_THE_SLOT = (Load, Ambient)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Identity of a card: UUID and serial number."""
-
     uuid: str
     serial: str
 
 
 def identity(scenario: str, place: str) -> Identity:
-    """Identity of a card that the scenario does not specify: reproducible and unique."""
     digest = hashlib.sha256(f"{scenario} {place}".encode()).hexdigest()
     uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
     return Identity(uuid, str(1_320_000_000_000 + int(digest[:8], 16)))

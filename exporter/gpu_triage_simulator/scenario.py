@@ -36,8 +36,6 @@ Bottleneck = Annotated[str, one_of(BOTTLENECK_CLASSES)]
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The installed driver."""
-
     version: Version
     cuda: Annotated[str, Pattern(r"\d+\.\d+", 'a CUDA version such as "12.4"')]
     modules: tuple[str, ...] = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
@@ -49,7 +47,6 @@ class Driver:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The version as numbers, for comparisons."""
         return tuple(int(part) for part in self.version.split("."))
 
 
@@ -96,8 +93,6 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class DiskDevice:
-    """An NVMe disk."""
-
     name: str
     slot: Slot
     load: Disk | None = None
@@ -228,7 +223,6 @@ class Event:
     number: int = 0
 
     def active(self, seconds: float) -> bool:
-        """Whether it is active at this scenario time."""
         return self.at <= seconds and (self.until is None or seconds < self.until)
 
 
@@ -332,7 +326,6 @@ class Scenario:
 
 
 def cpu_numbers(cpus: str) -> tuple[int, ...]:
-    """The CPUs in a list such as ``0-3,8``."""
     numbers: list[int] = []
     for part in cpus.split(","):
         first, _, last = part.partition("-")

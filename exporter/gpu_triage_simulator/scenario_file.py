@@ -35,8 +35,6 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSummary:
-    """A scenario's name and its description, in one sentence."""
-
     name: str
     description: str
 
@@ -65,16 +63,12 @@ class _Exporter(ExporterView):
 
 @dataclass(frozen=True, slots=True)
 class _Event(EventTimes):
-    """An ``[[event]]`` table."""
-
     effect: Effect = field(kw_only=True)
     gpu: Annotated[tuple[int, ...] | None, Parsed(_numbers)] = None
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The top-level table of a scenario file."""
-
     name: str
     description: Annotated[str, Pattern(r"\s*[^\n]*\S\s*", "one sentence on one line")]
     driver: Driver
@@ -91,7 +85,6 @@ class _File:
 
 
 def list_scenarios() -> tuple[ScenarioSummary, ...]:
-    """The scenarios that ship with the exporter, by name."""
     return tuple(
         ScenarioSummary(scenario.name, scenario.description)
         for scenario in (load_scenario(path) for path in sorted(SCENARIOS.glob("*.toml")))

@@ -36,17 +36,14 @@ class SimulatedPods:
         pods = cls(host)
         return pods if pods.any else None
 
-    def refresh(self, at: Moment) -> None:
-        """As PodNames; a no-op, since owners depend only on time."""
+    def refresh(self, at: Moment) -> None: ...
 
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:  # noqa: ARG002 - PodNames
-        """As PodNames."""
         seconds = self._host.seconds()
         given = (each for device in devices for each in self._by_uuid.get(device, ()))
         return frozenset(workload for allocation, workload in given if allocation.active(seconds))
 
     def known(self, at: Moment) -> bool:  # noqa: ARG002 - PodNames
-        """As PodNames."""
         return True
 
 
@@ -65,11 +62,9 @@ class SimulatedSlurm:
         return jobs if jobs.any else None
 
     def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:  # noqa: ARG002 - SlurmJobs
-        """As SlurmJobs; a no-op, since owners depend only on time."""
         return ()
 
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[SlurmJob]:  # noqa: ARG002 - SlurmJobs
-        """As SlurmJobs."""
         seconds = self._host.seconds()
         return frozenset(
             SlurmJob(each.slurm.job, each.slurm.user, each.slurm.account)
@@ -78,7 +73,6 @@ class SimulatedSlurm:
         )
 
     def known(self, at: Moment) -> bool:  # noqa: ARG002 - SlurmJobs
-        """As SlurmJobs."""
         return True
 
 

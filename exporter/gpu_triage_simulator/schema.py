@@ -48,9 +48,5 @@ def one_of(words: Iterable[str]) -> Pattern:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The top-level table of a TOML file.
-
-    Raises:
-        DocumentError: the file cannot be read, or is not TOML.
-    """
+    """The top-level table of a TOML file. Raises DocumentError: the file cannot be read, or is not TOML."""
     return parse_toml(read_file(path), str(path))

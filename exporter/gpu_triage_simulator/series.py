@@ -101,7 +101,6 @@ class SeriesRecorder:
         column.append(float(answered))
 
     def finish(self) -> tuple[Family, ...]:
-        """The families, sorted by name, with all columns padded to the last scrape."""
         members: dict[str, list[SeriesKey]] = {}
         for key in sorted(self.columns):
             column = self.columns[key]

@@ -86,7 +86,6 @@ class SimulatedMachine:
         return replace(self.machine, nvml=SimulatedNvml(self.host))
 
     def close(self) -> None:
-        """Stop: blocked calls return and the files are removed. Closing again has no effect."""
         self.host.release()
         self._stop()
         shutil.rmtree(self.root, ignore_errors=True)

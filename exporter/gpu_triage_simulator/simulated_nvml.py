@@ -83,11 +83,7 @@ class SimulatedProbe:
         self._host = host
 
     def look(self) -> ProbeReport:
-        """As Probe.
-
-        Raises:
-            Blocked: on a virtual clock, where a real process would wait.
-        """
+        """As Probe. Raises Blocked: on a virtual clock, where a real process would wait."""
         began = self._host.seconds()
         library = LoadedLibrary(self._host)
         code = library.nvmlInitWithFlags(0)

@@ -51,12 +51,10 @@ class HostTree:
         self.refresh()
 
     def refresh_log(self) -> None:
-        """Update only the kernel log."""
         with self._lock:
             self._log(self._host.seconds())
 
     def refresh(self) -> None:
-        """Update every file to the current time."""
         with self._lock:
             with self._host.lock:
                 seconds = self._host.advance()
@@ -114,7 +112,6 @@ class HostTree:
         self._last_record = max(records)
 
     def _begin_log(self, lines: list[str]) -> None:
-        """Replace the kernel log with a new one."""
         earlier = self.kmsg.with_name(f"kmsg.{len(self._earlier_logs)}")
         earlier.hardlink_to(self.kmsg)
         self._earlier_logs.append(earlier)

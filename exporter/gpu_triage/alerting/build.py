@@ -19,15 +19,11 @@ _ANY_EXPORTER: Final = r"{{ . | first | label `\1` }}"
 
 
 class BuiltRule(NamedTuple):
-    """A rule, with the comment above it."""
-
     about: str
     fields: Fields
 
 
 class BuiltGroup(NamedTuple):
-    """A rule group."""
-
     name: str
     interval: str
     about: str
@@ -43,11 +39,6 @@ class BuiltFile(NamedTuple):
 
 
 def built(source: RuleSource, settings: Settings) -> BuiltFile:
-    """Build the rules of a source with these settings.
-
-    Raises:
-        SourceError: the source uses an unknown placeholder.
-    """
     groups = []
     for group in source.groups:
         rules = tuple(found for rule in group.rules if (found := _rule(rule, settings)) is not None)
@@ -69,7 +60,6 @@ def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
 
 
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
-    """The rule; None for a disabled alert."""
     values = {
         "target": settings.target,
         "subject": settings.subject,

@@ -42,13 +42,11 @@ def _limit(code: str, name: str) -> str:
 
 
 def recorded_codes() -> frozenset[str]:
-    """Codes of the findings recorded by these rules."""
     xids = (f"xid.{xid.code}" for xid in XID_CODES.values() if xid.kind in _RECORDED_XIDS)
     return frozenset({*(code for code, _, _ in _measures()), *xids, "xid.unlisted"})
 
 
 def findings() -> Group:
-    """The rule group."""
     rules = []
     for code, measured, fault in _measures():
         check = BY_CODE[code]

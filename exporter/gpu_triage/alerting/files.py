@@ -72,7 +72,6 @@ def _relabeled(node: Any, label: str) -> Any:
 
 
 def shipped() -> dict[str, str]:
-    """Content of the repository's folder ``rules/``, by relative path."""
     return {**rule_files(), INHIBITIONS: inhibitions()}
 
 

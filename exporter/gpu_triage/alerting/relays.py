@@ -18,12 +18,7 @@ NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.star
 
 
 def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) -> tuple[Alert, ...]:
-    """The alerts, in table order.
-
-    Args:
-        handwritten: names of alerts in the table with handwritten rules.
-        checks: the findings table.
-    """
+    """The alerts in table order; those named in `handwritten` have rules of their own."""
     rows: dict[tuple[str, str, str], list[Check]] = {}
     for check in checks:
         if check.alert and check.alert not in handwritten:
@@ -76,7 +71,6 @@ def _matcher(codes: Sequence[str]) -> str:
 
 
 def _summary(checks: Sequence[Check]) -> str:
-    """Subject, problem and measured value."""
     where = {check.of_host: "${host}: " if check.of_host else "${host} ${gpu}: " for check in checks}
     texts = [check.title + (f"; {check.measure.template}" if check.measure else "") for check in checks]
     if len(where) == 1:

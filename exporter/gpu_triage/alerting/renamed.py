@@ -24,7 +24,6 @@ class Renamed(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The alert's key in the settings."""
         return f"{self.alert}.{self.variant}" if self.variant else self.alert
 
 

@@ -49,8 +49,6 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class RecordingRule:
-    """One recording rule."""
-
     name: Annotated[str, Key("record")]
     expr: str
     about: _Paragraphs = ""
@@ -59,8 +57,6 @@ class RecordingRule:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alerting rule."""
-
     name: Annotated[str, Key("alert")]
     expr: str
     severity: str
@@ -93,8 +89,6 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rules that are evaluated in sequence."""
-
     name: str
     interval: str
     rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...]
@@ -122,7 +116,6 @@ class RuleSource:
 
     @property
     def alerts(self) -> Iterator[Alert]:
-        """All alerts in the file."""
         return (rule for group in self.groups for rule in group.rules if isinstance(rule, Alert))
 
 

@@ -21,7 +21,6 @@ MARK: Final = "Written by `gpu-triage rules`: change its settings instead of thi
 
 
 def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
-    """The text of a rule file; ends with a newline."""
     lines = [*comment(f"{file.about}\n\n{mark}"), "groups:"]
     for number, group in enumerate(file.groups):
         lines += [*([""] if number else []), *_group(group)]
@@ -29,7 +28,6 @@ def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
 
 
 def comment(text: str, indent: int = 0) -> Iterator[str]:
-    """The text as comment lines."""
     return (f"{' ' * indent}# {line}".rstrip() for line in text.splitlines())
 
 

@@ -37,8 +37,6 @@ _PART: Final = re.compile(r"([0-9]+)([dhms])")
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """Settings for one alert; None for the default."""
-
     enabled: bool | None = None
     hold: str | None = None
     severity: str | None = None
@@ -46,14 +44,11 @@ class AlertSettings:
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def enables(self, *, by_default: bool) -> bool:
-        """Whether the alert is included in the rules."""
         return by_default if self.enabled is None else self.enabled
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings for all rules."""
-
     job: str = ".*gpu-triage.*"  # a regular expression that matches the full name of the exporters' scrape jobs
     cluster_label: str = "cluster"  # target label that identifies the cluster
     # Labels that identify replicas of a Prometheus server, for a ruler that reads from all of them.
@@ -69,12 +64,10 @@ class Settings:
 
     @property
     def clusters(self) -> str:
-        """The labels shared by all targets of a cluster."""
         return ", ".join((self.cluster_label, *self.replica_labels))
 
     @property
     def fleet(self) -> str:
-        """The labels shared by all targets of a job."""
         return f"{self.clusters}, job"
 
     @property

@@ -93,11 +93,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make directory entries survive a host crash (fsync).
-
-    Raises:
-        OSError: from open or fsync.
-    """
+    """Make directory entries survive a host crash (fsync). Raises OSError: from open or fsync."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -175,7 +171,6 @@ def parse_yaml(content: bytes, file: str) -> Any:
 
 @contextmanager
 def _decoded(content: bytes, file: str) -> Iterator[str]:
-    """Decode the text, and convert exceptions of any parser to DocumentError."""
     try:
         yield content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,8 +13,6 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """An inclusive range for a number."""
-
     low: float
     high: float
 
@@ -48,8 +46,6 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The key of a field, if it differs from the field's name."""
-
     name: str
 
 

@@ -36,7 +36,6 @@ class Place:
     line: int | None = None
 
     def at(self, *parts: str | int) -> Place:
-        """A position below this one, given as keys of tables and indexes of lists."""
         key, line = self.key, self.line
         for part in parts:
             if isinstance(part, int):
@@ -51,7 +50,6 @@ class Place:
         return ": ".join(part for part in (self.file, line, self.key) if part)
 
     def error(self, message: str) -> DocumentError:
-        """An error about the value here; the message has the problem and the remedy."""
         return DocumentError(f"{self}: {message}")
 
 

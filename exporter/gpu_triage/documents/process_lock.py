@@ -61,7 +61,6 @@ class ProcessLock:
             return True
 
     def release(self) -> None:
-        """Release the lock if this process holds it."""
         with self._mutex:
             self._close()
 

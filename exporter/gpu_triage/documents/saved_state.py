@@ -97,7 +97,6 @@ class StateKind(Generic[T]):
             raise failure(path, error, "cannot be written") from error
 
     def encode(self, memory: T) -> bytes:
-        """The file's content for a state."""
         document = {"version": self.version, **self.to_document(memory)}
         return (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode(errors="replace")
 
@@ -189,7 +188,6 @@ def copy_aside(path: Path) -> Path:
 
 
 def failure(path: Path, error: OSError, what: str) -> StateError:
-    """Convert an OSError to a StateError."""
     reason = reason_of(error)
     step = _STEPS.get(reason, "check the disk")
     return StateError(reason, f"{path}: {what}: {error.strerror or error}; {step}")

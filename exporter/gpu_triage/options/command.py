@@ -59,7 +59,6 @@ class OptionsCommand(click.Command):
         self.params.append(_help_all())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, and attach the context to every usage error."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -113,7 +113,6 @@ class Option(click.Option):
         return ",".join(map(show, value)) if self.multiple else show(value)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002 - click's signature
-        """As in click: the flag's syntax, and its description with default and environment variable."""
         if not self.flagged:
             return None
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
@@ -124,7 +123,6 @@ class Option(click.Option):
         return self.synopsis, f"{self.help}{default}"
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """As in click, but only if it is a flag of this command."""
         if self.flagged:
             super().add_to_parser(parser, ctx)
 
@@ -146,11 +144,7 @@ class Option(click.Option):
             raise ConfigError(f"{source_of(ctx, self)}: {_shortened(error.message)}") from error
 
     def read(self, setting: Setting) -> Any:
-        """Convert a setting to its value.
-
-        Raises:
-            ConfigError: the value is invalid.
-        """
+        """Convert a setting to its value. Raises ConfigError: the value is invalid."""
         try:
             found = tuple(self.type.convert(text, self, None) for text in setting.texts)
         except click.BadParameter as error:

@@ -53,7 +53,6 @@ class ProgressLine:
             self._stream.flush()
 
     def show_share(self, what: str, done: int, total: int) -> None:
-        """Show the percentage done, and the estimated time left."""
         if self.shown and done:
             left_seconds = (self._clock() - self._began_at) / done * (total - done)
             self.show(f"{what}, {done * 100 // total} %, about {left_seconds:.0f} s left")

@@ -33,7 +33,6 @@ ScenarioOptions = Callable[[str], Mapping[str, Setting]]
 
 
 def no_options(_scenario: str) -> Mapping[str, Setting]:
-    """Return no options for any scenario."""
     return {}
 
 

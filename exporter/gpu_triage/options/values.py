@@ -58,11 +58,9 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         self.show = show
 
     def split_envvar_value(self, rv: str) -> list[str]:
-        """Split at commas, as click does for repeated options."""
         return [text.strip() for text in rv.split(",")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As in click: parse a text."""
         if not isinstance(value, str):
             return value
         try:
@@ -96,7 +94,6 @@ class PathType(click.Path):
         super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=path_type)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As in click, with stricter checks."""
         if not value or "\0" in str(value):
             self.fail(f"{quoted(str(value))} is not a path", param, ctx)
         found = super().convert(value, param, ctx)
@@ -106,7 +103,6 @@ class PathType(click.Path):
         return found
 
     def fail(self, message: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> NoReturn:
-        """As in click, with the next step added."""
         super().fail(f"{message.rstrip('.')}; name another one", param, ctx)
 
 
@@ -146,7 +142,6 @@ def show_duration(seconds: float) -> str:
 
 
 def duration(minimum: str, maximum: str) -> TextType:
-    """A duration within an inclusive range."""
     lowest, highest = parse_duration(minimum), parse_duration(maximum)
 
     def parse(text: str) -> float:
@@ -170,7 +165,6 @@ def whole_number(minimum: int, maximum: int) -> TextType:
 
 
 def number_among(*choices: int) -> TextType:
-    """One of a few integers."""
     by_text = {str(choice): choice for choice in choices}
 
     def parse(text: str) -> int:

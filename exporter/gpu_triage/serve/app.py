@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 class Backend(Protocol):
-    """Provides the data for responses."""
-
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a client property
         """The latest samples, encoded.
 
@@ -60,8 +58,7 @@ class Backend(Protocol):
     def release(self) -> None:
         """Release every GPU, so that one can be reset or its driver unbound."""
 
-    def acquire(self) -> None:
-        """Reopen the GPUs."""
+    def acquire(self) -> None: ...
 
 
 class WebApp:
@@ -119,7 +116,6 @@ class WebApp:
         self._routes[telemetry_path] = (_READ, self._metrics)
 
     async def respond(self, request: Request) -> Answer:
-        """Respond to one request."""
         scrape = request.path == self._telemetry_path
         if scrape and self._scrapes >= self._max_requests:
             return text(503, "too many scrapes at one time", RETRY)
@@ -130,7 +126,6 @@ class WebApp:
             self._scrapes -= scrape
 
     def close(self) -> None:
-        """Cancel pending work; returns at once."""
         for executor in (self._encoders, self._judge):
             executor.shutdown(wait=False, cancel_futures=True)
 

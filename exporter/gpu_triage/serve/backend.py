@@ -48,7 +48,6 @@ class ExporterBackend:
         self._config = config
 
     def application(self) -> WebApp:
-        """The web application for this source."""
         return WebApp(
             self,
             lifecycle=self._config.web_enable_lifecycle,
@@ -57,21 +56,17 @@ class ExporterBackend:
         )
 
     def scraped(self) -> None:
-        """See Backend."""
         self._sampler.status.scrapes += 1
 
     def release(self) -> None:
-        """See Backend."""
         log.info("releasing the GPUs")
         self._sampler.release()
 
     def acquire(self) -> None:
-        """See Backend."""
         log.info("reacquiring the GPUs")
         self._sampler.acquire()
 
     def status_page(self) -> Answer:
-        """See Backend."""
         from gpu_triage.serve.page.document import PageFacts, document  # noqa: PLC0415 - lazy, see the class
         from gpu_triage.serve.page.style import POLICY  # noqa: PLC0415 - as above
 

@@ -59,13 +59,9 @@ class Limits:
 
 
 class Closable(Protocol):
-    """A connection that can be ended."""
+    def cut(self) -> None: ...
 
-    def cut(self) -> None:
-        """End it now."""
-
-    def shutdown(self) -> None:
-        """End it after the response in progress."""
+    def shutdown(self) -> None: ...
 
 
 class Clients:
@@ -93,12 +89,10 @@ class Clients:
 
     @property
     def full(self) -> bool:
-        """Whether a new connection would evict another one."""
         return len(self.connections) >= self._most
 
     @property
     def date(self) -> bytes:
-        """The value of the Date header."""
         return http_date(self._wall())
 
     def enter(self, connection: Closable) -> None:
@@ -126,7 +120,6 @@ class Clients:
             victim.cut()
 
     def leave(self, connection: Closable) -> None:
-        """Remove a connection that has ended."""
         self.waiting.pop(connection, None)
         self.unread.pop(connection, None)
         self.connections.discard(connection)

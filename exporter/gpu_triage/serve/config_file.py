@@ -89,8 +89,6 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class HttpSection:
-    """The ``http_server_config`` section."""
-
     http2: Truth = None
     headers: Annotated[Any, Keyed(HEADERS)] = field(default_factory=dict)
 
@@ -105,8 +103,6 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class WebFile:
-    """The whole file."""
-
     tls_server_config: TlsSection = field(default_factory=TlsSection)
     http_server_config: HttpSection = field(default_factory=HttpSection)
     basic_auth_users: Annotated[

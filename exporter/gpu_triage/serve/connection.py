@@ -82,7 +82,6 @@ class Connection(asyncio.Protocol):
         self._crowd.leave(self)
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes from the client; after an error response they are dropped."""
         if self._ignores_input or self.transport.is_closing():
             return
         self._http.receive_data(data)
@@ -109,13 +108,11 @@ class Connection(asyncio.Protocol):
             self._finish_answer()
 
     def cut(self) -> None:
-        """Abort the connection immediately."""
         self._was_cut = True
         if self._transport is not None:
             self._transport.abort()
 
     def shutdown(self) -> None:
-        """Close the connection after the current response."""
         if self._transport is None:
             self.cut()
         elif self._answering is None:

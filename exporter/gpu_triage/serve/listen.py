@@ -115,7 +115,6 @@ def _listeners(address: str) -> Iterator[socket.socket]:
 
 
 def _places(address: str) -> list[tuple[int, tuple[Any, ...] | str]]:
-    """The addresses to bind, with their families."""
     try:
         path = unix_socket_path(address)
         host, port = ("", 0) if path is not None else split_listen_address(address)

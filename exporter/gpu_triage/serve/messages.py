@@ -62,7 +62,6 @@ class Answer:
 
 
 def text(status: int, message: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """A short plain-text response."""
     return Answer(status, f"{message}\n".encode("utf-8", "replace"), headers=headers)
 
 

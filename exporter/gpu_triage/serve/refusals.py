@@ -17,12 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class RefusalLog:
-    """Logs why clients are rejected: each cause at first occurrence, then at most once per `QUIET_SECONDS`.
-
-    Args:
-        message: the log message.
-        now: returns monotonic seconds.
-    """
+    """Logs why clients are rejected: each cause at first occurrence, then at most once per `QUIET_SECONDS`."""
 
     def __init__(self, message: str, now: Callable[[], float] = time.monotonic) -> None:
         self._message = message

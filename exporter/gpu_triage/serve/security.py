@@ -99,12 +99,7 @@ class SecuritySource:
         return changed
 
     def watch(self, changed: Callable[[], object], interval_seconds: float) -> None:
-        """Reload periodically on a separate thread, so that a hanging filesystem blocks nothing else.
-
-        Args:
-            changed: called on that thread after each change.
-            interval_seconds: time between checks.
-        """
+        """Reload at this interval, then call `changed`; on a thread of its own, because a filesystem may hang."""
 
         def reload_until_stopped() -> None:
             while True:
@@ -120,11 +115,9 @@ class SecuritySource:
             threading.Thread(target=reload_until_stopped, name="web-config", daemon=True).start()
 
     def look_now(self) -> None:
-        """Trigger a check now; returns at once."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Stop checking; returns at once."""
         self._stopped = True
         self._woken.set()
 
@@ -165,7 +158,6 @@ class AccessCheck:
         self._checks: PasswordChecks | None = None
 
     async def respond(self, request: Request) -> Answer:
-        """Respond to one request; configured headers override the application's."""
         config = self._security.current.config
         refusal = self._hosts.refusal(request)
         if refusal is None and config.users:

@@ -136,7 +136,6 @@ class WebServer:
             self._app.close()
 
     async def _accept(self, listener: socket.socket, crowd: Clients, respond: Responder) -> None:
-        """Accept connections from one socket until canceled."""
         loop = asyncio.get_running_loop()
         taken = 0
         while True:

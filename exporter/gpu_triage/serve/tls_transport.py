@@ -75,7 +75,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # Methods of the TCP transport's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start waiting for the handshake."""
         self._lower = cast("asyncio.Transport", transport)
         self._connection.connection_made(self)
 
@@ -86,7 +85,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._connection.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Process encrypted bytes from the client."""
         if not self._receives:
             return
         self._incoming.write(data)
@@ -134,24 +132,19 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._encrypt()
 
     def close(self) -> None:
-        """Close the connection after everything is sent."""
         self._end = self._lower.close
         self._encrypt()
 
     def abort(self) -> None:
-        """Close the connection immediately."""
         self._lower.abort()
 
     def is_closing(self) -> bool:
-        """Whether the connection is closing or closed."""
         return self._lower.is_closing() or self._end == self._lower.close
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits of the TCP transport."""
         self._lower.set_write_buffer_limits(high, low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Get information about the TCP transport."""
         return self._lower.get_extra_info(name, default)
 
     def _shake_hands(self) -> None:

@@ -22,18 +22,12 @@ _LAST_BLOCK: Final = b"\x03\x00"
 
 
 def deflated(part: bytes) -> bytes:
-    """Compress a part for use in a stream."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     return packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH)
 
 
 def gzip_of(parts: Iterable[bytes], packed: Iterable[bytes]) -> bytes:
-    """Build a gzip file from parts.
-
-    Args:
-        parts: the uncompressed parts.
-        packed: the same parts, each compressed with `deflated`.
-    """
+    """A gzip file of these parts; `packed` are the same parts, each compressed with `deflated`."""
     checksum = length = 0
     for part in parts:
         checksum, length = zlib.crc32(part, checksum), length + len(part)

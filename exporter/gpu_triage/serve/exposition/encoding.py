@@ -28,8 +28,6 @@ _DIGITS_WITHOUT_EXPONENT: Final = 6
 
 
 class Format(Enum):
-    """An exposition format and its content type."""
-
     TEXT = "text/plain; version=0.0.4; charset=utf-8"
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -47,7 +45,6 @@ class Encoder:
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: Collection[Outcome]) -> bytes:
-        """The encoded outcomes."""
         samples = tuple(chain.from_iterable([outcome.samples for outcome in outcomes]))
         changed = self._changed(samples)
         if changed is None or not self._rewrite(samples, changed):

@@ -21,7 +21,6 @@ class _Families(NamedTuple):
     metrics: tuple[Metric, ...]
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
         yield from self.metrics
 
 

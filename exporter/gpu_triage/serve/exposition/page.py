@@ -42,13 +42,7 @@ _LONGEST_SECONDS: Final = 3.0
 
 
 class Page(NamedTuple):
-    """A response to a scrape.
-
-    Attributes:
-        body: encoded metrics, compressed if `gzipped`.
-        content_type: Content-Type of the format.
-        gzipped: whether the body is compressed.
-    """
+    """A response to a scrape; `body` is compressed if `gzipped`."""
 
     body: bytes
     content_type: str
@@ -76,12 +70,7 @@ class _CollectorPage:
 
 @dataclass(slots=True)
 class _Run:
-    """Adjacent pages that change about equally often, compressed together.
-
-    Attributes:
-        pages: the uncompressed pages.
-        packed: the pages as a part of a gzip stream.
-    """
+    """Adjacent pages that change about equally often; `packed` is their part of a gzip stream."""
 
     pages: tuple[bytes, ...] = ()
     packed: bytes = b""

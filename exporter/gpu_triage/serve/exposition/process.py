@@ -35,7 +35,6 @@ class OwnProcess:
         self._booted_at = read_boot(procfs).began_at
 
     def samples(self) -> Iterator[Sample]:
-        """Current values; unreadable ones are omitted."""
         try:
             yield from self._of_stat()
             yield from self._of_files()

@@ -41,8 +41,6 @@ _LONGEST_WORD: Final = 64
 
 
 class Page(NamedTuple):
-    """One page: its title and its Markdown, with links to other pages by file name."""
-
     title: str
     text: str
 
@@ -66,7 +64,6 @@ def first_sentence(text: str) -> str:
 
 
 def summary_of(alert: str) -> str:
-    """The first sentence of an alert's runbook."""
     return first_sentence(_file(_RUNBOOKS / f"{alert}.md"))
 
 

@@ -17,13 +17,7 @@ _NARROWEST: Final = 8
 
 
 def render_terminal(text: str, width: int, *, styled: bool = True) -> str:
-    """Render a page as text.
-
-    Args:
-        text: Markdown.
-        width: in columns; only commands and long words exceed it.
-        styled: whether to style headings, emphasis and code with bold and color.
-    """
+    """Render Markdown as text of this width, bold and colored if `styled`; only commands and long words exceed it."""
     page = "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
     return page if styled else click.unstyle(page)
 

@@ -29,13 +29,7 @@ def settings_section(report: Report) -> str:
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
-    """Every finding with its measurements, meaning, recommended action and runbook.
-
-    Args:
-        report: contains the findings.
-        now: Unix seconds.
-        recordings: file names of flight recordings, by GPU.
-    """
+    """Every finding with its measurements, meaning, action and runbook; `recordings` are file names by GPU."""
     ended = _ended(report, now)
     if not report.findings:
         nothing = "Nothing could be checked." if report.verdict is Verdict.NOT_READ else "No findings."

@@ -36,7 +36,6 @@ def chip(text: str, tone: str) -> str:
 
 
 def verdict_chip(verdict: Verdict) -> str:
-    """The verdict in its color."""
     return chip(verdict.words, COLORS[verdict].tone)
 
 
@@ -66,14 +65,7 @@ def row(first: str, cells: Iterable[str], **attributes: object) -> str:
 
 
 def table(caption: str, heads: Iterable[str], rows: Iterable[str], name: str = "") -> str:
-    """A table in a box that scrolls sideways.
-
-    Args:
-        caption: label for screen readers.
-        heads: column headings.
-        rows: complete ``tr`` elements.
-        name: CSS class.
-    """
+    """A table in a box that scrolls sideways; `caption` is for screen readers, `rows` are complete ``tr`` elements."""
     columns = "".join(f'<th scope="col">{safe(head)}</th>' for head in heads)
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{safe(caption)}">\n<table class="{safe(name)}">\n'
@@ -82,20 +74,11 @@ def table(caption: str, heads: Iterable[str], rows: Iterable[str], name: str = "
 
 
 def section(name: str, title: str, body: str) -> str:
-    """A section with a heading, which can be linked to."""
     return f'<section id="{safe(name)}">\n<h2>{safe(title)}</h2>\n{body}\n</section>'
 
 
 def whole_page(title: str, icon: str, sheet: str, body: str, head: str = "") -> bytes:
-    """A complete page as UTF-8 HTML.
-
-    Args:
-        title: title of the page, unescaped.
-        icon: URL of the favicon.
-        sheet: the style sheet.
-        body: HTML.
-        head: further HTML for the head element.
-    """
+    """A complete page as UTF-8 HTML; `title` is unescaped, `icon` is the favicon's URL, `head` is further HTML."""
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -31,12 +31,7 @@ def urgency(gpu: GpuVerdict) -> tuple[int, int, int]:
 
 
 def overview_section(gpus: Iterable[GpuVerdict], now: float) -> str:
-    """One row per GPU.
-
-    Args:
-        gpus: the verdicts.
-        now: time of the judgment, in Unix seconds.
-    """
+    """One row per GPU; `now` is the time of the judgment in Unix seconds."""
     ordered = sorted(gpus, key=urgency)
     if not ordered:
         return section("overview", "GPUs", "<p>No GPU is known.</p>")
@@ -58,13 +53,7 @@ def _row(gpu: GpuVerdict, now: float) -> str:
 
 
 def strip(stretches: tuple[ClassPeriod, ...], subject: str, now: float) -> str:
-    """A timeline of bottleneck classes; time that was not judged stays empty.
-
-    Args:
-        stretches: oldest first.
-        subject: the GPU's name.
-        now: right end, in Unix seconds.
-    """
+    """A timeline of bottleneck classes, oldest first, up to `now` (Unix seconds); time not judged stays empty."""
     drawn = "".join(_rectangle(stretch, now) for stretch in stretches)
     ticks = "".join(f'<line x1="{_x(60.0 * at)}" x2="{_x(60.0 * at)}" y2="100%"/>' for at in _TICK_MINUTES)
     label = f"{subject}, {_periods_text(stretches)}"
@@ -105,7 +94,6 @@ def _x(seconds_ago: float) -> str:
 
 
 def _periods_text(stretches: tuple[ClassPeriod, ...]) -> str:
-    """Text description of a strip."""
     if not stretches:
         return "not judged yet"
     text = list(_pieces(stretches))

@@ -47,12 +47,7 @@ _POLICY: Final = (
 
 
 def runbook_answer(name: str, *, plain: bool) -> Answer:
-    """The page with this name, the index for "", or a 404 with similar names and the index.
-
-    Args:
-        name: decoded.
-        plain: whether to respond with plain text.
-    """
+    """The page with this name, the index for "", or a 404 with similar names and the index."""
     try:
         return _found(name, plain)
     except UnknownPage as unknown:

@@ -23,12 +23,10 @@ def clock_time(wall: float) -> str:
 
 
 def date_time(wall: float) -> str:
-    """Date and time, to the second."""
     return _utc(wall).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def moment(wall: float) -> str:
-    """A time as an HTML element."""
     return f'<time datetime="{_machine(wall)}">{date_time(wall)}</time>'
 
 
