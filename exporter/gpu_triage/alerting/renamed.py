@@ -10,17 +10,11 @@ from gpu_triage.alerting.rule_source import Alert
 
 
 class Renamed(NamedTuple):
-    """The replacement of a former alert.
+    """The replacement of a former alert."""
 
-    Attributes:
-        alert: the new alert's name.
-        code: value of its label `code` that corresponds to the old alert.
-        variant: of the rule, as in the settings.
-    """
-
-    alert: str
-    code: str
-    variant: str = ""
+    alert: str  # the new alert's name
+    code: str  # value of its label `code` that corresponds to the old alert
+    variant: str = ""  # of the rule, as in the settings
 
     @property
     def key(self) -> str:

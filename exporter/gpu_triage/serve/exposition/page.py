@@ -51,21 +51,13 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _CollectorPage:
-    """A collector's page in one format.
+    """A collector's page in one format."""
 
-    Attributes:
-        encoder: encodes the page.
-        version: version of the outcomes shown.
-        good_until: monotonic seconds after which one of the outcomes is stale.
-        all_shown: whether no outcome had to be omitted as stale.
-        body: the encoded page.
-    """
-
-    encoder: Encoder
-    version: int = -1
-    good_until: float = -math.inf
-    all_shown: bool = True
-    body: bytes = b""
+    encoder: Encoder  # encodes the page
+    version: int = -1  # version of the outcomes shown
+    good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
+    all_shown: bool = True  # whether no outcome had to be omitted as stale
+    body: bytes = b""  # the encoded page
 
 
 @dataclass(slots=True)

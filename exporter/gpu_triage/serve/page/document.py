@@ -37,24 +37,15 @@ _RELOAD_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Facts about the exporter shown on the page.
-
-    Attributes:
-        host: name of the host or of the scenario.
-        scenario: the simulated scenario's name or path; None on a real host.
-        telemetry_path: URL path of the metrics.
-        silence: why the page is out of date; None while the sampler publishes.
-        waiting_for: what the first round is still waiting for; None if nothing.
-        judge_failed: whether the judge failed in its last round.
-    """
+    """Facts about the exporter shown on the page."""
 
     version: str
-    host: str
-    scenario: str | None
-    telemetry_path: str
-    silence: str | None
-    waiting_for: str | None
-    judge_failed: bool
+    host: str  # name of the host or of the scenario
+    scenario: str | None  # the simulated scenario's name or path; None on a real host
+    telemetry_path: str  # URL path of the metrics
+    silence: str | None  # why the page is out of date; None while the sampler publishes
+    waiting_for: str | None  # what the first round is still waiting for; None if nothing
+    judge_failed: bool  # whether the judge failed in its last round
 
 
 class _Headline(NamedTuple):
