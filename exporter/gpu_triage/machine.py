@@ -123,7 +123,6 @@ class Allocations(Protocol[Allocation_co]):
 
         Args:
             devices: UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
-            at: current time.
         """
 
     def known(self, at: Moment) -> bool:
@@ -175,7 +174,6 @@ class SlurmJobs(Allocations[SlurmJob], Protocol):
         """Reread the job files; return the names of the problems found.
 
         Args:
-            at: current time.
             booted_at: boot time in Unix seconds; older files belong to jobs ended by the reboot. None if unknown.
 
         Raises:
@@ -218,9 +216,6 @@ def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: 
     """The host this process runs on, with its filesystems at the given roots.
 
     Args:
-        sysfs: root of sysfs.
-        procfs: root of procfs.
-        kmsg: the kernel log device.
         visible_devices: NVIDIA_VISIBLE_DEVICES, which assigns GPUs to a container; "" outside a container.
     """
     return Machine(

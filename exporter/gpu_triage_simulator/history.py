@@ -56,9 +56,6 @@ def record_history(
     per series and scrape, or 80 MB per thousand series for a week at one scrape per minute.
 
     Args:
-        scenario: what happens.
-        seconds: how much of it.
-        step_seconds: scrape interval.
         config: the exporter's; that of `history_config` if None.
         target: labels added by the scrape; override ``job`` gpu-triage and ``instance`` the scenario's name.
         start_seconds: Unix seconds of scenario time 0.

@@ -239,10 +239,6 @@ class CallFaults:
     def pass_device(self, name: str, device: Device | None) -> int:
         """Delay or block a call as the scenario requires; returns the code it fails with, or 0.
 
-        Args:
-            name: the function.
-            device: the one it operates on; None for the library as a whole.
-
         Raises:
             Blocked: on a virtual clock, instead of waiting.
         """

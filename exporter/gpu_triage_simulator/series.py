@@ -67,8 +67,6 @@ class SeriesRecorder:
         """Record what the exporter publishes now; if two subjects claim the same series, the first one wins.
 
         Args:
-            step: number of the scrape.
-            store: the published outcomes.
             wall: the host's wall time, which is part of the exposition.
 
         Raises:

@@ -40,12 +40,7 @@ RENAMED: Final[Mapping[str, Renamed]] = MappingProxyType(
 
 
 def moved(document: Any, alerts: Mapping[str, Alert]) -> Iterator[str]:
-    """A message for each setting of the previous release that has moved.
-
-    Args:
-        document: the settings as read from YAML.
-        alerts: alerts of this release, by key.
-    """
+    """A message for each setting of the previous release that has moved."""
     chosen = document.get("alerts") if isinstance(document, dict) else None
     for key, settings in (chosen if isinstance(chosen, dict) else {}).items():
         if key in RENAMED and key not in alerts:

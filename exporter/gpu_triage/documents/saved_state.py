@@ -90,8 +90,6 @@ class StateKind(Generic[T]):
         """Parse a file's content.
 
         Args:
-            content: of the file.
-            file: name for error messages.
             latest: Unix seconds; later times are rejected.
 
         Raises:
@@ -117,9 +115,6 @@ def read_entries(
 
     Args:
         kind: dataclass of an entry.
-        listed: the parsed list.
-        most: the most entries used.
-        where: the list's position, for messages.
         check: raises DocumentError for an entry with inconsistent values.
 
     Raises:

@@ -34,7 +34,6 @@ class Backend(Protocol):
         Args:
             accept: the client's Accept header, "" if missing.
             names: the metric families to include; empty for all, which must be available without delay.
-            gzipped: whether the client accepts gzip.
         """
 
     def scraped(self) -> None:
@@ -65,9 +64,7 @@ class WebApp:
     """The web application.
 
     Args:
-        source: queried on each request.
         lifecycle: whether GPUs can be released and acquired over HTTP.
-        telemetry_path: URL path of the metrics.
         max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
             don't count here: the server limits those (`Limits.unread`).
 

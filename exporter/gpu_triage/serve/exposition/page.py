@@ -85,10 +85,7 @@ class Exposition:
     """Keeps the pages of all collectors encoded, in the formats that clients request.
 
     Args:
-        store: the outcomes.
-        clock: for the age of outcomes.
         expires_at: the monotonic second after which an outcome is stale; by default never.
-        selection: which samples are shown.
         often: collectors that change with each publication.
     """
 
@@ -136,7 +133,6 @@ class Exposition:
         Args:
             accept: the Accept header; "" if missing.
             names: only these series, by exposed name; empty for all.
-            gzipped: whether to compress.
         """
         form = negotiate(accept)
         if names:

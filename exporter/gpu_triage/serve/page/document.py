@@ -64,7 +64,6 @@ def document(latest: Judgment | None, facts: PageFacts) -> bytes:
     Args:
         latest: the last judgment; None before the first. Its content comes from the driver and from processes, and is
             untrusted.
-        facts: facts about the exporter.
     """
     headline = _headline(latest, facts)
     banner, origin = _origin(latest, facts)
