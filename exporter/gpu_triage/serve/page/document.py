@@ -28,7 +28,6 @@ from gpu_triage.serve.page.markup import chip, foreign, safe, section, whole_pag
 from gpu_triage.serve.page.overview import overview_section
 from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.serve.page.times import date_time, moment, window
-from gpu_triage.serve.page.topology import topology_section
 from gpu_triage.serve.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
@@ -86,7 +85,6 @@ def _sections(latest: Judgment | None) -> str:
         findings_section(report, now, recordings_of(latest.host)),
         gpus_section(latest),
         repeat_offenders_section(latest.host),
-        topology_section(latest.host),
         areas_section(report),
         settings_section(report),
         collectors_section(latest.host),
