@@ -89,8 +89,6 @@ class SystemNvml:
 
 
 class ProbeReport(NamedTuple):
-    """What a new NVML session sees."""
-
     gpus: int  # device count
     answering: Mapping[str, int]  # NVML index of each GPU that answers, by UUID
     seconds: float  # how long opening the session and querying the GPUs took

@@ -148,7 +148,6 @@ class Timeline:
         return self.gpu_active(effects.Lost, gpu, seconds)
 
     def running(self, pid: int, seconds: float) -> bool:
-        """Whether a process of the scenario is running."""
         starts = [event for event, pids in self._starts if pid in pids]
         killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
         return not killed and (not starts or any(event.active(seconds) for event in starts))

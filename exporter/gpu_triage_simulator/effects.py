@@ -102,15 +102,11 @@ class SlotChange:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """The board has a different VBIOS version."""
-
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class PersistenceMode:
-    """Persistence mode is switched on or off."""
-
     enabled: bool
 
 
@@ -179,8 +175,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class ResetRequired:
-    """Calls return RESET_REQUIRED."""
+class ResetRequired: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,6 @@ Sentence = Annotated[str, Pattern(r"\S[^\n]*\S", "text on one line")]
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Sources of a model's data."""
-
     # "capture" if recorded from a real card, "documentation" if only from data sheets and manuals
     kind: Literal["capture", "documentation"]
     facts: Sentence  # who published the data, with card and driver
@@ -109,8 +107,6 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """The card's own PCIe link."""
-
     generation: Generation
     width: Width
     idle_generation: Generation = 1
@@ -120,8 +116,6 @@ class Pcie:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model."""
-
     name: str
     source: ModelSource  # of these data
     architecture: Annotated[int, Range(2, 15)]  # NVML_DEVICE_ARCH_* number
@@ -153,7 +147,6 @@ class GpuModel:
 
 
 def known_models() -> tuple[str, ...]:
-    """Names of all models, sorted."""
     return tuple(sorted(path.stem for path in MODELS.glob("*.toml")))
 
 

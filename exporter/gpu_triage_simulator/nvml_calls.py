@@ -23,8 +23,6 @@ Scalar = type[c_int] | type[c_uint] | type[c_ulonglong] | type[c_double]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An exported function."""
-
     name: str  # as in the library's symbol table
     arguments: tuple[Any, ...]  # C types, after the device's handle if `on` is device
     # its implementation; receives a Device (or the NvmlSession) and the arguments, and may raise Failure

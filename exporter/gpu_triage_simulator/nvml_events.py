@@ -18,8 +18,6 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 
 @dataclass(slots=True)
 class Registration:
-    """One GPU in an event set."""
-
     handle: int  # of the GPU
     xids: tuple[tuple[float, int], ...]  # its Xids, as scenario time and code, in order
     heard: int  # how many of them have been delivered, or happened before registration

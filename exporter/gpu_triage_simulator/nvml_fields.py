@@ -28,8 +28,6 @@ _LATENCY_MICROSECONDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field."""
-
     # its value; gets the device and the scope ID, and returns None if the scope does not exist
     read: Callable[[Device, int], int | None]
     kind: int = _UNSIGNED  # type of the value
@@ -38,7 +36,6 @@ class Field:
     unless_mig: bool = False  # whether it is only available with MIG off
 
     def supported(self, device: Device) -> bool:
-        """Whether a device supports it now."""
         if self.unless_mig and device.state.conditions.mig is not None:
             return False
         if self.feature == "ecc" and not device.state.conditions.ecc_mode:

@@ -24,8 +24,6 @@ MOST_MIG_DEVICES: Final = 7
 
 
 class Device:
-    """One GPU as seen by one NVML initialization."""
-
     __slots__ = ("handle", "host", "index", "session", "state")
 
     session: NvmlSession  # the library it belongs to

@@ -52,8 +52,6 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node."""
-
     cpus: CpuList
     socket: Count | None = None  # of its processor; by default each node is a processor of its own
 
@@ -101,8 +99,6 @@ class NfsMount:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioHost:
-    """The host around the GPUs."""
-
     node: tuple[Node, ...]
     # memory_gib, memory_available_gib, swap_gib, swap_used_gib: as in free(1)
     memory_gib: Amount
@@ -121,8 +117,6 @@ class ScenarioHost:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU in its slot."""
-
     model: Model
     slot: Slot
     load: Load
@@ -155,8 +149,6 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that uses a GPU."""
-
     gpu: Count
     pid: Annotated[int, Range(1, 4_194_304)]
     name: Annotated[str, Pattern(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
@@ -236,8 +228,6 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A whole scenario."""
-
     name: str
     description: str
     driver: Driver
@@ -256,7 +246,6 @@ class Scenario:
     allocations: tuple[Allocation, ...] = ()  # allocated GPUs, besides those of the processes' pods
 
     def card(self, index: int, seconds: float) -> Gpu:
-        """The GPU in this slot at a scenario time."""
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]
 

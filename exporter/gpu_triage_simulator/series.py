@@ -30,8 +30,6 @@ _CREATED: Final = "_created"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric family of the history."""
-
     name: str  # as in a TYPE line: a counter's lacks ``_total``
     kind: str  # ``counter``, ``gauge``, or ``unknown`` for metrics from a job's file
     help: str  # its HELP text; "" if there is none

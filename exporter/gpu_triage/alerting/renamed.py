@@ -10,8 +10,6 @@ from gpu_triage.alerting.rule_source import Alert
 
 
 class Renamed(NamedTuple):
-    """The replacement of a former alert."""
-
     alert: str  # the new alert's name
     code: str  # value of its label `code` that corresponds to the old alert
     variant: str = ""  # of the rule, as in the settings

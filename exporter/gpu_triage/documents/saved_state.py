@@ -36,8 +36,6 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class LoadedState(Generic[T]):
-    """The content of a state file."""
-
     memory: T  # the valid content
     refused: tuple[str, ...] = ()  # the invalid entries, one line each with file, key and remedy
 

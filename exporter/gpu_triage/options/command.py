@@ -97,7 +97,6 @@ class OptionsCommand(click.Command):
             formatter.write_dl([*own, *shared, *general])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and the order of precedence."""
         if self.examples:
             with formatter.section("Examples"):
                 margin = " " * formatter.current_indent

@@ -36,8 +36,7 @@ class Backend(Protocol):
             names: the metric families to include; empty for all, which must be available without delay.
         """
 
-    def scraped(self) -> None:
-        """Count a completed scrape."""
+    def scraped(self) -> None: ...
 
     def alive(self) -> str | None:
         """Why this process should be restarted; None if it is healthy."""

@@ -21,8 +21,6 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The head of one request."""
-
     method: str
     path: str  # decoded, without the query; starts with a slash
     query: bytes  # as sent, without the question mark

@@ -36,8 +36,6 @@ _RELOAD_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Facts about the exporter shown on the page."""
-
     version: str
     host: str  # name of the host or of the scenario
     scenario: str | None  # the simulated scenario's name or path; None on a real host
