@@ -44,7 +44,6 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
     Args:
         level: lowest level to log for this program's own records: debug, info, warning or error.
         log_format: ``logfmt`` or ``json``.
-        stream: output stream; default is stderr.
     """
     handler = _Handler(sys.stderr if stream is None else stream)
     handler.setFormatter(FORMATTERS[log_format])

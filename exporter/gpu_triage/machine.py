@@ -20,15 +20,10 @@ _SET_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One point in time on both clocks.
+    """One point in time on both clocks."""
 
-    Attributes:
-        monotonic: seconds that never go back; used for all ages and integrals.
-        wall: Unix seconds; only published, never subtracted. See WallTimes.
-    """
-
-    monotonic: float
-    wall: float
+    monotonic: float  # seconds that never go back; used for all ages and integrals
+    wall: float  # Unix seconds; only published, never subtracted. See WallTimes.
 
 
 class WallTimes:
@@ -94,17 +89,9 @@ class SystemNvml:
 
 
 class ProbeReport(NamedTuple):
-    """What a new NVML session sees.
-
-    Attributes:
-        gpus: device count.
-        answering: NVML index of each GPU that answers, by UUID.
-        seconds: how long opening the session and querying the GPUs took.
-    """
-
-    gpus: int
-    answering: Mapping[str, int]
-    seconds: float
+    gpus: int  # device count
+    answering: Mapping[str, int]  # NVML index of each GPU that answers, by UUID
+    seconds: float  # how long opening the session and querying the GPUs took
 
 
 class Probe(Protocol):
@@ -134,7 +121,6 @@ class Allocations(Protocol[Allocation_co]):
 
         Args:
             devices: UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
-            at: current time.
         """
 
     def known(self, at: Moment) -> bool:
@@ -186,7 +172,6 @@ class SlurmJobs(Allocations[SlurmJob], Protocol):
         """Reread the job files; return the names of the problems found.
 
         Args:
-            at: current time.
             booted_at: boot time in Unix seconds; older files belong to jobs ended by the reboot. None if unknown.
 
         Raises:
@@ -206,36 +191,22 @@ def minor_name(minor_number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The seams of one host.
+    """The seams of one host."""
 
-    Attributes:
-        nvml: the NVML library.
-        sysfs: root of sysfs (``/sys``).
-        procfs: root of procfs (``/proc``).
-        kmsg: the kernel log device (``/dev/kmsg``); None if it must not be read.
-        clock: source of time.
-        simulated: whether any of the data is made up; published as gpu_exporter_simulated.
-        hotplug: whether the kernel's device events apply to this machine (only with a real ``/sys``).
-        pods: which Kubernetes containers hold GPUs; None if no kubelet is configured.
-        containers: Kubernetes containers by id; None if not configured.
-        slurm: which Slurm jobs hold GPUs; None if no folder of job files is configured.
-        gpus_given: how many of the host's GPUs this process may use; None if all, or if unknown.
-        incidents: the file of an existing incident ledger, as in the state directory; None if there is none.
-        probe: detects GPUs that this process's NVML session can't see; None if unavailable (a recording).
-    """
-
-    nvml: NvmlLibrary
-    sysfs: Path
-    procfs: Path
-    kmsg: Path | None
-    clock: Clock
-    simulated: bool = False
-    hotplug: bool = False
-    pods: PodNames | None = None
-    containers: ContainerNames | None = None
-    slurm: SlurmJobs | None = None
-    gpus_given: int | None = None
+    nvml: NvmlLibrary  # the NVML library
+    sysfs: Path  # root of sysfs (``/sys``)
+    procfs: Path  # root of procfs (``/proc``)
+    kmsg: Path | None  # the kernel log device (``/dev/kmsg``); None if it must not be read
+    clock: Clock  # source of time
+    simulated: bool = False  # whether any of the data is made up; published as gpu_exporter_simulated
+    hotplug: bool = False  # whether the kernel's device events apply to this machine (only with a real ``/sys``)
+    pods: PodNames | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
+    containers: ContainerNames | None = None  # Kubernetes containers by id; None if not configured
+    slurm: SlurmJobs | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
+    gpus_given: int | None = None  # how many of the host's GPUs this process may use; None if all, or if unknown
+    # the file of an existing incident ledger, as in the state directory; None if there is none
     incidents: Path | None = None
+    # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None
 
 
@@ -243,9 +214,6 @@ def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: 
     """The host this process runs on, with its filesystems at the given roots.
 
     Args:
-        sysfs: root of sysfs.
-        procfs: root of procfs.
-        kmsg: the kernel log device.
         visible_devices: NVIDIA_VISIBLE_DEVICES, which assigns GPUs to a container; "" outside a container.
     """
     return Machine(

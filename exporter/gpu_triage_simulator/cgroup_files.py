@@ -68,5 +68,4 @@ def _counts(effects: list[tuple[Event, host_effects.Cgroup]], seconds: float) ->
 
 
 def _lasted(event: Event, seconds: float) -> float:
-    """How many seconds of the event have passed."""
     return max(0.0, (seconds if event.until is None else min(seconds, event.until)) - event.at)

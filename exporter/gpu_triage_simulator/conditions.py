@@ -37,20 +37,13 @@ class MigLayout:
 
 @dataclass(frozen=True, slots=True)
 class GpuConditions:
-    """Conditions of one GPU during a segment of the timeline; units as in the effects.
-
-    Attributes:
-        slot: of the GPU, with its maximum link and NUMA node.
-        miscounted_cap: seconds that the power cap counter wrongly gains per second.
-        frozen_counters: bits of the throttle reasons with a frozen counter.
-        links_down: NVLink links that carry no traffic, with their state.
-    """
+    """Conditions of one GPU during a segment of the timeline; units as in the effects."""
 
     load: Load
     ambient_celsius: float
     power_limit_watts: float
     sm_target_mhz: int
-    slot: Slot
+    slot: Slot  # of the GPU, with its maximum link and NUMA node
     vbios_version: str
     persistence_mode: bool
     ecc_mode: bool
@@ -58,14 +51,14 @@ class GpuConditions:
     link_generation: int
     thermal: tuple[effects.ThermalThrottle, ...]
     brake: tuple[effects.PowerBrake, ...]
-    miscounted_cap: float
-    frozen_counters: int
+    miscounted_cap: float  # seconds that the power cap counter wrongly gains per second
+    frozen_counters: int  # bits of the throttle reasons with a frozen counter
     remap_pending: bool
     remap_failure: bool
     pages_pending: bool
     p2p_status: str
     recovery_action: int
-    links_down: Mapping[int, int]
+    links_down: Mapping[int, int]  # NVLink links that carry no traffic, with their state
     mig: MigLayout | None
     reset_required: bool
     denied: bool
@@ -155,7 +148,6 @@ class Timeline:
         return self.gpu_active(effects.Lost, gpu, seconds)
 
     def running(self, pid: int, seconds: float) -> bool:
-        """Whether a process of the scenario is running."""
         starts = [event for event, pids in self._starts if pid in pids]
         killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
         return not killed and (not starts or any(event.active(seconds) for event in starts))

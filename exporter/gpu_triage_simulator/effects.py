@@ -24,18 +24,12 @@ NvlinkNumber = Annotated[int, Range(0, 17)]
 
 @dataclass(frozen=True, slots=True)
 class ThermalThrottle:
-    """The GPU is too hot and throttles for a share (`duty`) of the time.
+    """The GPU is too hot and throttles for a share (`duty`) of the time."""
 
-    Attributes:
-        source: hw (the board's own protection) or sw (the driver's).
-        sm_clock_mhz: clock while throttled.
-        ambient_celsius: temperature at the GPU's air inlet while the effect is active.
-    """
-
-    source: Literal["hw", "sw"]
-    sm_clock_mhz: Mhz
+    source: Literal["hw", "sw"]  # hw (the board's own protection) or sw (the driver's)
+    sm_clock_mhz: Mhz  # clock while throttled
     duty: Ratio = 1.0
-    ambient_celsius: float | None = None
+    ambient_celsius: float | None = None  # temperature at the GPU's air inlet while the effect is active
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +41,10 @@ class Ambient:
 
 @dataclass(frozen=True, slots=True)
 class PowerLimit:
-    """The enforced power limit is set to `watts`.
-
-    Attributes:
-        requested_watts: limit requested from the driver, if the board's controller enforces a different one.
-    """
+    """The enforced power limit is set to `watts`."""
 
     watts: PositiveAmount
+    # limit requested from the driver, if the board's controller enforces a different one
     requested_watts: PositiveAmount | None = None
 
 
@@ -62,12 +53,9 @@ class MiscountedPowerCap:
     """The driver's power cap counter grows although the GPU is not capped and the throttle bit is not set.
 
     Seen on GeForce cards with drivers 591 to 610, and on an L40S.
-
-    Attributes:
-        share: seconds that the counter gains per second, in addition to time at the cap.
     """
 
-    share: Ratio
+    share: Ratio  # seconds that the counter gains per second, in addition to time at the cap
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +63,9 @@ class FrozenThrottleCounter:
     """The driver's counter of a throttle reason does not grow while the reason is reported.
 
     This happens if a new driver reassigns the counter's field ID.
-
-    Attributes:
-        reason: a throttle reason that the driver counts.
     """
 
-    reason: Annotated[str, one_of(COUNTED_NAMES)]
+    reason: Annotated[str, one_of(COUNTED_NAMES)]  # a throttle reason that the driver counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +102,11 @@ class SlotChange:
 
 @dataclass(frozen=True, slots=True)
 class Vbios:
-    """The board has a different VBIOS version."""
-
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class PersistenceMode:
-    """Persistence mode is switched on or off."""
-
     enabled: bool
 
 
@@ -138,16 +119,13 @@ class EccMode:
 
 @dataclass(frozen=True, slots=True)
 class PcieErrors:
-    """The link replays packets and reports AER errors, at a steady rate per hour.
-
-    Attributes:
-        seen_by: which end of the link sees the errors: the GPU, the port above it, or both.
-    """
+    """The link replays packets and reports AER errors, at a steady rate per hour."""
 
     replays_per_hour: Amount = 0.0
     correctable_per_hour: Amount = 0.0
     nonfatal_per_hour: Amount = 0.0
     fatal_per_hour: Amount = 0.0
+    # which end of the link sees the errors: the GPU, the port above it, or both
     seen_by: Literal["both", "gpu", "port"] = "both"
 
 
@@ -187,21 +165,17 @@ class PeerToPeer:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The GPU falls off the bus and stays lost until NVML is reinitialized after the event's end.
+    """The GPU falls off the bus and stays lost until NVML is reinitialized after the event's end."""
 
-    Attributes:
-        xid, message: what the driver logs, besides "GPU has fallen off the bus".
-        reported_by: source of the report: the kernel log, NVML's events, or both.
-    """
-
+    # xid, message: what the driver logs, besides "GPU has fallen off the bus"
     xid: Annotated[int, Range(1, 999)] = 79
     message: str | None = None
+    # source of the report: the kernel log, NVML's events, or both
     reported_by: Literal["both", "kmsg", "nvml"] = "both"
 
 
 @dataclass(frozen=True, slots=True)
-class ResetRequired:
-    """Calls return RESET_REQUIRED."""
+class ResetRequired: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +232,10 @@ class RecoveryAction:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDown:
-    """NVLink links carry no traffic.
-
-    Attributes:
-        state: as reported by the driver: 0 inactive, 2 asleep, 3 traffic disabled.
-    """
+    """NVLink links carry no traffic."""
 
     links: tuple[NvlinkNumber, ...]
-    state: Literal[0, 2, 3] = 0
+    state: Literal[0, 2, 3] = 0  # as reported by the driver: 0 inactive, 2 asleep, 3 traffic disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,54 +254,37 @@ class Pulses:
     """Short pulses at random times, one in each period, too short to affect clocks, power or temperature.
 
     Avoid periods that are multiples of a poll interval: readings would then hit the same few phases of every period.
-
-    Attributes:
-        of: what is pulsed: kernel activity (utilization), or a throttle reason.
-        milliseconds: length of a pulse; shorter than its period.
-        seed: of the random times.
     """
 
+    # what is pulsed: kernel activity (utilization), or a throttle reason
     of: Annotated[str, one_of((PULSED_UTILIZATION, *PULSED_REASONS))]
-    milliseconds: Annotated[float, Range(1, 60_000)]
+    milliseconds: Annotated[float, Range(1, 60_000)]  # length of a pulse; shorter than its period
     per_minute: Annotated[float, Range(0.01, 600)]
-    seed: Count = 1
+    seed: Count = 1  # of the random times
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver reports an Xid when the event starts.
+    """The driver reports an Xid when the event starts."""
 
-    Attributes:
-        code: the Xid.
-        message: the text after it in the kernel log; by default what the driver writes.
-        fatal: whether an NVLink 5 Xid (144 to 150) is logged as Fatal or Nonfatal, unless there is a message.
-        reported_by: as in Lost.
-        times: number of reports, all at once.
-    """
-
-    code: Annotated[int, Range(1, 999)]
-    message: str | None = None
-    fatal: bool = True
-    reported_by: Literal["both", "kmsg", "nvml"] = "both"
-    times: Annotated[int, Range(1, 10_000)] = 1
+    code: Annotated[int, Range(1, 999)]  # the Xid
+    message: str | None = None  # the text after it in the kernel log; by default what the driver writes
+    fatal: bool = True  # whether an NVLink 5 Xid (144 to 150) is logged as Fatal or Nonfatal, unless there is a message
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"  # as in Lost
+    times: Annotated[int, Range(1, 10_000)] = 1  # number of reports, all at once
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MigInstance:
-    """A MIG device: a compute instance on a GPU instance.
+    """A MIG device: a compute instance on a GPU instance."""
 
-    Attributes:
-        profile: in the form nvidia-smi uses; its memory is that of its GPU instance.
-        gi, ci: IDs of its GPU instance and its compute instance.
-        activity: utilization of its GPU instance when the GPU's load is 1.
-        slot: its MIG device index; by default its position in the list.
-    """
-
+    # in the form nvidia-smi uses; its memory is that of its GPU instance
     profile: Annotated[str, Pattern(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
+    # gi, ci: IDs of its GPU instance and its compute instance
     gi: Annotated[int, Range(0, 14)]
     ci: Annotated[int, Range(0, 6)] = 0
-    activity: Ratio = 0.0
-    slot: Annotated[int, Range(0, 6)] | None = None
+    activity: Ratio = 0.0  # utilization of its GPU instance when the GPU's load is 1
+    slot: Annotated[int, Range(0, 6)] | None = None  # its MIG device index; by default its position in the list
 
     def __repr__(self) -> str:
         return f"{self.profile} as {self.gi}/{self.ci}"

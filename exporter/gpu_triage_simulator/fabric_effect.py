@@ -22,19 +22,13 @@ _HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The NVSwitch fabric has a fault.
+    """The NVSwitch fabric has a fault."""
 
-    Attributes:
-        state: a state of gpu_fabric_state; 0 if the driver reports no fabric.
-        health: a state of gpu_fabric_health; 0 if the driver has no summary.
-        faults: in the names of gpu_fabric_fault.
-        configuration: a state of gpu_fabric_configuration; 0 if the driver does not report it.
-        cluster_uuid, clique: of a multi-host fabric.
-    """
-
-    state: FabricState = FABRIC_JOINED
-    health: FabricHealth = _HEALTHY
-    faults: tuple[Annotated[str, one_of(FABRIC_FAULTS)], ...] = ()
+    state: FabricState = FABRIC_JOINED  # a state of gpu_fabric_state; 0 if the driver reports no fabric
+    health: FabricHealth = _HEALTHY  # a state of gpu_fabric_health; 0 if the driver has no summary
+    faults: tuple[Annotated[str, one_of(FABRIC_FAULTS)], ...] = ()  # in the names of gpu_fabric_fault
+    # a state of gpu_fabric_configuration; 0 if the driver does not report it
     configuration: Annotated[int, Range(0, max(GPU_FABRIC_CONFIGURATION.states))] = 0
+    # cluster_uuid, clique: of a multi-host fabric
     cluster_uuid: Annotated[str, Pattern(r"([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?", "a UUID")] = ""
     clique: Count = 0

@@ -34,28 +34,23 @@ PULSED_REASONS: Final = MappingProxyType(
 
 
 class Gauges(NamedTuple):
-    """A GPU's gauges during one step.
+    """A GPU's gauges during one step."""
 
-    Attributes:
-        step: the second of scenario time at which the step starts.
-        utilization, memory_utilization, encoder, decoder: shares of the time.
-        reasons: bits of nvmlClocksEventReason*.
-        sm_mhz, memory_mhz, video_mhz: clocks.
-        receive, transmit: bytes per second over PCIe, as the GPU sees them.
-    """
-
-    step: int
+    step: int  # the second of scenario time at which the step starts
+    # utilization, memory_utilization, encoder, decoder: shares of the time
     utilization: float
     memory_utilization: float
     encoder: float
     decoder: float
     power_watts: float
     celsius: float
-    reasons: int
+    reasons: int  # bits of nvmlClocksEventReason*
     performance_state: int
+    # sm_mhz, memory_mhz, video_mhz: clocks
     sm_mhz: int
     memory_mhz: int
     video_mhz: int
+    # receive, transmit: bytes per second over PCIe, as the GPU sees them
     receive: float
     transmit: float
 

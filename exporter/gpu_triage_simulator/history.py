@@ -30,21 +30,14 @@ _LONGEST_MEDIUM_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Every scrape of a simulated host.
+    """Every scrape of a simulated host."""
 
-    Attributes:
-        start_seconds: Unix seconds of the first scrape; scenario time 0.
-        step_seconds: scrape interval.
-        steps: number of scrapes.
-        series: values by series, `steps` values each, NaN where a scrape lacks the series.
-        families: metric families of these series, by name.
-    """
-
-    start_seconds: float
-    step_seconds: float
-    steps: int
+    start_seconds: float  # Unix seconds of the first scrape; scenario time 0
+    step_seconds: float  # scrape interval
+    steps: int  # number of scrapes
+    # values by series, `steps` values each, NaN where a scrape lacks the series
     series: Mapping[SeriesKey, Sequence[float]]
-    families: tuple[Family, ...]
+    families: tuple[Family, ...]  # metric families of these series, by name
 
 
 def record_history(
@@ -63,9 +56,6 @@ def record_history(
     per series and scrape, or 80 MB per thousand series for a week at one scrape per minute.
 
     Args:
-        scenario: what happens.
-        seconds: how much of it.
-        step_seconds: scrape interval.
         config: the exporter's; that of `history_config` if None.
         target: labels added by the scrape; override ``job`` gpu-triage and ``instance`` the scenario's name.
         start_seconds: Unix seconds of scenario time 0.

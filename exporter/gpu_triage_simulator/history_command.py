@@ -36,25 +36,18 @@ _FEWEST_STEPS: Final = 10 * _SAMPLE_STEPS
 
 @dataclass(frozen=True, slots=True)
 class HistoryRequest:
-    """The command's flags, as text; None if not given.
+    """The command's flags, as text; None if not given."""
 
-    Attributes:
-        scenario: name or path.
-        history, step: durations.
-        output: file to write; standard output if None.
-        start: Unix seconds, or a date and time with time zone; if None, the history ends now.
-        instance, job: target labels.
-        labels: further target labels, each ``name=value``.
-    """
-
-    scenario: str
+    scenario: str  # name or path
+    # history, step: durations
     history: str
     step: str
-    output: str | None = None
-    start: str | None = None
+    output: str | None = None  # file to write; standard output if None
+    start: str | None = None  # Unix seconds, or a date and time with time zone; if None, the history ends now
+    # instance, job: target labels
     instance: str | None = None
     job: str | None = None
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # further target labels, each ``name=value``
 
 
 def write_history(request: HistoryRequest, now_seconds: float) -> None:

@@ -44,23 +44,15 @@ class BlockedThreads:
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """Limits of the cgroup (v2) of these processes, and how often they are hit.
-
-    Attributes:
-        cpus: its CPU limit; 0 for none.
-        throttled: share of the periods in which the CPU limit throttles it.
-        memory_gib: its memory limit; 0 for none.
-        memory_events_per_second: how often its tasks must reclaim memory at that limit.
-        oom_kills: processes that the kernel OOM-kills at that limit when the event starts.
-        cpu_pressure, io_pressure, memory_pressure: share of time that some of its tasks stall.
-    """
+    """Limits of the cgroup (v2) of these processes, and how often they are hit."""
 
     pids: tuple[Count, ...]
-    cpus: Amount = 0.0
-    throttled: Ratio = 0.0
-    memory_gib: Amount = 0.0
-    memory_events_per_second: Amount = 0.0
-    oom_kills: Count = 0
+    cpus: Amount = 0.0  # its CPU limit; 0 for none
+    throttled: Ratio = 0.0  # share of the periods in which the CPU limit throttles it
+    memory_gib: Amount = 0.0  # its memory limit; 0 for none
+    memory_events_per_second: Amount = 0.0  # how often its tasks must reclaim memory at that limit
+    oom_kills: Count = 0  # processes that the kernel OOM-kills at that limit when the event starts
+    # cpu_pressure, io_pressure, memory_pressure: share of time that some of its tasks stall
     cpu_pressure: Ratio = 0.0
     io_pressure: Ratio = 0.0
     memory_pressure: Ratio = 0.0
@@ -171,12 +163,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Nfs:
-    """Requests of an NFS mount to its server, and the seconds that each request takes.
-
-    Attributes:
-        retransmissions_per_second: reads that are sent again.
-        major_timeouts_per_second: reads that get no reply within all retries.
-    """
+    """Requests of an NFS mount to its server, and the seconds that each request takes."""
 
     mount: str
     reads_per_second: Amount | None = None
@@ -187,24 +174,19 @@ class Nfs:
     write_seconds: Amount | None = None
     getattrs_per_second: Amount | None = None
     getattr_seconds: Amount | None = None
-    retransmissions_per_second: Amount | None = None
-    major_timeouts_per_second: Amount | None = None
+    retransmissions_per_second: Amount | None = None  # reads that are sent again
+    major_timeouts_per_second: Amount | None = None  # reads that get no reply within all retries
 
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """Reads from a Lustre file system, or through GPUDirect Storage if it has no name.
+    """Reads from a Lustre file system, or through GPUDirect Storage if it has no name."""
 
-    Attributes:
-        lustre: the file system's name.
-        in_flight: GPUDirect Storage reads in progress.
-    """
-
-    lustre: Annotated[str, Pattern(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""
+    lustre: Annotated[str, Pattern(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""  # the file system's name
     reads_per_second: Amount = 0.0
     read_bytes_per_second: Amount = 0.0
     read_seconds: Amount = 0.0
-    in_flight: Count = 0
+    in_flight: Count = 0  # GPUDirect Storage reads in progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,26 +200,18 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Activity of a network interface, and of its InfiniBand port if it has one.
-
-    Attributes:
-        down: whether its link is down.
-        speed_mbps: current speed of its link, if below the interface's maximum.
-        link_errors_per_hour: symbol errors of the port.
-        link_downs_per_hour: link flaps too short to be seen as down.
-        timeouts_per_hour: RDMA requests that are not acknowledged.
-    """
+    """Activity of a network interface, and of its InfiniBand port if it has one."""
 
     device: str
     receive_bytes_per_second: Amount | None = None
     transmit_bytes_per_second: Amount | None = None
     errors_per_second: Amount | None = None
     drops_per_second: Amount | None = None
-    down: bool | None = None
-    speed_mbps: Count | None = None
-    link_errors_per_hour: Amount | None = None
-    link_downs_per_hour: Amount | None = None
-    timeouts_per_hour: Amount | None = None
+    down: bool | None = None  # whether its link is down
+    speed_mbps: Count | None = None  # current speed of its link, if below the interface's maximum
+    link_errors_per_hour: Amount | None = None  # symbol errors of the port
+    link_downs_per_hour: Amount | None = None  # link flaps too short to be seen as down
+    timeouts_per_hour: Amount | None = None  # RDMA requests that are not acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +223,9 @@ class ServiceStopped:
 
 @dataclass(frozen=True, slots=True)
 class Sxid:
-    """An NVSwitch reports an error when the event starts.
+    """An NVSwitch reports an error when the event starts."""
 
-    Attributes:
-        code: the SXid.
-        switch: index of the switch in the machine's list.
-        fatal: whether the switch has to be reset.
-        link: number of the affected link.
-    """
-
-    code: Annotated[int, Range(1, 99_999)]
-    switch: Count = 0
-    fatal: bool = True
-    link: Count = 30
+    code: Annotated[int, Range(1, 99_999)]  # the SXid
+    switch: Count = 0  # index of the switch in the machine's list
+    fatal: bool = True  # whether the switch has to be reset
+    link: Count = 30  # number of the affected link

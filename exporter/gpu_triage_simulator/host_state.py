@@ -27,14 +27,10 @@ _FULL_DISK_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class CpuGroup:
-    """CPUs of one node with the same load throughout the scenario.
-
-    Attributes:
-        saturated: for each segment of the timeline, whether they are fully busy.
-    """
+    """CPUs of one node with the same load throughout the scenario."""
 
     node: int
-    saturated: tuple[bool, ...]
+    saturated: tuple[bool, ...]  # for each segment of the timeline, whether they are fully busy
     cpus: tuple[int, ...]
 
 

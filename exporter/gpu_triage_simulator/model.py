@@ -44,28 +44,16 @@ Sentence = Annotated[str, Pattern(r"\S[^\n]*\S", "text on one line")]
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Sources of a model's data.
-
-    Attributes:
-        kind: "capture" if recorded from a real card, "documentation" if only from data sheets and manuals.
-        facts: who published the data, with card and driver.
-        assumed: data without a source; in every model, heating per watt and idle power noise are assumed, too.
-    """
-
+    # "capture" if recorded from a real card, "documentation" if only from data sheets and manuals
     kind: Literal["capture", "documentation"]
-    facts: Sentence
+    facts: Sentence  # who published the data, with card and driver
+    # data without a source; in every model, heating per watt and idle power noise are assumed, too
     assumed: Sentence | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Clocks in MHz.
-
-    Attributes:
-        sm_boost: SM clock under load; by default the maximum.
-        memory_load: memory clock under load; by default the maximum.
-        sm_default: default application clock, which limits nothing; None for a card without application clocks.
-    """
+    """Clocks in MHz."""
 
     sm_max: Count
     sm_idle: Count
@@ -73,8 +61,9 @@ class Clocks:
     memory_idle: Count
     video_max: Count
     video_idle: Count
-    sm_boost: Count | None = None
-    memory_load: Count | None = None
+    sm_boost: Count | None = None  # SM clock under load; by default the maximum
+    memory_load: Count | None = None  # memory clock under load; by default the maximum
+    # default application clock, which limits nothing; None for a card without application clocks
     sm_default: Count | None = None
 
     @property
@@ -93,83 +82,48 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Power in watts: at idle, and the board's limits.
-
-    Attributes:
-        module_limit: of the module, if the GPU shares it with a Grace CPU.
-        module_rest: power drawn by the rest of the module.
-    """
+    """Power in watts: at idle, and the board's limits."""
 
     idle: Amount
     default_limit: Amount
     min_limit: Amount
     max_limit: Amount
-    module_limit: Amount | None = None
-    module_rest: Amount = 0.0
+    module_limit: Amount | None = None  # of the module, if the GPU shares it with a Grace CPU
+    module_rest: Amount = 0.0  # power drawn by the rest of the module
 
 
 @dataclass(frozen=True, slots=True)
 class Thermal:
-    """Temperatures in °C at which the board throttles or shuts down, and its heating per watt.
-
-    Attributes:
-        gpu_max_reported: whether NVML reports the maximum operating temperature.
-        celsius_per_watt: steady-state rise above the inlet air.
-        seconds: time constant of that rise.
-    """
+    """Temperatures in °C at which the board throttles or shuts down, and its heating per watt."""
 
     shutdown: float
     slowdown: float
     gpu_max: float
     memory_max: float
-    celsius_per_watt: Amount
-    seconds: Annotated[float, Range(1, 3600)] = 40.0
-    gpu_max_reported: bool = True
+    celsius_per_watt: Amount  # steady-state rise above the inlet air
+    seconds: Annotated[float, Range(1, 3600)] = 40.0  # time constant of that rise
+    gpu_max_reported: bool = True  # whether NVML reports the maximum operating temperature
 
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """The card's own PCIe link.
-
-    Attributes:
-        byte_counter_bits: width of the driver's byte counters: 32 in every resource manager with public source code.
-    """
-
     generation: Generation
     width: Width
     idle_generation: Generation = 1
+    # width of the driver's byte counters: 32 in every resource manager with public source code
     byte_counter_bits: Literal[32, 64] = 32
 
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model.
-
-    Attributes:
-        source: of these data.
-        architecture: NVML_DEVICE_ARCH_* number.
-        pci_device_id: PCI device ID in the upper half, 0x10de in the lower half, packed like in NVML.
-        pci_class: sysfs's ``class``, 0x030200 for a compute card.
-        board_part_number: None if the driver does not report it, as for most GeForce cards.
-        memory_mib: with the factory ECC setting.
-        memory_without_ecc_mib: with ECC off, if that is more.
-        ecc_on: whether ECC is on from the factory.
-        row_remap_banks: banks of memory with remappable rows.
-        idle_state, load_state: P-states; most cards idle in P8, those with HBM in P0, and GeForce computes in P2.
-        fan_percent: constant fan speed: 0 on passive cards that report a fan.
-        nvlinks: number of NVLink links, 0 for none.
-        nvlink_bridge: whether the links are unconnected without a bridge.
-        idle_noise: noise of the idle power, as a share of it.
-    """
-
     name: str
-    source: ModelSource
-    architecture: Annotated[int, Range(2, 15)]
+    source: ModelSource  # of these data
+    architecture: Annotated[int, Range(2, 15)]  # NVML_DEVICE_ARCH_* number
     compute_capability: tuple[int, int]
-    pci_device_id: Count
-    pci_class: Count
+    pci_device_id: Count  # PCI device ID in the upper half, 0x10de in the lower half, packed like in NVML
+    pci_class: Count  # sysfs's ``class``, 0x030200 for a compute card
     vbios_version: str
-    memory_mib: Count
+    memory_mib: Count  # with the factory ECC setting
     memory_reserved_mib: Count
     bar1_mib: Count
     clocks: Clocks
@@ -177,22 +131,22 @@ class GpuModel:
     thermal: Thermal
     pcie: Pcie
     features: tuple[Feature, ...]
-    board_part_number: str | None = None
-    memory_without_ecc_mib: Count | None = None
-    ecc_on: bool = True
-    row_remap_banks: Count = 0
+    board_part_number: str | None = None  # None if the driver does not report it, as for most GeForce cards
+    memory_without_ecc_mib: Count | None = None  # with ECC off, if that is more
+    ecc_on: bool = True  # whether ECC is on from the factory
+    row_remap_banks: Count = 0  # banks of memory with remappable rows
+    # idle_state, load_state: P-states; most cards idle in P8, those with HBM in P0, and GeForce computes in P2
     idle_state: PerformanceState = 8
     load_state: PerformanceState = 0
     fans: Annotated[int, Range(0, 8)] = 0
-    fan_percent: Annotated[int, Range(0, 100)] | None = None
-    nvlinks: Annotated[int, Range(0, 18)] = 0
+    fan_percent: Annotated[int, Range(0, 100)] | None = None  # constant fan speed: 0 on passive cards that report a fan
+    nvlinks: Annotated[int, Range(0, 18)] = 0  # number of NVLink links, 0 for none
     nvlink_version: Annotated[int, Range(0, 8)] = 0
-    nvlink_bridge: bool = False
-    idle_noise: Ratio = 0.02
+    nvlink_bridge: bool = False  # whether the links are unconnected without a bridge
+    idle_noise: Ratio = 0.02  # noise of the idle power, as a share of it
 
 
 def known_models() -> tuple[str, ...]:
-    """Names of all models, sorted."""
     return tuple(sorted(path.stem for path in MODELS.glob("*.toml")))
 
 

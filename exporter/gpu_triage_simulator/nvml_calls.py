@@ -23,29 +23,18 @@ Scalar = type[c_int] | type[c_uint] | type[c_ulonglong] | type[c_double]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An exported function.
-
-    Attributes:
-        name: as in the library's symbol table.
-        arguments: C types, after the device's handle if `on` is device.
-        body: its implementation; receives a Device (or the NvmlSession) and the arguments, and may raise Failure.
-        on: what it operates on; a handle function takes an index or UUID, and hangs with that GPU.
-        since: driver branch that first exports it.
-        until: driver branch from which on it only returns DEPRECATED; 0 for none.
-        feature: feature the GPU model needs; NOT_SUPPORTED without it.
-        blocks_seconds: how long it measures before it returns.
-        mig: which devices it accepts. "gpu" rejects MIG devices, "whole" works only on GPUs without MIG, "instance"
-            only on MIG devices, and "any" on both.
-    """
-
-    name: str
-    arguments: tuple[Any, ...]
+    name: str  # as in the library's symbol table
+    arguments: tuple[Any, ...]  # C types, after the device's handle if `on` is device
+    # its implementation; receives a Device (or the NvmlSession) and the arguments, and may raise Failure
     body: Callable[..., None]
+    # what it operates on; a handle function takes an index or UUID, and hangs with that GPU
     on: Literal["device", "handle", "library"] = "device"
-    since: int = 0
-    until: int = 0
-    feature: str | None = None
-    blocks_seconds: float = 0.0
+    since: int = 0  # driver branch that first exports it
+    until: int = 0  # driver branch from which on it only returns DEPRECATED; 0 for none
+    feature: str | None = None  # feature the GPU model needs; NOT_SUPPORTED without it
+    blocks_seconds: float = 0.0  # how long it measures before it returns
+    # which devices it accepts. "gpu" rejects MIG devices, "whole" works only on GPUs without MIG, "instance" only on
+    # MIG devices, and "any" on both.
     mig: MigUse = "gpu"
 
 

@@ -18,17 +18,9 @@ _NO_INSTANCE: Final = 0xFFFFFFFF
 
 @dataclass(slots=True)
 class Registration:
-    """One GPU in an event set.
-
-    Attributes:
-        handle: of the GPU.
-        xids: its Xids, as scenario time and code, in order.
-        heard: how many of them have been delivered, or happened before registration.
-    """
-
-    handle: int
-    xids: tuple[tuple[float, int], ...]
-    heard: int
+    handle: int  # of the GPU
+    xids: tuple[tuple[float, int], ...]  # its Xids, as scenario time and code, in order
+    heard: int  # how many of them have been delivered, or happened before registration
 
 
 @dataclass(slots=True)

@@ -28,24 +28,14 @@ _LATENCY_MICROSECONDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field.
-
-    Attributes:
-        read: its value; gets the device and the scope ID, and returns None if the scope does not exist.
-        kind: type of the value.
-        since: driver version that first has it.
-        feature: feature the GPU model needs.
-        unless_mig: whether it is only available with MIG off.
-    """
-
+    # its value; gets the device and the scope ID, and returns None if the scope does not exist
     read: Callable[[Device, int], int | None]
-    kind: int = _UNSIGNED
-    since: tuple[int, ...] = (0,)
-    feature: str | None = None
-    unless_mig: bool = False
+    kind: int = _UNSIGNED  # type of the value
+    since: tuple[int, ...] = (0,)  # driver version that first has it
+    feature: str | None = None  # feature the GPU model needs
+    unless_mig: bool = False  # whether it is only available with MIG off
 
     def supported(self, device: Device) -> bool:
-        """Whether a device supports it now."""
         if self.unless_mig and device.state.conditions.mig is not None:
             return False
         if self.feature == "ecc" and not device.state.conditions.ecc_mode:

@@ -137,14 +137,6 @@ def _minor_number(device: Device) -> int:
     return device.state.index if minor is None else minor
 
 
-def _capability(device: Device) -> tuple[int, int]:
-    return device.model.compute_capability
-
-
-def _persistence(device: Device) -> int:
-    return int(device.state.conditions.persistence_mode)
-
-
 FUNCTIONS: Final = (
     Function("nvmlInitWithFlags", (c_uint,), _init, on="library"),
     Function("nvmlShutdown", (), _shutdown, on="library"),
@@ -166,8 +158,8 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetArchitecture", lambda device: device.model.architecture),
     gauge("nvmlDeviceGetIndex", lambda device: device.index),
     gauge("nvmlDeviceGetMinorNumber", _minor_number),
-    gauge("nvmlDeviceGetPersistenceMode", _persistence),
+    gauge("nvmlDeviceGetPersistenceMode", lambda device: int(device.state.conditions.persistence_mode)),
     gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
     gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),
-    pair("nvmlDeviceGetCudaComputeCapability", _capability, c_int),
+    pair("nvmlDeviceGetCudaComputeCapability", lambda device: device.model.compute_capability, c_int),
 )

@@ -102,7 +102,6 @@ def _recent_samples(device: Device, kind: int, since: int, most: int) -> list[tu
 
 
 def _sample(device: Device, kind: int, gauges: Gauges, number: int) -> int:
-    """One of the driver's samples, in its units."""
     if kind == _TOTAL_POWER:
         return round(gauges.power_watts * 1000)
     if kind == _MEMORY_UTILIZATION:
@@ -213,16 +212,8 @@ def _fan_speed(device: Device, fan: int, out: int | None) -> None:
     put(c_uint, out, max(0, min(100, 2 * int(device.gauges.celsius) - 70)) if fixed is None else fixed)
 
 
-def _milliwatts(device: Device) -> int:
-    return round(device.gauges.power_watts * 1000)
-
-
 def _limit_milliwatts(device: Device) -> int:
     return round(device.state.conditions.power_limit_watts * 1000)
-
-
-def _default_limit(device: Device) -> int:
-    return round(device.model.power.default_limit * 1000)
 
 
 def _limits(device: Device) -> tuple[int, int]:
@@ -259,10 +250,10 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetMaxClockInfo", (c_uint, OUT), _max_clock),
     _application_clocks("nvmlDeviceGetApplicationsClock", _target_clock),
     _application_clocks("nvmlDeviceGetDefaultApplicationsClock", _default_clock),
-    gauge("nvmlDeviceGetPowerUsage", _milliwatts),
+    gauge("nvmlDeviceGetPowerUsage", lambda device: round(device.gauges.power_watts * 1000)),
     gauge("nvmlDeviceGetEnforcedPowerLimit", _limit_milliwatts),
     gauge("nvmlDeviceGetPowerManagementLimit", _limit_milliwatts),
-    gauge("nvmlDeviceGetPowerManagementDefaultLimit", _default_limit),
+    gauge("nvmlDeviceGetPowerManagementDefaultLimit", lambda device: round(device.model.power.default_limit * 1000)),
     pair("nvmlDeviceGetPowerManagementLimitConstraints", _limits),
     gauge("nvmlDeviceGetTotalEnergyConsumption", _millijoules, c_ulonglong, feature="energy"),
     gauge("nvmlDeviceGetCurrentClocksEventReasons", _reasons, c_ulonglong, since=535),

@@ -35,14 +35,6 @@ def _handle(device: Device, index: int, out: int | None) -> None:
     c_void_p.from_address(out).value = found.handle
 
 
-def _gpu_instance(device: Device) -> int:
-    return _instance(device).instance.gi
-
-
-def _compute_instance(device: Device) -> int:
-    return _instance(device).instance.ci
-
-
 def _attributes(device: Device, out: int | None) -> None:
     profile = _instance(device).instance.profile
     slices = int(profile.split("g.")[0][-1])
@@ -67,7 +59,7 @@ FUNCTIONS: Final = (
     pair("nvmlDeviceGetMigMode", _mode, feature="mig"),
     gauge("nvmlDeviceGetMaxMigDeviceCount", _most),
     Function("nvmlDeviceGetMigDeviceHandleByIndex", (c_uint, OUT), _handle),
-    gauge("nvmlDeviceGetGpuInstanceId", _gpu_instance, mig="instance"),
-    gauge("nvmlDeviceGetComputeInstanceId", _compute_instance, mig="instance"),
+    gauge("nvmlDeviceGetGpuInstanceId", lambda device: _instance(device).instance.gi, mig="instance"),
+    gauge("nvmlDeviceGetComputeInstanceId", lambda device: _instance(device).instance.ci, mig="instance"),
     Function("nvmlDeviceGetAttributes_v2", (OUT,), _attributes, mig="instance"),
 )

@@ -24,23 +24,13 @@ MOST_MIG_DEVICES: Final = 7
 
 
 class Device:
-    """One GPU as seen by one NVML initialization.
-
-    Attributes:
-        session: the library it belongs to.
-        host: the host it is in.
-        state: the GPU.
-        index: its NVML index.
-        handle: address that callers use for it.
-    """
-
     __slots__ = ("handle", "host", "index", "session", "state")
 
-    session: NvmlSession
-    host: SimulatedHost
-    state: GpuState
-    index: int
-    handle: int
+    session: NvmlSession  # the library it belongs to
+    host: SimulatedHost  # the host it is in
+    state: GpuState  # the GPU
+    index: int  # its NVML index
+    handle: int  # address that callers use for it
 
     def __init__(self, session: NvmlSession, state: GpuState, index: int, handle: int) -> None:
         self.session = session
@@ -246,10 +236,6 @@ class CallFaults:
 
     def pass_device(self, name: str, device: Device | None) -> int:
         """Delay or block a call as the scenario requires; returns the code it fails with, or 0.
-
-        Args:
-            name: the function.
-            device: the one it operates on; None for the library as a whole.
 
         Raises:
             Blocked: on a virtual clock, instead of waiting.

@@ -14,10 +14,6 @@ def at_pace(scenario: Scenario, pace: int) -> Scenario:
     Clocks, counters and physics stay in real time: a throttled second is a second. Hourly rates of the scenario are
     multiplied by `pace`, so that the same number of errors falls into the shorter time. To reach the same findings, the
     judge needs delays, holds and windows divided by `pace` (`JudgeSettings.at_pace`, `Memory`), and so do the rules.
-
-    Args:
-        scenario: as it was read.
-        pace: 1 leaves it unchanged.
     """
     if pace == 1:
         return scenario

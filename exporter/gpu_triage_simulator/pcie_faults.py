@@ -23,8 +23,6 @@ def uplinks(
     """Both ends of each degraded link above a switch, by their directories.
 
     Args:
-        timeline: of the host.
-        seconds: scenario time.
         chains: for each device, the directories of the bridges above it by their addresses, root port first.
     """
     for event, uplink in timeline.host(host_effects.Uplink):

@@ -12,12 +12,5 @@ Profile = Annotated[int, Range(0, 254)]
 
 @dataclass(frozen=True, slots=True)
 class PowerProfiles:
-    """Workload power profiles are set.
-
-    Attributes:
-        requested: numbers of NVML_POWER_PROFILE_*.
-        enforced: the subset that the driver enforces.
-    """
-
-    requested: tuple[Profile, ...]
-    enforced: tuple[Profile, ...]
+    requested: tuple[Profile, ...]  # numbers of NVML_POWER_PROFILE_*
+    enforced: tuple[Profile, ...]  # the subset that the driver enforces

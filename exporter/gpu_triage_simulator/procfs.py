@@ -97,7 +97,6 @@ def _boot_id(scenario: str, boots_before: int) -> str:
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
-    """Files of every running process, by PID and name."""
     if not host.scenario.exporter_view.host_procfs:
         return {}
     everywhere = f"0-{_cpu_count(host.scenario) - 1}"

@@ -12,21 +12,16 @@ from gpu_triage_simulator.scenario import Event
 
 @dataclass(frozen=True, slots=True)
 class PulseTrain:
-    """One pulse per period, at a random but reproducible time within it.
+    """One pulse per period, at a random but reproducible time within it."""
 
-    Attributes:
-        of: what is pulsed, as in the effect.
-        begins, ends: scenario time; no end if None.
-        period_seconds, pulse_seconds: each period contains one whole pulse of this length.
-        seed: of the random times.
-    """
-
-    of: str
+    of: str  # what is pulsed, as in the effect
+    # begins, ends: scenario time; no end if None
     begins: float
     ends: float | None
+    # period_seconds, pulse_seconds: each period contains one whole pulse of this length
     period_seconds: float
     pulse_seconds: float
-    seed: int
+    seed: int  # of the random times
 
     def on_seconds(self, seconds: float) -> float:
         end = seconds if self.ends is None else min(seconds, self.ends)

@@ -15,19 +15,12 @@ MOST_OCCURRENCES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class EventTimes:
-    """The times of an ``[[event]]`` table, in seconds of scenario time.
+    """The times of an ``[[event]]`` table, in seconds of scenario time."""
 
-    Attributes:
-        at: when it starts.
-        until: when it finally ends; None for never.
-        every: from the start of one occurrence to the next; None for an event that happens once.
-        lasts: duration of one occurrence.
-    """
-
-    at: Seconds
-    until: Seconds | None = None
-    every: Seconds | None = None
-    lasts: Seconds | None = None
+    at: Seconds  # when it starts
+    until: Seconds | None = None  # when it finally ends; None for never
+    every: Seconds | None = None  # from the start of one occurrence to the next; None for an event that happens once
+    lasts: Seconds | None = None  # duration of one occurrence
 
 
 def check_times(times: EventTimes, where: Place) -> None:

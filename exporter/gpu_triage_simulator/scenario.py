@@ -52,30 +52,18 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node.
-
-    Attributes:
-        socket: of its processor; by default each node is a processor of its own.
-    """
-
     cpus: CpuList
-    socket: Count | None = None
+    socket: Count | None = None  # of its processor; by default each node is a processor of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Location of a PCIe device.
+    """Location of a PCIe device."""
 
-    Attributes:
-        bus_id: the device's address.
-        node: its NUMA node, -1 if the firmware does not report it.
-        ports: addresses of the bridges above it, root port first; none in a virtual machine.
-        generation, width: the maximum of the slot.
-    """
-
-    bus_id: BusId
-    node: Annotated[int, Range(-1, 63)]
-    ports: tuple[BusId, ...] = ()
+    bus_id: BusId  # the device's address
+    node: Annotated[int, Range(-1, 63)]  # its NUMA node, -1 if the firmware does not report it
+    ports: tuple[BusId, ...] = ()  # addresses of the bridges above it, root port first; none in a virtual machine
+    # generation, width: the maximum of the slot
     generation: Generation = 5
     width: Width = 16
 
@@ -111,63 +99,43 @@ class NfsMount:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioHost:
-    """The host around the GPUs.
-
-    Attributes:
-        memory_gib, memory_available_gib, swap_gib, swap_used_gib: as in free(1).
-        iommu: whether the kernel has an IOMMU active.
-        context_switches_per_second: of the whole host.
-        nvswitch: NVSwitches on the PCI bus. If there are any, systemd runs a fabric manager.
-    """
-
     node: tuple[Node, ...]
+    # memory_gib, memory_available_gib, swap_gib, swap_used_gib: as in free(1)
     memory_gib: Amount
     memory_available_gib: Amount
     swap_gib: Amount = 0.0
     swap_used_gib: Amount = 0.0
-    iommu: bool = False
-    context_switches_per_second: Amount = 40_000.0
+    iommu: bool = False  # whether the kernel has an IOMMU active
+    context_switches_per_second: Amount = 40_000.0  # of the whole host
     cpu: Cpu = Cpu(user=0.05, system=0.02)  # noqa: RUF009 - frozen
     pressure: tuple[Pressure, ...] = ()
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
     nfs: tuple[NfsMount, ...] = ()
-    nvswitch: tuple[Slot, ...] = ()
+    nvswitch: tuple[Slot, ...] = ()  # NVSwitches on the PCI bus. If there are any, systemd runs a fabric manager.
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU in its slot.
-
-    Attributes:
-        uuid, serial: generated if not given.
-        ambient_celsius: temperature at its air inlet.
-        power_limit_watts: enforced limit; by default the model's.
-        sm_target_mhz: application clock; by default the model's.
-        boost_mhz: the maximum clock of this particular chip; by default the model's.
-        corrected_errors, uncorrected_errors: aggregate ECC errors before the scenario.
-        other_memory_mib: device memory in use by no process of the scenario.
-        powered_seconds: how long the driver has been loaded, so that counters do not start at zero.
-        nvlinks_connected: how many of the model's NVLink links are connected; by default, all that need no bridge.
-        minor_number: N of its device file /dev/nvidiaN; by default its index.
-    """
-
     model: Model
     slot: Slot
     load: Load
+    # uuid, serial: generated if not given
     uuid: Uuid = ""
     serial: str = ""
-    ambient_celsius: float = 28.0
-    power_limit_watts: Amount | None = None
-    sm_target_mhz: Count | None = None
-    boost_mhz: Count | None = None
+    ambient_celsius: float = 28.0  # temperature at its air inlet
+    power_limit_watts: Amount | None = None  # enforced limit; by default the model's
+    sm_target_mhz: Count | None = None  # application clock; by default the model's
+    boost_mhz: Count | None = None  # the maximum clock of this particular chip; by default the model's
     persistence_mode: bool = True
+    # corrected_errors, uncorrected_errors: aggregate ECC errors before the scenario
     corrected_errors: Count = 0
     uncorrected_errors: Count = 0
-    powered_seconds: Seconds = 86_400
-    other_memory_mib: Count = 0
+    powered_seconds: Seconds = 86_400  # how long the driver has been loaded, so that counters do not start at zero
+    other_memory_mib: Count = 0  # device memory in use by no process of the scenario
+    # how many of the model's NVLink links are connected; by default, all that need no bridge
     nvlinks_connected: Count | None = None
-    minor_number: Count | None = None
+    minor_number: Count | None = None  # N of its device file /dev/nvidiaN; by default its index
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,32 +149,22 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that uses a GPU.
-
-    Attributes:
-        sm: its share of the GPU's utilization.
-        type: as in nvidia-smi: C, G, or C+G, which is in both of the driver's lists; or an MPS client.
-        gi, ci: its MIG device; the process is only on the GPU while that exists, or without one, while MIG is off.
-        cpus: CPUs it may run on; by default all.
-        cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
-        memory_node: NUMA node of its memory; by default spread evenly over the nodes of its CPUs.
-        pod: the container that the kubelet assigned the GPU to.
-    """
-
     gpu: Count
     pid: Annotated[int, Range(1, 4_194_304)]
     name: Annotated[str, Pattern(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
     memory_mib: Count
+    # gi, ci: its MIG device; the process is only on the GPU while that exists, or without one, while MIG is off
     gi: Annotated[int, Range(0, 14)] | None = None
     ci: Annotated[int, Range(0, 6)] = 0
-    sm: Utilization = 0.0
+    sm: Utilization = 0.0  # its share of the GPU's utilization
     memory: Utilization = 0.0
     uid: Count = 1000
+    # as in nvidia-smi: C, G, or C+G, which is in both of the driver's lists; or an MPS client
     type: Annotated[str, one_of((*KINDS, BOTH))] = "compute"
-    cpus: CpuList | None = None
-    cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
-    memory_node: Count | None = None
-    pod: Pod | None = None
+    cpus: CpuList | None = None  # CPUs it may run on; by default all
+    cgroup: str = "/user.slice/user-1000.slice/session-1.scope"  # its line in ``/proc/<pid>/cgroup``, after ``0::``
+    memory_node: Count | None = None  # NUMA node of its memory; by default spread evenly over the nodes of its CPUs
+    pod: Pod | None = None  # the container that the kubelet assigned the GPU to
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,53 +186,37 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """An incident from before the scenario, which is in the ledger of this host's exporter.
+    """An incident from before the scenario, which is in the ledger of this host's exporter."""
 
-    Attributes:
-        kind: an Xid, or "lost", "uncorrected" or "reset".
-        gpu: index of the slot.
-        days_ago: days before the scenario starts.
-        card: UUID of the card that was there then; by default the current one.
-    """
-
+    # an Xid, or "lost", "uncorrected" or "reset"
     kind: Annotated[str, Pattern(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
-    gpu: Count
-    days_ago: Annotated[float, Range(0.1, 365)]
-    card: Uuid | None = None
+    gpu: Count  # index of the slot
+    days_ago: Annotated[float, Range(0.1, 365)]  # days before the scenario starts
+    card: Uuid | None = None  # UUID of the card that was there then; by default the current one
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Expected results `at` a scenario time.
-
-    Attributes:
-        alerts: all firing alerts, except the watchdog alert that always fires; one without labels matches any number of
-            alerts of that name.
-        quiet: confirms that `alerts` is empty on purpose.
-        near_misses: names of alerts that this scenario comes close to, but that must never fire in it.
-        bottleneck: class of each GPU, by index.
-        findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
-    """
+    """Expected results `at` a scenario time."""
 
     at: Seconds
+    # all firing alerts, except the watchdog alert that always fires; one without labels matches any number of alerts of
+    # that name
     alerts: tuple[AlertSelector, ...] = ()
-    quiet: bool = False
+    quiet: bool = False  # confirms that `alerts` is empty on purpose
+    # names of alerts that this scenario comes close to, but that must never fire in it
     near_misses: tuple[AlertName, ...] = ()
-    bottleneck: dict[str, Bottleneck] = field(default_factory=dict)
+    bottleneck: dict[str, Bottleneck] = field(default_factory=dict)  # class of each GPU, by index
+    # what ``gpu-triage check`` reports, by GPU index or ``host``
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterView:
-    """What the exporter can see from inside its container.
+    """What the exporter can see from inside its container."""
 
-    Attributes:
-        host_pids: whether it shares the host's PID namespace; otherwise the driver lists no processes.
-        host_procfs: whether it has the host's ``/proc``, as mounted by the chart, or the container's own.
-    """
-
-    host_pids: bool = True
-    host_procfs: bool = True
+    host_pids: bool = True  # whether it shares the host's PID namespace; otherwise the driver lists no processes
+    host_procfs: bool = True  # whether it has the host's ``/proc``, as mounted by the chart, or the container's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,37 +228,24 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A whole scenario.
-
-    Attributes:
-        gpus: at its start.
-        seed: of all noise.
-        replacements: cards that are inserted later, in time order.
-        target: labels added by a scrape.
-        exporter_options: configuration of this host's exporter, overridden by flags, variables and file.
-        exporter_view: what that exporter can see.
-        incidents: from the weeks before.
-        allocations: allocated GPUs, besides those of the processes' pods.
-    """
-
     name: str
     description: str
     driver: Driver
     machine: ScenarioHost
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...]  # at its start
     processes: tuple[Process, ...]
     events: tuple[Event, ...]
     expectations: tuple[Expectation, ...]
-    seed: int
-    replacements: tuple[Card, ...] = ()
-    target: Target = field(default_factory=Target)
+    seed: int  # of all noise
+    replacements: tuple[Card, ...] = ()  # cards that are inserted later, in time order
+    target: Target = field(default_factory=Target)  # labels added by a scrape
+    # configuration of this host's exporter, overridden by flags, variables and file
     exporter_options: Mapping[str, Setting] = field(default_factory=dict)
-    exporter_view: ExporterView = field(default_factory=ExporterView)
-    incidents: tuple[Incident, ...] = ()
-    allocations: tuple[Allocation, ...] = ()
+    exporter_view: ExporterView = field(default_factory=ExporterView)  # what that exporter can see
+    incidents: tuple[Incident, ...] = ()  # from the weeks before
+    allocations: tuple[Allocation, ...] = ()  # allocated GPUs, besides those of the processes' pods
 
     def card(self, index: int, seconds: float) -> Gpu:
-        """The GPU in this slot at a scenario time."""
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]
 

@@ -168,7 +168,6 @@ def _named(gpu: Gpu, scenario: str) -> Gpu:
 
 
 def _events(event: _Event, number: int, gpu_count: int, where: Place) -> tuple[Event, ...]:
-    """The events of a table, one for each occurrence."""
     check_times(event, where)
     on_gpus = type(event.effect) in GPU_EFFECTS.values()
     if event.gpu is not None and not on_gpus:

@@ -77,6 +77,5 @@ class SimulatedSlurm:
 
 
 def _cards(scenario: Scenario, index: int) -> Iterator[Gpu]:
-    """The initial card in a slot, and its replacements."""
     yield scenario.gpus[index]
     yield from (card.gpu for card in scenario.replacements if card.index == index)

@@ -30,19 +30,10 @@ _CREATED: Final = "_created"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric family of the history.
-
-    Attributes:
-        name: as in a TYPE line: a counter's lacks ``_total``.
-        kind: ``counter``, ``gauge``, or ``unknown`` for metrics from a job's file.
-        help: its HELP text; "" if there is none.
-        series: its series, sorted.
-    """
-
-    name: str
-    kind: str
-    help: str
-    series: tuple[SeriesKey, ...]
+    name: str  # as in a TYPE line: a counter's lacks ``_total``
+    kind: str  # ``counter``, ``gauge``, or ``unknown`` for metrics from a job's file
+    help: str  # its HELP text; "" if there is none
+    series: tuple[SeriesKey, ...]  # its series, sorted
 
 
 @dataclass(slots=True)
@@ -74,8 +65,6 @@ class SeriesRecorder:
         """Record what the exporter publishes now; if two subjects claim the same series, the first one wins.
 
         Args:
-            step: number of the scrape.
-            store: the published outcomes.
             wall: the host's wall time, which is part of the exposition.
 
         Raises:

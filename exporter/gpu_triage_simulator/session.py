@@ -98,7 +98,6 @@ def simulated_machine(
     """A simulated machine for the duration of a ``with`` block.
 
     Args:
-        scenario: what it is and what happens to it.
         clock: a VirtualClock, which drives the machine when advanced; the real clock if None.
         starting_at: scenario time in seconds at which it starts.
         when_looked_at: whether sysfs and procfs are only refreshed when their roots are accessed through the machine,

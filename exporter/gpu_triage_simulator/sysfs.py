@@ -91,7 +91,6 @@ def host_bridge(slot: Slot) -> str:
 
 
 def links(scenario: Scenario) -> dict[str, str]:
-    """Symbolic links and their targets, both below sysfs."""
     found: dict[str, str] = {}
     for endpoint in _endpoints(scenario, scenario.gpus):
         path = path_of(endpoint.slot)
@@ -249,7 +248,6 @@ def _speed(generation: int) -> str:
 
 
 def _aer(host: SimulatedHost, state: GpuState, end: Literal["gpu", "port"]) -> _AerCounts:
-    """Errors of a GPU's link as reported by one end."""
     rates = ("correctable_per_hour", "nonfatal_per_hour", "fatal_per_hour")
     return _AerCounts(*(pcie_errors(host.timeline, state, rate, end) for rate in rates))
 

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VgpuLicense:
-    """The host is a virtual machine, and the GPU is a vGPU.
+    """The host is a virtual machine, and the GPU is a vGPU."""
 
-    Attributes:
-        licensed: whether it has a license.
-        product: the licensed product.
-    """
-
-    licensed: bool
-    product: str = "NVIDIA Virtual Compute Server"
+    licensed: bool  # whether it has a license
+    product: str = "NVIDIA Virtual Compute Server"  # the licensed product

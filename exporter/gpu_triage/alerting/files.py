@@ -82,7 +82,6 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
 
     Args:
         folder: where to write; created if missing.
-        files: text by path below the folder.
         force: whether to replace files that this program did not write.
 
     Raises:

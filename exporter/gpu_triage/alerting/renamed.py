@@ -10,17 +10,9 @@ from gpu_triage.alerting.rule_source import Alert
 
 
 class Renamed(NamedTuple):
-    """The replacement of a former alert.
-
-    Attributes:
-        alert: the new alert's name.
-        code: value of its label `code` that corresponds to the old alert.
-        variant: of the rule, as in the settings.
-    """
-
-    alert: str
-    code: str
-    variant: str = ""
+    alert: str  # the new alert's name
+    code: str  # value of its label `code` that corresponds to the old alert
+    variant: str = ""  # of the rule, as in the settings
 
     @property
     def key(self) -> str:
@@ -46,12 +38,7 @@ RENAMED: Final[Mapping[str, Renamed]] = MappingProxyType(
 
 
 def moved(document: Any, alerts: Mapping[str, Alert]) -> Iterator[str]:
-    """A message for each setting of the previous release that has moved.
-
-    Args:
-        document: the settings as read from YAML.
-        alerts: alerts of this release, by key.
-    """
+    """A message for each setting of the previous release that has moved."""
     chosen = document.get("alerts") if isinstance(document, dict) else None
     for key, settings in (chosen if isinstance(chosen, dict) else {}).items():
         if key in RENAMED and key not in alerts:

@@ -83,7 +83,6 @@ class Alert:
 
     @property
     def key(self) -> str:
-        """The alert's key in the settings."""
         return f"{self.name}.{self.variant}" if self.variant else self.name
 
 

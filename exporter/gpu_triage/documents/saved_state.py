@@ -36,38 +36,22 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class LoadedState(Generic[T]):
-    """The content of a state file.
-
-    Attributes:
-        memory: the valid content.
-        refused: the invalid entries, one line each with file, key and remedy.
-    """
-
-    memory: T
-    refused: tuple[str, ...] = ()
+    memory: T  # the valid content
+    refused: tuple[str, ...] = ()  # the invalid entries, one line each with file, key and remedy
 
 
 @dataclass(frozen=True, slots=True)
 class StateKind(Generic[T]):
-    """One kind of state, and its file format.
+    """One kind of state, and its file format."""
 
-    Attributes:
-        name: of the file, and of the collector that its errors are counted for.
-        things: the entries' name in messages: ``incidents``.
-        history: the whole state's name in messages: ``the incident history``.
-        version: of the file format; files of other versions are unusable.
-        nothing: the initial state.
-        to_document: converts the state to plain values, without the version.
-        from_document: converts a document back, without the version; also takes its position for messages, and the
-            latest plausible time in Unix seconds. Raises DocumentError.
-    """
-
-    name: str
-    things: str
-    history: str
-    version: int
-    nothing: T
-    to_document: Callable[[T], dict[str, Any]]
+    name: str  # of the file, and of the collector that its errors are counted for
+    things: str  # the entries' name in messages: ``incidents``
+    history: str  # the whole state's name in messages: ``the incident history``
+    version: int  # of the file format; files of other versions are unusable
+    nothing: T  # the initial state
+    to_document: Callable[[T], dict[str, Any]]  # converts the state to plain values, without the version
+    # converts a document back, without the version; also takes its position for messages, and the latest plausible time
+    # in Unix seconds. Raises DocumentError.
     from_document: Callable[[dict[str, Any], Place, float], LoadedState[T]]
 
     def read(self, path: Path, now: float) -> LoadedState[T] | None:
@@ -104,8 +88,6 @@ class StateKind(Generic[T]):
         """Parse a file's content.
 
         Args:
-            content: of the file.
-            file: name for error messages.
             latest: Unix seconds; later times are rejected.
 
         Raises:
@@ -131,9 +113,6 @@ def read_entries(
 
     Args:
         kind: dataclass of an entry.
-        listed: the parsed list.
-        most: the most entries used.
-        where: the list's position, for messages.
         check: raises DocumentError for an entry with inconsistent values.
 
     Raises:

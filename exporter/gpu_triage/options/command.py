@@ -39,14 +39,7 @@ class OptionsCommand(click.Command):
     """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` all of them.
 
     Args:
-        examples: command lines with their purpose, shown in the help.
         essential: keys of the options that ``--help`` shows in addition to the command's own.
-        args: passed to click.Command.
-        attributes: likewise.
-
-    Attributes:
-        examples: as passed.
-        essential: the same keys, as a set.
     """
 
     def __init__(
@@ -104,7 +97,6 @@ class OptionsCommand(click.Command):
             formatter.write_dl([*own, *shared, *general])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and the order of precedence."""
         if self.examples:
             with formatter.section("Examples"):
                 margin = " " * formatter.current_indent
@@ -142,7 +134,6 @@ def serve_options(
     Other parameters are passed through unchanged. Use with ``cls=OptionsCommand`` for grouped help.
 
     Args:
-        switches: the collectors that can be switched on and off.
         of_scenario: returns the options set by a scenario, given its name or path.
         applies: whether an option has a flag in this command. The others are still read from the environment and the
             file, which all commands on a host share.

@@ -44,19 +44,13 @@ class JudgeOption:
     """One unparsed setting of the judge: ``thermal.hw``, ``wait`` and ``5m``.
 
     Names and values are validated where the findings are known (`gpu_triage.judge.findings.settings`).
-
-    Attributes:
-        code: of the finding.
-        name: ``wait``, ``hold``, or the name of a threshold.
-        text: the value.
-        place: where it was set, for messages: ``config.yml: judge``.
     """
 
-    code: str
-    name: str
-    text: str
+    code: str  # of the finding
+    name: str  # ``wait``, ``hold``, or the name of a threshold
+    text: str  # the value
     origin: Origin = field(default=Origin.FLAG, compare=False)
-    place: str = field(default="--judge", compare=False)
+    place: str = field(default="--judge", compare=False)  # where it was set, for messages: ``config.yml: judge``
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +75,6 @@ class Config:
 
     The meaning and range of each field are in the help of its option (`gpu_triage.options.table`). None turns a feature
     off; with `replay` and `simulate` None, the host is the real one.
-
-    Attributes:
-        collectors: explicit choices only, by collector name or the group name ``host``; use `collector_enabled`.
-        judge: if a setting is repeated, the last one wins.
-        config_file: the configuration file; None if there is none.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
@@ -111,7 +100,7 @@ class Config:
     baseline_from_host: bool = False
     state_directory: Path | None = None
     flight_recorder_directory: Path | None = None
-    judge: tuple[JudgeOption, ...] = ()
+    judge: tuple[JudgeOption, ...] = ()  # if a setting is repeated, the last one wins
     metrics_profile: str = "default"
     metrics_include: tuple[str, ...] = ()
     metrics_exclude: tuple[str, ...] = ()
@@ -119,6 +108,7 @@ class Config:
     network_device_include: tuple[str, ...] = ()
     network_device_exclude: tuple[str, ...] = ()
     network_line_rate: tuple[LineRate, ...] = ()
+    # explicit choices only, by collector name or the group name ``host``; use `collector_enabled`
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
     kubernetes_pod_resources_socket: Path | None = None
@@ -130,7 +120,7 @@ class Config:
     replay: Path | None = None
     simulate: str | None = None
     simulate_pace: int = 1
-    config_file: str | None = field(default=None, compare=False)
+    config_file: str | None = field(default=None, compare=False)  # the configuration file; None if there is none
 
     def __post_init__(self) -> None:
         # A read-only copy, so that the caller can't change it later.

@@ -31,9 +31,6 @@ JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
 def texts_in_file(value: Any) -> tuple[str, ...]:
     """Convert the value in the file to command line syntax.
 
-    Args:
-        value: value of the key `judge`: a table of tables of strings.
-
     Raises:
         ValueError: it has a different structure.
     """

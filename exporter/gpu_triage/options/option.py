@@ -47,11 +47,8 @@ class Option(click.Option):
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
-        kind: type of the value.
-        meaning: a sentence for the help.
         field: the Config field it sets, if its name differs from the key; None for the path of the file itself, which
             can't be set in a file.
-        many: whether it can be repeated.
         in_file: converts a value with a special syntax in the file to strings; raises ValueError.
         collector: key in Config.collectors; None for an ordinary option.
         preset: a collector's default, for the help; an ordinary option's default is that of Config.

@@ -34,11 +34,9 @@ class Backend(Protocol):
         Args:
             accept: the client's Accept header, "" if missing.
             names: the metric families to include; empty for all, which must be available without delay.
-            gzipped: whether the client accepts gzip.
         """
 
-    def scraped(self) -> None:
-        """Count a completed scrape."""
+    def scraped(self) -> None: ...
 
     def alive(self) -> str | None:
         """Why this process should be restarted; None if it is healthy."""
@@ -65,9 +63,7 @@ class WebApp:
     """The web application.
 
     Args:
-        source: queried on each request.
         lifecycle: whether GPUs can be released and acquired over HTTP.
-        telemetry_path: URL path of the metrics.
         max_requests: most scrapes prepared at a time; further ones get a 503. Clients that don't read their response
             don't count here: the server limits those (`Limits.unread`).
 

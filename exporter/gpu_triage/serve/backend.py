@@ -27,9 +27,6 @@ class ExporterBackend:
     The renderers of page and verdict are imported on first use, because scrapes don't need them in memory.
 
     Args:
-        sampler: provides the samples.
-        judge: judges them.
-        config: of the exporter.
         alive: returns why the sampler no longer publishes; None if it does.
 
     Attributes:

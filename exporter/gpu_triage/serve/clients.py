@@ -29,33 +29,21 @@ def http_date(wall: float) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits for one client and for all of them together.
+    """Limits for one client and for all of them together."""
 
-    Attributes:
-        request_seconds: timeout from connecting, or from the first byte of a later request, to the end of its headers,
-            and again to the end of its body. Also the timeout for a TLS handshake.
-        idle_seconds: timeout between two requests; exceeds a scrape interval of two minutes, so that Prometheus keeps
-            its connection.
-        write_seconds: timeout for reading a response.
-        linger_seconds: how long a rejected client may keep sending, so that it gets to read the reason.
-        stop_seconds: how long responses in progress may take at shutdown.
-        connections: most open connections; never more than half the process's file descriptor limit.
-        tls_connections: the same with TLS, where each takes more memory and time.
-        unread: most responses that clients aren't reading; limits the memory they hold.
-        head_bytes: size of request line and headers.
-        body_bytes: size of a request body; no page here needs one.
-    """
-
+    # timeout from connecting, or from the first byte of a later request, to the end of its headers, and again to the
+    # end of its body. Also the timeout for a TLS handshake.
     request_seconds: float = 10.0
+    # timeout between two requests; exceeds a scrape interval of two minutes, so that Prometheus keeps its connection
     idle_seconds: int = 130
-    write_seconds: float = 30.0
-    linger_seconds: float = 1.0
-    stop_seconds: float = 0.5
-    connections: int = 512
-    tls_connections: int = 128
-    unread: int = 40
-    head_bytes: int = 16 * 1024
-    body_bytes: int = 1024
+    write_seconds: float = 30.0  # timeout for reading a response
+    linger_seconds: float = 1.0  # how long a rejected client may keep sending, so that it gets to read the reason
+    stop_seconds: float = 0.5  # how long responses in progress may take at shutdown
+    connections: int = 512  # most open connections; never more than half the process's file descriptor limit
+    tls_connections: int = 128  # the same with TLS, where each takes more memory and time
+    unread: int = 40  # most responses that clients aren't reading; limits the memory they hold
+    head_bytes: int = 16 * 1024  # size of request line and headers
+    body_bytes: int = 1024  # size of a request body; no page here needs one
 
 
 class Closable(Protocol):

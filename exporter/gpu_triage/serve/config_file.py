@@ -30,16 +30,11 @@ _RATE_LIMIT = (
 
 @dataclass(frozen=True, slots=True)
 class WebConfig:
-    """The settings in the file, with the content of the files it refers to.
+    """The settings in the file, with the content of the files it refers to."""
 
-    Attributes:
-        tls: None for plain HTTP.
-        headers: added to every response.
-        users: bcrypt hash by user name, both as bytes; empty if no password is required.
-    """
-
-    tls: TlsSection | None = None
-    headers: Headers = ()
+    tls: TlsSection | None = None  # None for plain HTTP
+    headers: Headers = ()  # added to every response
+    # bcrypt hash by user name, both as bytes; empty if no password is required
     users: Mapping[bytes, bytes] = field(default_factory=dict, repr=False)
 
 

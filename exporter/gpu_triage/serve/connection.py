@@ -28,7 +28,6 @@ class Connection(asyncio.Protocol):
 
     Args:
         crowd: the set of all connections; this one must be added before use.
-        respond: creates the response to a request.
     """
 
     def __init__(self, crowd: Clients, respond: Responder) -> None:

@@ -21,19 +21,11 @@ class QueryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The head of one request.
-
-    Attributes:
-        path: decoded, without the query; starts with a slash.
-        query: as sent, without the question mark.
-        address: the client's IP address; "" over a Unix socket.
-    """
-
     method: str
-    path: str
-    query: bytes
+    path: str  # decoded, without the query; starts with a slash
+    query: bytes  # as sent, without the question mark
     headers: Headers
-    address: str
+    address: str  # the client's IP address; "" over a Unix socket
 
     def header(self, name: bytes) -> str:
         """The value of a header, "" if missing; repeated headers are joined with commas (RFC 9110 5.3)."""

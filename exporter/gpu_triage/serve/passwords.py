@@ -69,8 +69,6 @@ class PasswordChecks:
     Args:
         per_address: most waiting checks per address; IPv6 addresses are grouped by /64.
         in_all: most waiting clients, including those that wait for the same check.
-        remembered: most correct passwords cached.
-        compare: has the signature of `bcrypt.checkpw`.
     """
 
     def __init__(
@@ -96,7 +94,6 @@ class PasswordChecks:
 
         Args:
             users: bcrypt hash by user name; not empty.
-            given: the credentials sent by the client.
             address: the client's address, "" if it has none.
 
         Raises:

@@ -48,7 +48,6 @@ class SecuritySource:
     Args:
         path: web configuration file; None for no TLS and no passwords.
         report: called with the result of each load if there is a file.
-        wall: returns Unix seconds.
 
     Attributes:
         current: the current settings; replaced atomically, safe to read from any thread.

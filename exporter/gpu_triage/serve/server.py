@@ -43,12 +43,10 @@ class WebServer:
     and logs an error when they run out.
 
     Args:
-        app: handles requests; closed when the server ends.
         listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None for
             sockets passed by systemd.
         security: TLS, passwords and headers; None for plain HTTP without passwords.
         hosts: the allowed Host names; None for any.
-        limits: limits for clients.
         wall: returns Unix seconds, for the Date header.
         reload_seconds: how often the files behind `security` are checked for changes.
     """

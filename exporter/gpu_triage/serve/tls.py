@@ -46,10 +46,6 @@ class _Unusable(Exception):
 def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
     """Create the SSL context for the server.
 
-    Args:
-        section: settings, with the content of the files they refer to.
-        source: file and section, for error messages.
-
     Raises:
         ConfigError: a setting is missing, invalid, or not supported by Python's ssl; the message names the key.
     """

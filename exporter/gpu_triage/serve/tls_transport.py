@@ -53,7 +53,6 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     Args:
         connection: receives the decrypted bytes; enforces timeouts, including that of the handshake.
-        context: created from `section`.
     """
 
     def __init__(

@@ -24,9 +24,7 @@ from gpu_triage.read.exporter.health import (
 )
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.nic_topology import GPU_NIC_TOPOLOGY_INFO
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_DRIVER_INFO, GPU_ERROR_INFO
-from gpu_triage.read.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.serve.page.document import PageFacts
@@ -56,8 +54,6 @@ def process(**named: str) -> Series:
         (GPU_INFO, 1.0, (*GPU, "A10", EVIL, "", "", "", "", "", "")),
         (GPU_DRIVER_INFO, 1.0, (EVIL, "", "")),
         (GPU_ERROR_INFO, 1.0, (*GPU, EVIL)),
-        (GPU_NIC_TOPOLOGY_INFO, 1.0, (*GPU, EVIL, "pix")),
-        (GPU_P2P_STATUS, 1.0, (*GPU, "1", "GPU-2", "read", EVIL, "sys")),
         (GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, 5.0, (EVIL,)),
         process(process=EVIL),
         process(workload_pod=EVIL, workload_namespace="research"),
@@ -70,8 +66,7 @@ def process(**named: str) -> Series:
 def test_what_others_named_is_text_that_can_neither_be_markup_nor_hide(series: Series) -> None:
     others = (up(answers=series[0] is not GPU_ERROR_INFO), up(("1", "GPU-2")))
     counted = (GPU_PROCESSES, 1.0, (*GPU, "compute"))
-    path = (GPU_TOPOLOGY_INFO, 1.0, (*GPU, "1", "GPU-2", "sys"))
-    page = page_of(judged(*others, counted, path, series))
+    page = page_of(judged(*others, counted, series))
     assert HARMLESS in page
     assert page.count("<script>") == 1
     assert not {"\u202e", "\u2066", "\x1b"} & set(page)

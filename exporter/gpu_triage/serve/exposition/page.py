@@ -51,21 +51,13 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _CollectorPage:
-    """A collector's page in one format.
+    """A collector's page in one format."""
 
-    Attributes:
-        encoder: encodes the page.
-        version: version of the outcomes shown.
-        good_until: monotonic seconds after which one of the outcomes is stale.
-        all_shown: whether no outcome had to be omitted as stale.
-        body: the encoded page.
-    """
-
-    encoder: Encoder
-    version: int = -1
-    good_until: float = -math.inf
-    all_shown: bool = True
-    body: bytes = b""
+    encoder: Encoder  # encodes the page
+    version: int = -1  # version of the outcomes shown
+    good_until: float = -math.inf  # monotonic seconds after which one of the outcomes is stale
+    all_shown: bool = True  # whether no outcome had to be omitted as stale
+    body: bytes = b""  # the encoded page
 
 
 @dataclass(slots=True)
@@ -93,10 +85,7 @@ class Exposition:
     """Keeps the pages of all collectors encoded, in the formats that clients request.
 
     Args:
-        store: the outcomes.
-        clock: for the age of outcomes.
         expires_at: the monotonic second after which an outcome is stale; by default never.
-        selection: which samples are shown.
         often: collectors that change with each publication.
     """
 
@@ -144,7 +133,6 @@ class Exposition:
         Args:
             accept: the Accept header; "" if missing.
             names: only these series, by exposed name; empty for all.
-            gzipped: whether to compress.
         """
         form = negotiate(accept)
         if names:

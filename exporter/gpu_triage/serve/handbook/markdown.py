@@ -28,7 +28,6 @@ def _parser() -> MarkdownIt:
 
 
 def read(text: str) -> Sequence[Node]:
-    """Parse a page into blocks."""
     return Node(_parser().parse(text)).children
 
 

@@ -28,7 +28,6 @@ from gpu_triage.serve.page.markup import chip, foreign, safe, section, whole_pag
 from gpu_triage.serve.page.overview import overview_section
 from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.serve.page.times import date_time, moment, window
-from gpu_triage.serve.page.topology import topology_section
 from gpu_triage.serve.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
@@ -37,24 +36,13 @@ _RELOAD_SECONDS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """Facts about the exporter shown on the page.
-
-    Attributes:
-        host: name of the host or of the scenario.
-        scenario: the simulated scenario's name or path; None on a real host.
-        telemetry_path: URL path of the metrics.
-        silence: why the page is out of date; None while the sampler publishes.
-        waiting_for: what the first round is still waiting for; None if nothing.
-        judge_failed: whether the judge failed in its last round.
-    """
-
     version: str
-    host: str
-    scenario: str | None
-    telemetry_path: str
-    silence: str | None
-    waiting_for: str | None
-    judge_failed: bool
+    host: str  # name of the host or of the scenario
+    scenario: str | None  # the simulated scenario's name or path; None on a real host
+    telemetry_path: str  # URL path of the metrics
+    silence: str | None  # why the page is out of date; None while the sampler publishes
+    waiting_for: str | None  # what the first round is still waiting for; None if nothing
+    judge_failed: bool  # whether the judge failed in its last round
 
 
 class _Headline(NamedTuple):
@@ -73,7 +61,6 @@ def document(latest: Judgment | None, facts: PageFacts) -> bytes:
     Args:
         latest: the last judgment; None before the first. Its content comes from the driver and from processes, and is
             untrusted.
-        facts: facts about the exporter.
     """
     headline = _headline(latest, facts)
     banner, origin = _origin(latest, facts)
@@ -96,7 +83,6 @@ def _sections(latest: Judgment | None) -> str:
         findings_section(report, now, recordings_of(latest.host)),
         gpus_section(latest),
         repeat_offenders_section(latest.host),
-        topology_section(latest.host),
         areas_section(report),
         settings_section(report),
         collectors_section(latest.host),

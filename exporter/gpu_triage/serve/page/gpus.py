@@ -131,7 +131,6 @@ def _processes(gpu: GpuEvidence) -> str:
 
 
 def _owner(track: Series) -> str:
-    """The pod or Slurm job of a process, if known."""
     labels = track.labels
     if labels["workload_pod"]:
         return f" {foreign(labels['workload_namespace'] + '/' + labels['workload_pod'])}"

@@ -31,7 +31,6 @@ def foreign(value: object) -> str:
 
 
 def chip(text: str, tone: str) -> str:
-    """A word on a background colored by tone."""
     return f'<span class="chip {safe(tone)}">{safe(text)}</span>'
 
 

@@ -72,11 +72,6 @@ tbody tr { border-top: 1px solid var(--line); }
 .gpus td:nth-child(2) { white-space: normal; min-width: 11rem; }
 .gpus td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 16rem; }
 .gpus td:last-child bdi { display: inline-block; }
-.matrix td { position: relative; }
-.matrix th, .matrix td { padding: .25rem .6rem; text-align: center; }
-.matrix .direct { background: var(--well-g); color: var(--well); }
-.matrix .indirect { background: var(--sick-g); color: var(--sick); }
-.matrix .self { color: var(--soft); }
 .bar { display: block; width: 100%; min-width: 4.5rem; height: .25rem; background: var(--line); border-radius: .125rem;
   margin-top: .2rem; }
 .bar rect { fill: var(--link); }
@@ -85,7 +80,6 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1rem; ma
 dt { display: grid; grid-template-columns: 6rem auto; align-items: start; }
 dt .chip { justify-self: start; }
 dd { margin: 0; }
-.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 #links ul { padding-left: 1.2rem; }
 .overview { list-style: none; margin: 0; padding: 0; }
 .overview li, .below { display: grid; grid-template-columns: 4rem 5.5rem 9rem 6rem 1fr; column-gap: .5rem;
