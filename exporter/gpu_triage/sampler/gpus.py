@@ -70,7 +70,7 @@ class GpuRounds:
         self._probes = ProbeSchedule(machine.probe, make_lane("search"), report)
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
-        self._held = False
+        self._paused = False
         self._hurried_until: dict[str, float] = {}
 
     @property
@@ -184,13 +184,13 @@ class GpuRounds:
         """
         if not (self.driver.wants_closing or self.driver.wants_reopening):
             return False
-        held, self._held = self._held, False
-        listening = self._xid.session_lane.busy_since is not None and not held
+        paused, self._paused = self._paused, False
+        listening = self._xid.session_lane.busy_since is not None and not paused
         if listening or not self._no_gpu_call_in_flight or self.driver.lane.busy_since is not None:
             return False
         if not self._xid.release_events():
-            self._held = not held
-            return self._held
+            self._paused = not paused
+            return self._paused
         if self.driver.wants_closing:
             self.driver.submit_closing()
         else:
