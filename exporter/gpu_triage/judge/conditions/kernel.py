@@ -41,7 +41,7 @@ class MessageRule(NamedTuple):
     again: str = ""  # counter of repeated messages; after a repeat, one subject is enough. "" for none
 
 
-TOLD: Final = (
+MESSAGE_RULES: Final = (
     MessageRule(
         "gpu.gsp_timeout",
         {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"},
@@ -116,7 +116,7 @@ _OF_GPU: Final = (
 def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
-    for rule in TOLD:
+    for rule in MESSAGE_RULES:
         said = [
             f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
             for kind, words in rule.kinds.items()
