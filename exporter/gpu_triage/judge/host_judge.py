@@ -6,6 +6,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from gpu_triage.documents.saved_state import StateKind
@@ -44,7 +45,6 @@ from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import OutcomeStore
 
 _JUDGES: Final = (
-    judge_health,
     judge_repeat_offenders,
     judge_clocks,
     judge_stragglers,
@@ -53,7 +53,6 @@ _JUDGES: Final = (
     judge_network,
     judge_kernel,
     judge_cpu_settings,
-    judge_work,
     judge_licenses,
 )
 _MOST_ABSENT: Final = 64
@@ -112,7 +111,9 @@ class HostJudge:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
         classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
         remember(host, classes, self._longest_gap_seconds)
-        judged = (f for judge in _JUDGES for f in judge(host, bottlenecks))
+        judged: Iterable[Finding] = chain(
+            judge_health(host, bottlenecks), *(judge(host) for judge in _JUDGES), judge_work(host, bottlenecks)
+        )
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))

@@ -59,7 +59,7 @@ class DriverWatch:
         self._ending = False
         self._reopen = False
         self._bus_changed = False
-        self._let_go = False
+        self._release_requested = False
         self._bus_event: Callable[[], bool] = BusEvents().seen if machine.hotplug else lambda: False
 
     @property
@@ -88,7 +88,7 @@ class DriverWatch:
 
     @property
     def released(self) -> bool:
-        return self._let_go and not self._open
+        return self._release_requested and not self._open
 
     def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
         """Whether a driver-wide call has exceeded its deadline, even if individual GPUs still respond.
@@ -101,22 +101,22 @@ class DriverWatch:
     @property
     def wants_closing(self) -> bool:
         """Whether NVML should be shut down on request, which requires all GPU lanes to be idle first."""
-        return self._let_go and self._open
+        return self._release_requested and self._open
 
     def release(self) -> None:
         """Request that NVML be shut down until `acquire`; from any thread or signal handler."""
-        self._let_go = True
+        self._release_requested = True
 
     def acquire(self) -> None:
         """Request that NVML be used again; from any thread or signal handler."""
-        self._let_go = False
+        self._release_requested = False
         self._look_at = 0.0
 
     def submit_closing(self) -> None:
         """Shut NVML down in its lane, if the lane is idle."""
         if self.lane.ready():
             self._ending = True
-            self.lane.submit(self._give_back)
+            self.lane.submit(self._shut_down)
 
     @property
     def wants_reopening(self) -> bool:
@@ -134,7 +134,7 @@ class DriverWatch:
         """
         if self._bus_event():
             self._look_at = now
-        if self._let_go or (now < self._look_at and not reopen) or not self.lane.ready():
+        if self._release_requested or (now < self._look_at and not reopen) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
         opens = reopen or not self._open
@@ -203,7 +203,7 @@ class DriverWatch:
     def _mark(self, call: CurrentCall) -> None:
         self.lane.mark(Step(DRIVER, call=call))
 
-    def _give_back(self) -> None:
+    def _shut_down(self) -> None:
         call = CurrentCall()
         self._mark(call)
         self.session.close(call)

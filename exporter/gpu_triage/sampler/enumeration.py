@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +11,7 @@ from gpu_triage.errors import DriverUnavailable
 from gpu_triage.read.exporter.health import DRIVER
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.host_gpus import HostGpus
 from gpu_triage.sampler.lanes import Lane, Step
 
 
@@ -26,7 +27,8 @@ class Identified:
 class Enumeration:
     """Identifies all GPUs, repeatedly. Only the sampler's thread calls it; the queries run in lanes."""
 
-    def __init__(self, report: Callable[[Identified], None]) -> None:
+    def __init__(self, host_gpus: HostGpus, report: Callable[[Identified], None]) -> None:
+        self._host_gpus = host_gpus
         self.answers: dict[int, Identity] = {}  # the latest result for each index in this session
         self.news = False  # whether there are results that have not been processed yet
         self._report = report
@@ -51,13 +53,13 @@ class Enumeration:
         self._count = 0
         self.answers, self._unqueried, self._pending, self.news = {}, set(), set(), False
 
-    def submit(self, lane_of: Callable[[int], Lane], labels_by_index: Callable[[], Mapping[int, GpuLabels]]) -> None:
+    def submit(self) -> None:
         """Query the indices that were not queried yet, where the lane is ready."""
         if not self._unqueried:
             return
-        labels = labels_by_index()
+        labels = self._host_gpus.labels_by_index()
         for index in sorted(self._unqueried):
-            lane = lane_of(index)
+            lane = self._host_gpus.lane_of(index)
             if lane.ready():
                 self._unqueried.discard(index)
                 gpu = labels.get(index, GpuLabels(str(index), ""))
@@ -78,12 +80,12 @@ class Enumeration:
         """Whether a result is still pending; `hangs` returns whether the lane of an index is stuck."""
         return any(not hangs(index) for index in self._pending)
 
-    def conclude(self, lane_of: Callable[[int], Lane]) -> tuple[DeniedDevice, ...]:
+    def conclude(self) -> tuple[DeniedDevice, ...]:
         """Complete the enumeration; returns the GPUs that could not be identified."""
         self.news = False
         denied = [answer for answer in self.answers.values() if isinstance(answer, DeniedDevice)]
         # A lane without a thread has not queried anything, so it does not count against the GPU.
-        hanging = [index for index in self.unanswered() if lane_of(index).busy_since is not None]
+        hanging = [index for index in self.unanswered() if self._host_gpus.lane_of(index).busy_since is not None]
         return (*denied, *(DeniedDevice(index, STALLED) for index in hanging))
 
     def unanswered(self) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,15 +116,3 @@ class GpuJob:
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
         return Outcome(collector.name, self.key, (), False, errors, duration_seconds, ended, detail)  # noqa: FBT003
-
-
-def readers_of(
-    record: GpuRecord, collectors: tuple[AnyGpuCollector, ...], make: Mapping[str, Callable[[], Reader]]
-) -> tuple[tuple[AnyGpuCollector, Reader], ...]:
-    """Each collector with this GPU's reader, which is created on first use."""
-    pairs = []
-    for collector in collectors:
-        if collector.name not in record.readers:
-            record.readers[collector.name] = make[collector.name]()
-        pairs.append((collector, record.readers[collector.name]))
-    return tuple(pairs)

@@ -16,7 +16,7 @@ from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.enumeration import Enumeration, Identified
 from gpu_triage.sampler.freshness import Freshness
-from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
+from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, HostGpus
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import Outcome
@@ -66,11 +66,11 @@ class GpuRounds:
         self._with_peers = tuple(c for c in own if c.asks_peers)
         self._peer_collectors = frozenset(c.name for c in self._with_peers)
         self._make_reader = {c.name: partial(c.reader, config) for c in own}
-        self._enumeration = Enumeration(report)
+        self._enumeration = Enumeration(self.host_gpus, report)
         self._probes = ProbeSchedule(machine.probe, make_lane("search"), report)
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
-        self._held = False
+        self._paused = False
         self._hurried_until: dict[str, float] = {}
 
     @property
@@ -107,9 +107,9 @@ class GpuRounds:
         if ending_session or self._ends_session(now):
             return
         # While NVML is down, release the event set: holding it would prevent shutting down a failed session.
-        quiet = self._no_gpu_call_in_flight and (self.driver.versions is not None or self._xid.let_go())
+        quiet = self._no_gpu_call_in_flight and (self.driver.versions is not None or self._xid.release_events())
         self.driver.submit(now, reopen=False, quiet=quiet)
-        self._submit_enumeration()
+        self._enumeration.submit()
         for record in self.host_gpus:
             self._submit_round(record, now)
         self._submit_peers(now)
@@ -153,13 +153,13 @@ class GpuRounds:
         """Continue the enumeration and apply new identities. Called when all pending reports have been processed."""
         if self.driver.versions is None or self.driver.ending_session:
             return
-        self._submit_enumeration()
+        self._enumeration.submit()
         if not self._enumeration.news:
             return
         present = self.host_gpus.admit(self._enumeration.answers, now)
         if self._enumeration.waits_for(lambda index: self._hangs(index, now)):
             return
-        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(self.host_gpus.lane_of), now))
+        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), now))
         for record in self.host_gpus:
             if record.device is None:
                 self._freshness.withdraw(record.key)
@@ -184,21 +184,18 @@ class GpuRounds:
         """
         if not (self.driver.wants_closing or self.driver.wants_reopening):
             return False
-        held, self._held = self._held, False
-        listening = self._xid.session_lane.busy_since is not None and not held
+        paused, self._paused = self._paused, False
+        listening = self._xid.session_lane.busy_since is not None and not paused
         if listening or not self._no_gpu_call_in_flight or self.driver.lane.busy_since is not None:
             return False
-        if not self._xid.let_go():
-            self._held = not held
-            return self._held
+        if not self._xid.release_events():
+            self._paused = not paused
+            return self._paused
         if self.driver.wants_closing:
             self.driver.submit_closing()
         else:
             self.driver.submit(now, reopen=True, quiet=True)
         return True
-
-    def _submit_enumeration(self) -> None:
-        self._enumeration.submit(self.host_gpus.lane_of, self.host_gpus.labels_by_index)
 
     def _submit_round(self, record: GpuRecord, now: float) -> None:
         lane, versions = record.lane, self.driver.versions
@@ -235,12 +232,15 @@ class GpuRounds:
         collectors: tuple[AnyGpuCollector, ...],
         lane: Lane,
     ) -> GpuJob:
+        for collector in collectors:
+            if collector.name not in record.readers:
+                record.readers[collector.name] = self._make_reader[collector.name]()
         return GpuJob(
             key=record.key,
             labels=record.labels,
             device=device,
             peers=self.host_gpus.peers_of(record),
-            collectors=readers_of(record, collectors, self._make_reader),
+            collectors=tuple((c, record.readers[c.name]) for c in collectors),
             machine=self._machine,
             versions=versions,
             deadline_seconds=self._config.sample_deadline_seconds,

@@ -42,8 +42,7 @@ class HostReadings:
     def limitations(self, *, well: bool) -> str | None:
         """What a complete view of the host still lacks; None if nothing.
 
-        Args:
-            well: whether to require a healthy host too: every GPU on the bus present and responding, every NVLink up.
+        With `well`, it must be healthy too: every GPU on the bus present and responding, every NVLink up.
         """
         if self.driver.error is not None:
             return f"the driver, which is unavailable: {self.driver.error.reason}"

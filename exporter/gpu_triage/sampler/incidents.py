@@ -29,7 +29,7 @@ from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.host_gpus import HostGpus
 from gpu_triage.sampler.outcomes import OutcomeStore
-from gpu_triage.sampler.resets import KernelResetTimes, ResetWatch
+from gpu_triage.sampler.resets import ResetWatch
 from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
 
@@ -83,7 +83,7 @@ class IncidentWatch:
         return (own if given is None else min(own, given)) or None
 
     def observe(self, now: Moment) -> None:
-        self._resets.see_driver(self._driver, now.monotonic, kernel_heard=self._xid.kernel_heard)
+        self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
         for record in self._host_gpus:
             self._resets.see_session(record, now.monotonic)
         if not self.file.settled(now.monotonic):
@@ -124,7 +124,7 @@ class IncidentWatch:
 
     def _of_gpu(self, record: GpuRecord, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
-        reset_at = self._resets.reset_at(record, self._signs(record))
+        reset_at = self._reset_at(record)
         wall = None if reset_at is None else self._walls.of(reset_at, now)
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
@@ -190,7 +190,7 @@ class IncidentWatch:
     def _note_reset(self, record: GpuRecord, now: Moment) -> None:
         """Record a reset, unless it happened before the board was first seen."""
         uuid = record.labels.uuid
-        reset_at = self._resets.reset_at(record, self._signs(record))
+        reset_at = self._reset_at(record)
         board = self._ledger.board(uuid)
         if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
             return
@@ -203,10 +203,11 @@ class IncidentWatch:
         wall, boot = self._walls.of(at, now), self.file.boot.boot_id
         self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
-    def _signs(self, record: GpuRecord) -> KernelResetTimes:
+    def _reset_at(self, record: GpuRecord) -> float | None:
         # The monotonic clock starts at boot.
         boot_at = None if self.file.boot.began_at is None else 0.0
-        return KernelResetTimes(boot_at, self._xid.driver_loaded_at, self._xid.found_at.get(record.pci_bus_id or ""))
+        found_at = self._xid.found_at.get(record.pci_bus_id or "")
+        return self._resets.reset_at(record.labels.uuid, boot_at, self._xid.driver_loaded_at, found_at)
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)

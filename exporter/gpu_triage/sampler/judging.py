@@ -53,11 +53,7 @@ class JudgeRounds:
         self._asked_at: float | None = None
         self._due_at: float | None = None
         self._urgent: object = None
-        self._health = CollectorHealth(judgment.NAME, None, None, interval_seconds, None)
-
-    @property
-    def health(self) -> CollectorHealth:
-        return self._health
+        self.health = CollectorHealth(judgment.NAME, None, None, interval_seconds, None)
 
     def run(self, store: OutcomeStore, urgent: object, now: Moment, *, starting: bool = False) -> tuple[str, ...]:
         """Run the judge on the published outcomes if it is due, and publish its own; returns the errors to count.
@@ -87,9 +83,9 @@ class JudgeRounds:
             cause = traceback.format_exc()
             self._judge.interrupt()
         seconds = self._clock.now().monotonic - began_at
-        before = self._health
+        before = self.health
         last_success_at = before.last_success_at if cause else now
-        self._health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
+        self.health = CollectorHealth(judgment.NAME, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:
                 log.error("the judge failed", extra={"fields": {"cause": cause}})

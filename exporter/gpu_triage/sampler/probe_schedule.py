@@ -43,13 +43,7 @@ class ProbeSchedule:
         self._session_pause_seconds = _SESSION_PAUSE_SECONDS
 
     def update(self, now: float, *, missing: bool, at_once: bool) -> None:
-        """Update whether GPUs are missing, and so whether to probe for them.
-
-        Args:
-            now: monotonic seconds.
-            missing: whether any GPU is missing now; if not, the probes stop.
-            at_once: whether there is reason to expect that a probe finds something.
-        """
+        """Update whether GPUs are missing; if not, the probes stop, except for one that is to run `at_once`."""
         if at_once:
             self._due_at, self._changed = now, True
         if not missing:
@@ -79,9 +73,7 @@ class ProbeSchedule:
     def needs_new_session(self, back: frozenset[str], now: float) -> bool:
         """Whether to reinitialize NVML now for GPUs that another process can see; True also starts the next pause.
 
-        Args:
-            back: their keys; empty if only the indices differ.
-            now: monotonic seconds.
+        `back` are their keys; empty if only the indices differ.
         """
         if back != self._session_for:
             self._session_for, self._session_pause_seconds = back, _SESSION_PAUSE_SECONDS

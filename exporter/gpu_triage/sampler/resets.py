@@ -17,7 +17,6 @@ still have the same fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
@@ -35,15 +34,6 @@ _ACTIONS_DONE_BY_A_RESET: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KernelResetTimes:
-    """Reset times according to the kernel, in monotonic seconds; None if unknown."""
-
-    boot_at: float | None = None  # when the host booted
-    loaded_at: float | None = None  # when the driver was last loaded
-    found_at: float | None = None  # when the kernel last found the card
-
-
 class ResetWatch:
     """Tracks resets that the exporter itself noticed. Only the sampler's thread calls it."""
 
@@ -53,10 +43,10 @@ class ResetWatch:
         self._noticed: dict[str, float] = {}
         self._sessions: dict[str, tuple[object, float]] = {}
 
-    def see_driver(self, driver: DriverWatch, now: float, *, kernel_heard: bool) -> None:
+    def see_driver(self, driver: DriverWatch, now: float, *, kernel_readable: bool) -> None:
         """Update whether the GPUs are released or have no driver; `now` in monotonic seconds."""
         not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
-        if driver.released or (not_loaded and not kernel_heard):
+        if driver.released or (not_loaded and not kernel_readable):
             self._away = True
         elif driver.versions is not None and self._away:
             self._away, self._back_at = False, now
@@ -91,7 +81,6 @@ class ResetWatch:
         self._sessions = {key: session for key, session in self._sessions.items() if key in known}
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
-    def reset_at(self, record: GpuRecord, signs: KernelResetTimes) -> float | None:
-        """Monotonic second of a GPU's last reset; None if unknown."""
-        times = (signs.boot_at, signs.loaded_at, signs.found_at, self._noticed.get(record.labels.uuid))
-        return max((at for at in times if at is not None), default=None)
+    def reset_at(self, uuid: str, *kernel: float | None) -> float | None:
+        """Monotonic second of a GPU's last reset, noticed or according to the kernel; None if unknown."""
+        return max((at for at in (*kernel, self._noticed.get(uuid)) if at is not None), default=None)

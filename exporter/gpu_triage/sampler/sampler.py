@@ -219,8 +219,7 @@ class Sampler:
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """End sampling, shut NVML down and start the writes that `save` then waits for.
 
-        Args:
-            wait: waits until the given condition holds or the time is up; returns whether it holds.
+        `wait` returns whether the given condition holds before the time is up.
         """
         self._xid.give_up_waiting()
         self._incidents.observe(self._machine.clock.now())
@@ -237,11 +236,7 @@ class Sampler:
         self._driver.lane.close()
 
     def save(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """Finish writing to the state directory, and log what could not be written; to be called after `close`.
-
-        Args:
-            wait: as in `close`.
-        """
+        """Finish writing to the state directory after `close`, and log what could not be written; `wait` as there."""
         self._saved.save(wait, self._take_last)
         self._incidents.end()
         self._saved.log_lost()

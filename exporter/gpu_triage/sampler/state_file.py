@@ -17,7 +17,7 @@ from gpu_triage.sampler.state_directory import StateDirectory
 UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
 """Reasons that make a file, or a part of it, permanently unusable."""
 
-_MOST_TOLD: Final = 3
+_MOST_LISTED: Final = 3
 """Maximum number of rejected entries listed in one message."""
 
 T = TypeVar("T")
@@ -130,11 +130,11 @@ class StateFile(Generic[T]):
 
 def _without(refused: tuple[str, ...], path: Path, news: StateNews[T]) -> StateNews[T]:
     """The result for a file with malformed entries, which is backed up before it may be overwritten."""
-    more = len(refused) - _MOST_TOLD
-    told = "; ".join((*refused[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])))
+    more = len(refused) - _MOST_LISTED
+    listed = "; ".join((*refused[:_MOST_LISTED], *([f"and {more} more"] if more > 0 else [])))
     if news.generation:
         try:
-            told += f"; the other entries are used, and {copy_aside(path)} has all of them"
+            listed += f"; the other entries are used, and {copy_aside(path)} has all of them"
         except StateError as error:
             return replace(news, generation=0, error=error)
-    return replace(news, error=news.error or StateError("malformed", told))
+    return replace(news, error=news.error or StateError("malformed", listed))

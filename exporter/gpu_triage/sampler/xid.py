@@ -47,8 +47,8 @@ class XidNews:
 
     source: XidSource  # which one
     reports: tuple[KernelNews, ...]  # Xids, cards found and drivers loaded, in order
-    heard: bool | None = None  # at the end of a round, whether the source is readable; None before
-    past_told: bool = True  # at the end of a round, whether all records from before the exporter's start have been read
+    readable: bool | None = None  # at the end of a round, whether the source is readable; None before
+    past_read: bool = True  # at the end of a round, whether all records from before the exporter's start have been read
     failures: tuple[str, ...] = ()  # names of what failed
     duration_seconds: float = 0.0  # at the end of a round, how long it took
     lost: int = 0  # at the end of a round, how many records the kernel overwrote before they could be read
@@ -85,16 +85,16 @@ class XidWatch:
         self.unassigned: tuple[str, ...] = ()  # PCI bus IDs of GPUs that had Xids but were never shown by NVML
         self.cards_known = False  # whether NVML has enumerated the GPUs
         self._logged: dict[tuple[str, int | None], float] = {}
-        self._heard = dict.fromkeys(XidSource, False)
+        self._readable = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
-        self._ever_heard = False
-        self._past_told = self._kernel is None
+        self._ever_readable = False
+        self._past_read = self._kernel is None
         self._last_success_at: Moment | None = None
 
     @property
-    def kernel_heard(self) -> bool:
+    def kernel_readable(self) -> bool:
         """Whether the last read of the kernel log succeeded."""
-        return self._heard[XidSource.KMSG]
+        return self._readable[XidSource.KMSG]
 
     def submit_kmsg(self, now: float) -> None:
         """Continue reading the kernel log, unless a read is running."""
@@ -112,15 +112,15 @@ class XidWatch:
             self._owners.claim(device, now)
         self.cards_known |= session
         if not session:
-            self.let_go()
+            self.release_events()
         elif self.session_lane.ready():
             self.session_lane.submit(lambda: self._take_events(devices))
 
-    def let_go(self) -> bool:
+    def release_events(self) -> bool:
         """Release the event set if there is one; returns whether it is released, so that NVML may be shut down."""
         if not _idle(self.session_lane):
             return False
-        self._heard[XidSource.NVML] = False
+        self._readable[XidSource.NVML] = False
         if self._events.open and self.session_lane.ready():
             self.session_lane.submit(self._events.close)
         return _idle(self.session_lane) and not self._events.open
@@ -134,19 +134,19 @@ class XidWatch:
     def take(self, news: XidNews) -> None:
         for report in news.reports:
             self._see(report)
-        if news.heard is None:
+        if news.readable is None:
             return
         now = self._clock.now()
         self._durations[news.source] = news.duration_seconds
-        if news.source is XidSource.KMSG and not news.heard:
+        if news.source is XidSource.KMSG and not news.readable:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         if news.lost:
             self._note_gap(news.lost, now.monotonic)
-        self._heard[news.source] = news.heard
-        if news.source is XidSource.KMSG and news.past_told:
-            self._past_told = True
-        if news.heard:
-            self._ever_heard = True
+        self._readable[news.source] = news.readable
+        if news.source is XidSource.KMSG and news.past_read:
+            self._past_read = True
+        if news.readable:
+            self._ever_readable = True
             self._last_success_at = now
 
     def _see(self, report: KernelNews) -> None:
@@ -167,19 +167,13 @@ class XidWatch:
     def reading(
         self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: Moment
     ) -> XidReading:
-        """All known Xids, under the GPUs' current labels.
-
-        Args:
-            known: the labels of every GPU on record.
-            labels_of: the labels of a card by its UUID; None if there is no record of it.
-            now: time of the publication.
-        """
-        heard = self._sources(now.monotonic)
-        self._owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_tells(heard) else math.inf)
+        """All known Xids, under the current labels of the GPUs on record (`known`, and `labels_of` by UUID)."""
+        readable = self._sources(now.monotonic)
+        self._owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_reports(readable) else math.inf)
         gpus, unassigned = self._owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
-        sources = {source.value: is_heard for source, is_heard in heard.items()}
-        cards = self._owners.cards() if self._ever_heard and self._past_told else ()
+        sources = {source.value: is_readable for source, is_readable in readable.items()}
+        cards = self._owners.cards() if self._ever_readable and self._past_read else ()
         counted = tuple(
             labels
             for labels in known
@@ -204,8 +198,8 @@ class XidWatch:
         return CollectorHealth(
             name=xid.NAME,
             interval_seconds=self._config.sample_fast_seconds,
-            success=any(self._sources(now).values()) if self._ever_heard else None,
-            duration_seconds=max(self._durations.values()) if self._ever_heard else None,
+            success=any(self._sources(now).values()) if self._ever_readable else None,
+            duration_seconds=max(self._durations.values()) if self._ever_readable else None,
             last_success_at=self._last_success_at,
         )
 
@@ -240,19 +234,19 @@ class XidWatch:
         for surplus in tuple(self.found_at)[:-MAX_GPUS]:
             del self.found_at[surplus]
 
-    def _kernel_tells(self, heard: Mapping[XidSource, bool]) -> bool:
+    def _kernel_reports(self, readable: Mapping[XidSource, bool]) -> bool:
         """Whether the kernel log will have the Xids that NVML reports: it is readable, or in its first read."""
-        return heard[XidSource.KMSG] or not self._past_told
+        return readable[XidSource.KMSG] or not self._past_read
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is readable: not if its lane is stuck, nor shortly after it lost records."""
         deadline = self._config.sample_deadline_seconds
-        heard = {
-            source: self._heard[source] and not overdue(lane.busy_since, now, deadline)
+        readable = {
+            source: self._readable[source] and not overdue(lane.busy_since, now, deadline)
             for source, lane in zip((XidSource.KMSG, XidSource.NVML), self.lanes, strict=True)
         }
-        heard[XidSource.KMSG] &= now >= self._gap_until
-        return heard
+        readable[XidSource.KMSG] &= now >= self._gap_until
+        return readable
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
@@ -271,9 +265,9 @@ class XidWatch:
             refusal, failures = "exception", ("exception",)
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
-        past_told = refusal is not None or kernel.drained
+        past_read = refusal is not None or kernel.drained
         took, lost = self._since(began), kernel.lost - lost
-        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took, lost))
+        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_read, failures, took, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
         self.session_lane.mark(Step(xid.NAME, call=self._events.call))
@@ -289,10 +283,10 @@ class XidWatch:
             failures.append("exception")
             log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
         failures.extend(self._events.take_failures())
-        heard = self._events.listening
+        readable = self._events.listening
         changed, took = self._events.take_changed(), self._since(began)
         self._report(
-            XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=took, changed=changed)
+            XidNews(XidSource.NVML, (), readable, failures=tuple(failures), duration_seconds=took, changed=changed)
         )
 
     def _published(self, counts: XidCounts, now: Moment) -> XidCounts:

@@ -48,9 +48,7 @@ class XidOwners:
     def claim(self, device: Device, now: float) -> None:
         """Note that NVML shows this GPU at its address; repeated calls with the same device have no effect.
 
-        Args:
-            device: of the current session. If its bus ID is unknown, its UUID serves as the address, as in a report.
-            now: monotonic seconds.
+        If its bus ID is unknown, its UUID serves as the address, as in a report.
         """
         address = device.pci_bus_id or device.uuid
         claims = self._claims.setdefault(address, [])
@@ -103,9 +101,6 @@ class XidOwners:
         """Xid counts of every GPU, by its current labels, and of cards NVML never showed, by PCI address.
 
         Counts never decrease, even if an Xid turns out to belong to another card.
-
-        Args:
-            labels_of: the labels of a card by its UUID; None if there is no record of it.
         """
         gpus: dict[GpuLabels, XidCounts] = {}
         unassigned = {address: dict(counts) for address, counts in self._of_former.items()}

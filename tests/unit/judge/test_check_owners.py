@@ -28,7 +28,7 @@ BOB = GpuOwner(user="bob")
 
 
 @pytest.mark.parametrize(
-    ("holder", "words"),
+    ("owner", "words"),
     [
         (POD, "pod ml/train-0"),
         (JOB, "Slurm job 42 of alice"),
@@ -36,11 +36,11 @@ BOB = GpuOwner(user="bob")
         (GpuOwner(user="bob"), "user bob"),
     ],
 )
-def test_a_holder_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
+def test_an_owner_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
     assert owner.words == words
 
 
-def test_of_many_holders_the_first_are_told_and_the_others_counted() -> None:
+def test_of_many_owners_the_first_are_told_and_the_others_counted() -> None:
     assert owners_text(GpuOwner(user=f"u{n}") for n in range(5)) == "user u0, user u1, user u2 and 2 more"
     assert owners_text([]) == ""
 
@@ -54,7 +54,7 @@ def process(**labels: str) -> Sample:
 
 
 @pytest.mark.parametrize(
-    ("samples", "holders"),
+    ("samples", "owners"),
     [
         ((), ()),
         ((allocated(0.0),), ()),
@@ -87,7 +87,7 @@ def process(**labels: str) -> Sample:
         ((process(), process(pid="1")), ()),
     ],
 )
-def test_holders_are_those_who_were_given_the_gpu_and_those_who_use_it(
+def test_owners_are_those_who_were_given_the_gpu_and_those_who_use_it(
     samples: tuple[Sample, ...], owners: tuple[GpuOwner, ...]
 ) -> None:
     evidence = evidence_of((0.0, [GPU_UP.sample(1, "0", "GPU-0"), *samples]))

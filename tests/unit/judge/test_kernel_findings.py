@@ -40,7 +40,7 @@ def said(kind: str, subject: str, ago: float) -> Sample:
 
 def found(*samples: Sample) -> dict[str, str]:
     host = evidence_of((0.0, samples), wall=WALL)
-    return {each.check.code: each.measured for each in judge_kernel(host, {})}
+    return {each.check.code: each.measured for each in judge_kernel(host)}
 
 
 @pytest.mark.parametrize(
@@ -185,17 +185,17 @@ def test_a_filesystem_that_is_read_only_drains_the_host(tmp_path: Path) -> None:
 )
 def test_errors_that_memory_controllers_count_now_are_found(severity: str, code: str, when: str) -> None:
     rounds = ((at, [GPU_HOST_EDAC_ERRORS_TOTAL.sample(count, "mc0", severity)]) for at, count in ((0.0, 5), (30.0, 7)))
-    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL), {}))
+    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL)))
     assert [(each.check.code, each.measured) for each in findings] == [
         (code, f"2 {severity} memory errors {when}, of memory controller mc0")
     ]
     still = evidence_of((0.0, [GPU_HOST_EDAC_ERRORS_TOTAL.sample(5, "mc0", severity)]), wall=WALL)
-    assert list(judge_kernel(still, {})) == []
+    assert list(judge_kernel(still)) == []
 
 
 def test_a_kernel_log_that_lost_records_is_found() -> None:
     rounds = ((at, [GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL.sample(lost)]) for at, lost in ((0.0, 0), (30.0, 120)))
-    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL), {}))
+    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL)))
     assert [(each.check.code, each.value) for each in findings] == [("host.kernel_log_lost", 120)]
     assert findings[0].measured.startswith("120 records of the kernel log were lost ")
 
@@ -204,7 +204,7 @@ def test_a_kernel_log_that_lost_records_is_found() -> None:
 def test_processors_that_count_heat_are_found(seconds: float, *, hot: bool) -> None:
     metric = GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
     rounds = [(at, [metric.sample(100.0 + share * seconds, "1")]) for at, share in ((0.0, 0.0), (60.0, 1.0))]
-    findings = [(each.check.code, each.measured) for each in judge_kernel(evidence_of(*rounds, wall=WALL), {})]
+    findings = [(each.check.code, each.measured) for each in judge_kernel(evidence_of(*rounds, wall=WALL))]
     assert findings == ([("cpu.thermal", "CPUs of NUMA node 1 too hot for 25% of the time")] if hot else [])
 
 

@@ -242,7 +242,7 @@ def peers(at: float, **first: float) -> Iterator[Sample]:
 def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
     before = {**first, "held": 0.0, "hot": 0.0}
     host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
-    assert [each.check.code for each in judge_stragglers(host, {})] == codes
+    assert [each.check.code for each in judge_stragglers(host)] == codes
 
 
 def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ...]:

@@ -40,7 +40,7 @@ def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     clocks_mhz: tuple[int, ...], median_mhz: int, stragglers: list[str]
 ) -> None:
     host = evidence_of((0.0, tuple(busy_at(clocks_mhz))))
-    found = list(judge_stragglers(host, {}))
+    found = list(judge_stragglers(host))
     assert [each.gpu for each in found] == stragglers
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
 

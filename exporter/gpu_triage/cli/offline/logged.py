@@ -14,7 +14,7 @@ from gpu_triage.cli.offline.logged_pcie import error_findings, link_findings
 from gpu_triage.cli.offline.logged_xids import logged_xids
 from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading
 from gpu_triage.cli.offline.times import DAY_SECONDS
-from gpu_triage.judge.conditions.kernel import TOLD, first_of
+from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import is_critical
 from gpu_triage.judge.findings.finding import Finding, of_host
@@ -120,7 +120,7 @@ _HIDDEN: Final[Mapping[str, str]] = {
 
 def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """Host problems within the last day, unless the kernel logged recovery since."""
-    for told in TOLD:
+    for told in MESSAGE_RULES:
         said, most = [], 0
         for what, events in log.of_kind(EventKind.HOST):
             words = told.kinds.get(ProblemKind(what.code))

@@ -41,8 +41,7 @@ class ClassPeriod(NamedTuple):
 class GpuMemory:
     """The current class of a GPU, when it began, the time spent in each class, and the candidate for the next.
 
-    Args:
-        seconds: time already spent in each class; None for a new GPU.
+    It continues the `seconds` that a returning GPU already spent in each class.
     """
 
     def __init__(self, seconds: dict[str, float] | None = None) -> None:

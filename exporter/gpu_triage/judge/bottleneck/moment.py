@@ -9,7 +9,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.table import Area
 
-_TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
+_SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
 """Classes based on states, or on the driver's own time counters at two points in time."""
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
@@ -27,7 +27,7 @@ USE_UNKNOWN: Final = "processes not in these files"
 
 def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     """Return the bottleneck if snapshots can show it, otherwise unattributed."""
-    if bottleneck.name in _TOLD_BY_MOMENTS or (bottleneck.name == "idle" and gpu.processes_known):
+    if bottleneck.name in _SHOWN_BY_SNAPSHOTS or (bottleneck.name == "idle" and gpu.processes_known):
         return bottleneck
     reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share
     held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""

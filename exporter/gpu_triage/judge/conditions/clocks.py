@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
@@ -25,7 +24,7 @@ from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE
 
 
-def judge_clocks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about throttling, temperatures close to it, and lowered clocks."""
     for gpu in host.answering:
         yield from _heat(gpu)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO, GPU_HOST_CPU_BUSIEST_RATIO
@@ -15,7 +14,7 @@ from gpu_triage.read.host.cpu_settings import (
 )
 
 
-def judge_cpu_settings(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_cpu_settings(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
     governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
     for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):

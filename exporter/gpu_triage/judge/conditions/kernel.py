@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
@@ -42,7 +41,7 @@ class MessageRule(NamedTuple):
     again: str = ""  # counter of repeated messages; after a repeat, one subject is enough. "" for none
 
 
-TOLD: Final = (
+MESSAGE_RULES: Final = (
     MessageRule(
         "gpu.gsp_timeout",
         {ProblemKind.GSP_TIMEOUT: "the GSP of {} does not answer"},
@@ -114,22 +113,22 @@ _OF_GPU: Final = (
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 
 
-def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
-    for told in TOLD:
+    for rule in MESSAGE_RULES:
         said = [
-            f"{words.format(each.labels['subject'] or told.unnamed)}, last {host.when(each.last)}"
-            for kind, words in told.kinds.items()
+            f"{words.format(each.labels['subject'] or rule.unnamed)}, last {host.when(each.last)}"
+            for kind, words in rule.kinds.items()
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
-            if host.age_seconds(each.last) <= told.seconds and not (told.until_reset and each.last < reset_at)
+            if host.age_seconds(each.last) <= rule.seconds and not (rule.until_reset and each.last < reset_at)
         ]
-        if told.code == "cpu.thermal":
+        if rule.code == "cpu.thermal":
             said += _hot_cpus(host)
-        repeated = told.again and host.memory.over("", told.again, told.seconds).amount > 0
-        least = host.limit(told.code, told.limit) if told.limit else 1
+        repeated = rule.again and host.memory.over("", rule.again, rule.seconds).amount > 0
+        least = host.limit(rule.code, rule.limit) if rule.limit else 1
         if len(said) >= least or (said and repeated):
-            yield of_host(told.code, first_of(said), len(said))
+            yield of_host(rule.code, first_of(said), len(said))
     yield from _driver(host)
     yield from _memory_errors(host)
     yield from _killed(host)

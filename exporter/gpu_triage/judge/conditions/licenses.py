@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED
 
 
-def judge_licenses(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_licenses(host: HostEvidence) -> Iterator[Finding]:
     for gpu in host.answering:
         for state in gpu.series(GPU_VGPU_LICENSE_STATE):
             if state.last != LICENSED:

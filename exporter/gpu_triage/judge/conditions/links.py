@@ -9,7 +9,6 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import fabric_trouble, narrow_link, slow_link, works_awake
@@ -64,7 +63,7 @@ _NVLINK_ERRORS: Final = (
 )
 
 
-def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_links(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about degraded PCIe links and their errors, slots worse than others, P2P, and NVLink."""
     for gpu in host.gpus:
         if gpu.up:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import lately, was_up
@@ -26,7 +25,7 @@ from gpu_triage.read.host.network_link import (
 from gpu_triage.read.metrics.metric import MetricSpec
 
 
-def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_network(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per kind of trouble, naming the affected ports."""
     most_downs = host.limit("network.port_flapping", "downs")
     flapping = [
@@ -35,25 +34,25 @@ def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Fin
         if (count := _downs(host, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, each.labels)) > most_downs
     ]
     if flapping:
-        told = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
-        yield of_host("network.port_flapping", f"link lost in the last hour: {told}", _most(flapping))
+        ports = ", ".join(f"{port} {count:.0f} times" for port, count in flapping)
+        yield of_host("network.port_flapping", f"link lost in the last hour: {ports}", _most(flapping))
     if errors := _rose(host, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, host.limit("network.port_errors", "count")):
-        told = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
-        yield of_host("network.port_errors", f"{told} {lately(host)}", _most(errors))
+        ports = ", ".join(f"{port} {count:.0f} link errors" for port, count in errors)
+        yield of_host("network.port_errors", f"{ports} {lately(host)}", _most(errors))
     slow = [each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1]
-    if told := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
-        yield of_host("network.port_slow", f"{told} of the rate that it should have", min(each.last for each in slow))
+    if ports := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
+        yield of_host("network.port_slow", f"{ports} of the rate that it should have", min(each.last for each in slow))
     yield from _interfaces(host)
     if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
-        told = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
-        yield of_host("network.timeouts", f"requests not acknowledged: {told} {lately(host)}", _most(timeouts))
+        ports = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
+        yield of_host("network.timeouts", f"requests not acknowledged: {ports} {lately(host)}", _most(timeouts))
     down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
-    if told := ", ".join(":".join(each.values) for each in down):
-        yield of_host("network.port_down", f"was up, and is down: {told}", len(down))
+    if ports := ", ".join(":".join(each.values) for each in down):
+        yield of_host("network.port_down", f"was up, and is down: {ports}", len(down))
     linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
     waiting = [port for port in linked if _never_up(host, port.labels)]
-    if told := ", ".join(":".join(each.values) for each in waiting):
-        yield of_host("network.port_waiting", f"link up and port not active: {told}", len(waiting))
+    if ports := ", ".join(":".join(each.values) for each in waiting):
+        yield of_host("network.port_waiting", f"link up and port not active: {ports}", len(waiting))
 
 
 def _interfaces(host: HostEvidence) -> Iterator[Finding]:
@@ -72,8 +71,8 @@ def _interfaces(host: HostEvidence) -> Iterator[Finding]:
     most = host.limit("network.interface_errors", "count")
     counts = ((device, host.rose(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
     if bad := [(device, count) for device, count in counts if count is not None]:
-        told = ", ".join(f"{device} {count:.0f}" for device, count in bad)
-        yield of_host("network.interface_errors", f"bad packets: {told} {lately(host)}", _most(bad))
+        ports = ", ".join(f"{device} {count:.0f}" for device, count in bad)
+        yield of_host("network.interface_errors", f"bad packets: {ports} {lately(host)}", _most(bad))
 
 
 def _downs(host: HostEvidence, spec: MetricSpec, labels: Mapping[str, str]) -> float:

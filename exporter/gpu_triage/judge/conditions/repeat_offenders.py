@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Evidence, Series
@@ -61,7 +60,7 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
     }
 
 
-def judge_repeat_offenders(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):

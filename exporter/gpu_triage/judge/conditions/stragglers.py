@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
@@ -25,7 +24,7 @@ class _Busy(NamedTuple):
     power_watts: float | None
 
 
-def judge_stragglers(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_stragglers(host: HostEvidence) -> Iterator[Finding]:
     """Yield busy GPUs with a lower clock than their busy peers.
 
     A GPU at its default power limit while its peers rarely reach theirs does harder work, and one that draws little

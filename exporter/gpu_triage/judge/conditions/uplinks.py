@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.uplinks import full_uplink, short_uplinks
 from gpu_triage.judge.findings.finding import Finding, of_host
 
 
-def judge_uplinks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
     short = sorted((share, _words(host, labels)) for share, labels in short_uplinks(host))
     if short:

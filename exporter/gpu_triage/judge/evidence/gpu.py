@@ -27,7 +27,8 @@ from gpu_triage.sampler.driver import RELEASED
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE
 
 _COMPUTE: Final = ("compute", "mps")
-_SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
+SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
+"""Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 _NAMES_SHOWN: Final = 4
 _READ_FIRST: Final = (
     GPU_POWER_WATTS,
@@ -273,10 +274,10 @@ class GpuEvidence(Evidence):
         cause's bit set, the counters explain the slowdown if they cover at least half of it.
         """
         slowdown = self.throttled("hw_slowdown")
-        bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES]
+        bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in SLOWDOWN_CAUSES]
         polled = sum(bit.mean for bit in bits if bit is not None)
         if polled > 0:
             bit = self.one(GPU_THROTTLE_ACTIVE, reason="hw_slowdown")
             return max(0.0, (slowdown if bit is None else bit.mean) - polled)
-        counted = sum(self.throttled(cause) for cause in _SLOWDOWN_CAUSES)
+        counted = sum(self.throttled(cause) for cause in SLOWDOWN_CAUSES)
         return 0.0 if counted >= slowdown / 2 else slowdown - counted

@@ -9,7 +9,8 @@ from functools import cached_property
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.cgroups import pressure
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.past import Amount
+from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
 from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
@@ -241,11 +242,8 @@ class HostEvidence(Evidence):
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
         for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
-            rising = self.rising(
-                GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, self.limit("network.timeouts", "count"), **each.labels
-            )
-            if rising is not None:
-                yield ":".join(each.values), rising
+            if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
+                yield ":".join(each.values), count
 
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Yield adapter, direction, and traffic as a share of line rate, for every adapter with a known rate."""

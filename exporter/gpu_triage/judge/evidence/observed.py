@@ -110,7 +110,7 @@ _NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
 )
 """History needed to conclude that the finding is over; a process that just started lacks it."""
 
-_TOLD_WITHOUT_ANSWER: Final = ("xid.", "gpu.", "baseline.", "driver.")
+_WITHOUT_ANSWER: Final = ("xid.", "gpu.", "baseline.", "driver.")
 """Areas of GPU findings that do not need the GPU to respond: they come from the kernel log, the exporter or a file."""
 
 _OF_DRIVER: Final = ("driver.", "gpu.missing")
@@ -154,7 +154,7 @@ def _gpu_of(host: HostEvidence, finding: Finding) -> GpuEvidence | None:
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
     code = finding.check.code
-    if code.startswith(_TOLD_WITHOUT_ANSWER):
+    if code.startswith(_WITHOUT_ANSWER):
         return True
     if not gpu.was_read or not _was_read(gpu, code):
         return False

@@ -40,9 +40,6 @@ class Past:
 
     It keeps at most one point per second for the last two minutes, one per five seconds for a quarter of an hour, and
     one per minute for a day, at 16 bytes each. Steady growth needs only two points; values between are interpolated.
-
-    Args:
-        keep_seconds: how far back it reaches.
     """
 
     __slots__ = ("_clock", "_full", "_keep_seconds", "_rate", "_sums")
@@ -117,10 +114,8 @@ class Counted(Past):
 class Memory:
     """History of one host by subject and name: counter increases, and shares of time.
 
-    A process that just started has little history, so results include the seconds that were observed.
-
-    Args:
-        pace: speed-up factor of a simulated scenario: each real second counts as `pace` seconds.
+    A process that just started has little history, so results include the seconds that were observed. In a simulated
+    scenario, each real second counts as `pace` seconds.
     """
 
     def __init__(self, pace: int = 1) -> None:

@@ -62,7 +62,7 @@ class Count:
     LINK_CHANGES: Final = "the PCIe link changed its width, or its generation without rest"
     WIDTH_CHANGES: Final = "the PCIe link changed its width under load"
     NVLINK_DOWNS: Final = "NVLinks went down"
-    HUNG_AGAIN: Final = "the kernel told again of a task that hangs"
+    HUNG_AGAIN: Final = "the kernel reported a hung task again"
     MEMORY_GROWTH: Final = "bytes of memory more in use"
 
 

@@ -112,20 +112,15 @@ class Evidence:
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
 
-    def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """Return a counter's increase over the window if it exceeds `most` per `EVENTS_WINDOW_SECONDS`; else None.
-
-        Only series with these labels count; alternative values of a label are separated by ``|``.
-        """
-        found = [self.series(spec, **chosen) for chosen in _choices(labels)]
-        return many(_sum([Amount(each.increase, each.seconds) for some in found for each in some]), most)
-
     def rose(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """Like `rising`, but over `EVENTS_REMEMBERED_SECONDS`, or as much of it as is remembered."""
+        """Return a counter's increase over the last `EVENTS_REMEMBERED_SECONDS` if it is `many`; else None."""
         return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
 
     def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
-        """Return a counter's increase over the last `seconds`, as far as remembered; labels as in `rising`."""
+        """Return a counter's increase over the last `seconds`, as far as remembered.
+
+        Only series with these labels count; alternative values of a label are separated by ``|``.
+        """
         matching = (values for chosen in _choices(labels) for values, _ in self._matching(spec, chosen))
         return _sum([self.memory.rise(spec, values, seconds) for values in matching])
 

@@ -136,9 +136,9 @@ def _lost(evidence: Evidence, mount: str) -> str:
         sum(each.increase for each in evidence.series(spec, mount=mount))
         for spec in (GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
     )
-    told = [f"{resent:.0f} requests sent again"] if resent else []
-    told += [f"{late:.0f} timed out"] if late else []
-    return f" ({', '.join(told)})" if told else ""
+    parts = [f"{resent:.0f} requests sent again"] if resent else []
+    parts += [f"{late:.0f} timed out"] if late else []
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:

@@ -15,7 +15,7 @@ from gpu_triage.read.processes.threads import (
     GPU_RUNNING_THREAD_SECONDS_TOTAL,
 )
 
-_UNTOLD: Final = "storage or a driver"
+_UNKNOWN_STORAGE: Final = "storage or a driver"
 """Shown for blocked threads if the kernel function (wait channel) is unknown."""
 
 
@@ -26,8 +26,8 @@ def knows_threads(gpu: GpuEvidence) -> bool:
 
 def sees_waits(gpu: GpuEvidence) -> bool:
     """Whether the kernel wait channels of its jobs' threads are known; this needs ``CAP_SYS_PTRACE``."""
-    untold = gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL, wait_channel="")
-    return knows_threads(gpu) and not any(each.increase for each in untold)
+    unknown = gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL, wait_channel="")
+    return knows_threads(gpu) and not any(each.increase for each in unknown)
 
 
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
@@ -49,8 +49,8 @@ def waits_for_storage(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
     channels: dict[str, tuple[float, str]] = {}
     for each in gpu.series(GPU_BLOCKED_THREAD_SECONDS_TOTAL):
         channel = each.labels["wait_channel"]
-        storage = storage_behind(channel) if channel else _UNTOLD
-        if storage is None or (counted and storage in (PAGE_CACHE, _UNTOLD)):
+        storage = storage_behind(channel) if channel else _UNKNOWN_STORAGE
+        if storage is None or (counted and storage in (PAGE_CACHE, _UNKNOWN_STORAGE)):
             continue
         waiting[storage] += each.rate or 0.0
         channels[storage] = max(channels.get(storage, (0.0, "")), (each.rate or 0.0, channel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import SLOWDOWN_CAUSES, GpuEvidence
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.limits import GPU_CLOCK_MAX_HERTZ
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
@@ -13,8 +13,6 @@ from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECON
 AT_THAT_MOMENT: Final = "at that moment"
 
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
-_HARDWARE_CAUSES: Final = frozenset({"hw_thermal", "hw_power_brake"})
-"""Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 
 
 class UncountedSlowdown(NamedTuple):
@@ -47,7 +45,7 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
     if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
         return None  # a pulse that the counter will show soon
     slowed = slowed_down(gpu)
-    if slowed is False or (slowed is None and reason not in _HARDWARE_CAUSES and not lasted):
+    if slowed is False or (slowed is None and reason not in SLOWDOWN_CAUSES and not lasted):
         return None
     whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
     if not lasted:
@@ -58,7 +56,7 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
 
 def uncounted_slowdown(gpu: GpuEvidence) -> UncountedSlowdown | None:
     """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
-    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _HARDWARE_CAUSES)
+    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in SLOWDOWN_CAUSES)
     return None if explained else uncounted(gpu, "hw_slowdown")
 
 

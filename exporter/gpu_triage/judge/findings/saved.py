@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
@@ -19,6 +19,17 @@ SAVE_SECONDS: Final = 60.0
 _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
 """Allowed rounding error of summed durations."""
+
+_AS_THEY_ARE: Final = (
+    "began_at",
+    "lasted_seconds",
+    "seen_at",
+    "held_at",
+    "holds",
+    "quiet_seconds",
+    "unseen_seconds",
+)
+"""Fields of a life that are saved unchanged."""
 
 _Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]
 _Seconds = Annotated[float, Range(0, 1e10)]
@@ -102,7 +113,7 @@ class _Entry:
 
 
 def _document(memory: SavedLives) -> dict[str, Any]:
-    return {"boot": memory.boot, "findings": [asdict(_entry(life)) for life in memory.lives]}
+    return {"boot": memory.boot, "findings": [_entry(life) for life in memory.lives]}
 
 
 def _found(document: dict[str, Any], where: Place, _latest: float) -> LoadedState[SavedLives]:
@@ -126,45 +137,28 @@ def _check(entry: _Entry, where: Place) -> None:
         raise where.at("state").error("does not agree with end")
 
 
-def _entry(life: Life) -> _Entry:
-    finding = life.finding
+def _entry(life: Life) -> dict[str, Any]:
+    finding, value = life.finding, life.finding.value
     printable = "".join(character if character.isprintable() else " " for character in finding.measured)
-    value = finding.value
-    return _Entry(
-        code=finding.check.code,
-        gpu=finding.gpu,
-        uuid=finding.uuid,
-        pci_bus_id=finding.pci_bus_id,
-        measured=printable[:_MOST_CHARACTERS],
-        value=value if value is not None and math.isfinite(value) else None,
-        state=int(life.state),
-        began_at=life.began_at,
-        lasted_seconds=life.lasted_seconds,
-        seen_at=life.seen_at,
-        held_at=life.held_at,
-        holds=life.holds,
-        quiet_seconds=life.quiet_seconds,
-        unseen_seconds=life.unseen_seconds,
-        end=None if life.end is None else life.end.value,
-    )
+    return {
+        "code": finding.check.code,
+        "gpu": finding.gpu,
+        "uuid": finding.uuid,
+        "pci_bus_id": finding.pci_bus_id,
+        "measured": printable[:_MOST_CHARACTERS],
+        "value": value if value is not None and math.isfinite(value) else None,
+        "state": int(life.state),
+        **{name: getattr(life, name) for name in _AS_THEY_ARE},
+        "end": None if life.end is None else life.end.value,
+    }
 
 
 def _life(entry: _Entry) -> Life:
     finding = Finding(
         BY_CODE[entry.code], entry.measured, entry.gpu, entry.uuid, pci_bus_id=entry.pci_bus_id, value=entry.value
     )
-    return Life(
-        finding,
-        State(entry.state),
-        entry.began_at,
-        entry.lasted_seconds,
-        entry.seen_at,
-        entry.held_at,
-        entry.holds,
-        entry.quiet_seconds,
-        entry.unseen_seconds,
-        None if entry.end is None else EndReason(entry.end),
-    )
+    unchanged = {name: getattr(entry, name) for name in _AS_THEY_ARE}
+    return Life(finding, State(entry.state), **unchanged, end=None if entry.end is None else EndReason(entry.end))
 
 
 SAVED_FINDINGS: Final = StateKind(

@@ -87,18 +87,11 @@ class FindingStates:
         now: float,
         reset_at: Callable[[Finding], float | None] = lambda _finding: None,
     ) -> tuple[tuple[Life, ...], tuple[Life, ...]]:
-        """Record which conditions hold now. If it raises, nothing is recorded.
+        """Record which conditions hold now: those of `found`, without duplicates. If it raises, nothing is recorded.
 
-        Args:
-            found: findings with conditions that hold; duplicates of code and subject are ignored.
-            observable: whether the condition of a finding not in `found` can currently be observed.
-            now: monotonic second.
-            reset_at: monotonic second of the last reset of a finding's GPU; None for the host, for a GPU that does not
-                respond, and if no reset is known.
-
-        Returns:
-            The pending and confirmed lives, those in `found` first and in that order; and those that ended in the last
-            ENDED_SECONDS.
+        Returns the pending and confirmed lives, those in `found` first and in that order, and those that ended in the
+        last ENDED_SECONDS. For a finding not in `found`, `observable` returns whether its condition can be observed
+        now, and `reset_at` the monotonic second of its GPU's last reset, if one is known.
         """
         if self._restored:
             self._restored, self._blind_until = False, now + self._window_seconds

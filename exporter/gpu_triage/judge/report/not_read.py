@@ -119,8 +119,8 @@ def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
     failed: dict[str, set[str]] = defaultdict(set)
     for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL):
         collector, error = errors.labels["collector"], errors.labels["error"]
-        told = error in _FOUND or (unavailable and collector not in _OF_HOST)
-        if not told and _goes_on(errors, host):
+        reported = error in _FOUND or (unavailable and collector not in _OF_HOST)
+        if not reported and _goes_on(errors, host):
             failed[collector].add(error)
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for collector, names in failed.items():

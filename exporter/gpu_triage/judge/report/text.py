@@ -38,12 +38,7 @@ def printable(text: str) -> str:
 
 
 def render_text(report: Report, columns: int | None = None) -> str:
-    """Return the report as text with colors; the caller removes unwanted ones.
-
-    Args:
-        report: the report.
-        columns: terminal width at which to wrap lines; None disables wrapping.
-    """
+    """Return the report as text with colors, wrapped to this many columns; the caller removes unwanted colors."""
     return "".join(f"{line}\n" for each in _lines(report) for line in wrapped(each, columns))
 
 

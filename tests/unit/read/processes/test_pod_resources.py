@@ -163,7 +163,7 @@ def test_names_that_were_not_renewed_are_withdrawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("holders", "certain"),
+    ("allocations", "certain"),
     [
         ([], NO_WORKLOAD),
         ([TRAINER], TRAINER),
