@@ -131,8 +131,12 @@ regenerate: $(DEV) ## everything that is generated, after any change; read the d
 	$(BIN)/python -m gpu_triage.alerting rules
 	$(REGENERATE) tests/rules/test_notifications.py
 	$(MAKE) --no-print-directory docs dashboards chart examples
-	$(REGENERATE) --numprocesses=$(WORKERS) --dist=loadfile tests/golden tests/drivers tests/faults
+	$(REGENERATE) --numprocesses=$(WORKERS) --dist=loadfile tests/golden tests/drivers
 	@git status --short
+
+.PHONY: fault-matrix
+fault-matrix: $(DEV) ## write build/fault-matrix.md: what /metrics says during each fault of the host, and what it costs
+	$(BIN)/pytest --quiet tests/faults/test_fault_matrix.py -k printed_matrix $(PYTEST_ARGS)
 
 .PHONY: golden
 golden: $(DEV) ## the golden /metrics alone

@@ -28,7 +28,7 @@ def test_about_something_else():
 """
 GENERATORS = (
     *("alerting rules", "test_notifications", "docs", "dashboards", "chart"),
-    *("examples", "golden", "drivers", "faults"),
+    *("examples", "golden", "drivers"),
 )
 """In the order in which they read what the one before wrote."""
 

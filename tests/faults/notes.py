@@ -26,7 +26,7 @@ name is as on the twin: the other GPU, the other collectors, the host. No counte
 the page is the twin's again; only a counter that the exporter adds up itself may lack the time in which nobody could
 count.
 
-This page is printed by the suite: `make regenerate`.
+`make fault-matrix` writes this page.
 
 - *GPU 0* is the one the fault is on, GPU 1 the other; *in part* means some of the metric's series.
 - *every reading* is every series of that GPU but `gpu_up`, `gpu_error_info` and `gpu_info`.

@@ -1,8 +1,7 @@
 """All rows of the fault matrix, in the order they are printed.
 
 A new row is a `Row` in the module of its subject: what begins the fault (an injection, a damaged file or a scenario's
-event), what the page must say, and whose series it may cost. What it costs exactly is printed, and kept by the test
-that holds docs/fault-matrix.md against what was seen; read the diff after ``make regenerate``. Calls
+event), what the page must say, and whose series it may cost. ``make fault-matrix`` prints what it costs exactly. Calls
 that readers make have their rows by themselves.
 """
 
