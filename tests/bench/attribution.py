@@ -1,6 +1,6 @@
 """How soon each fault has its class, and how calm classes are: ``python -m tests.bench.attribution``.
 
-It writes docs/benchmarks-attribution.md. Everything runs on a virtual clock, through the same code as in the daemon,
+It writes its section of docs/benchmarks.md. Everything runs on a virtual clock, through the same code as in the daemon,
 so the figures are the same on every machine.
 """
 
@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from tests.bench.attribution_faults import BACK_SECONDS, FAULTS, START_SECONDS, Fault
 from tests.bench.attribution_report import Attribution, Day, Settled, Start, document
+from tests.bench.page import write_section
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
@@ -45,7 +46,6 @@ DAY_SECONDS: Final = 86_400
 DAY_GPUS: Final = 2
 DAYS: Final = ("h100-8", "training-day")
 """Scenarios in which nothing is wrong: full load all day, and a job with bursts, epochs and checkpoints."""
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-attribution.md"
 _ON_GPUS: Final = frozenset(GPU_EFFECTS.values())
 
 
@@ -166,7 +166,7 @@ def _latest(settled: Iterable[Settled]) -> Settled:
 
 
 def main() -> int:
-    """Measure and write the page; returns the exit code."""
+    """Measure and write the section; returns the exit code."""
     # What befalls the simulated host would be an alarm in the log of this program.
     with ProcessPoolExecutor(initializer=logging.disable) as pool:
         # The days first: they take longest.
@@ -180,9 +180,8 @@ def main() -> int:
         attributions = [
             pool.submit(attribute_worst, fault, fast_seconds) for fast_seconds in FAST_SECONDS for fault in FAULTS
         ]
-        page = document(_all(attributions), _all(starts), _all(days))
-    PAGE.write_text(page, encoding="utf-8")
-    sys.stderr.write(f"wrote {PAGE}\n")
+        text = document(_all(attributions), _all(starts), _all(days))
+    write_section("attribution", text)
     return 0
 
 

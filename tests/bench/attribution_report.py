@@ -1,4 +1,4 @@
-"""What the benchmark of attribution measured, and docs/benchmarks-attribution.md made of it."""
+"""What the benchmark of attribution measured, and the section of docs/benchmarks.md about it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.bench.attribution_faults import BACK_SECONDS, START_SECONDS, Fault
+from tests.bench.markdown import paragraph, row, table
 
 MOST_CHANGES: Final = 2
 """Of the class of one GPU in a day on which nothing is wrong."""
@@ -75,55 +76,41 @@ def promised(fault: Fault, fast_seconds: int) -> int | None:
 
 
 def document(attributions: Iterable[Attribution], starts: Iterable[Start], days: Iterable[Day]) -> str:
-    """The page."""
+    """The section."""
     return "\n".join(
         [
-            _HEAD,
-            "## From the fault to its class, and back",
+            "## Attribution",
             "",
-            _ATTRIBUTION_PROSE,
-            *_attribution_table(list(attributions)),
+            *paragraph(_PROSE),
+            *_table(list(attributions), list(starts)),
             "",
-            "## A start, or a restart, in the middle of it",
-            "",
-            _START_PROSE,
-            *_start_table(list(starts)),
-            "",
-            "## A day on which nothing is wrong",
-            "",
-            _DAY_PROSE,
+            *paragraph(_DAY_PROSE),
             *_day_table(days),
             "",
         ]
     )
 
 
-def _attribution_table(attributions: list[Attribution]) -> Iterator[str]:
+def _table(attributions: list[Attribution], starts: list[Start]) -> Iterator[str]:
     tiers = sorted({each.fast_seconds for each in attributions})
-    columns = [f"{what}, {tier} s" for what in ("class", "back") for tier in tiers]
-    yield f"| class | what happens | promised | {' | '.join(columns)} | detours |"
-    yield f"|---|---|---:|{'---:|' * len(columns)}---|"
-    for fault in dict.fromkeys(each.fault for each in attributions):
+    columns = [f"{what}, {tier} s" for what in ("class", "back", "start") for tier in tiers]
+    yield from table("class<", "what happens<", "promised", *columns, "detours<")
+    faults = [*(each.fault for each in attributions), *(each.fault for each in starts)]
+    for fault in dict.fromkeys(faults):
         mine = {each.fast_seconds: each for each in attributions if each.fault == fault}
-        onsets = [_cell(mine[tier].onset.seconds, promised(fault, tier)) for tier in tiers]
-        ends = [_end_cell(mine[tier].end) for tier in tiers]
+        at_start = {each.fast_seconds: each.start.seconds for each in starts if each.fault == fault}
+        cells = [
+            *(_cell(mine[tier].onset.seconds, promised(fault, tier)) if tier in mine else "" for tier in tiers),
+            *(_end_cell(mine[tier].end) if tier in mine else "" for tier in tiers),
+            *(_cell(at_start[tier], START_SECONDS) if tier in at_start else "" for tier in tiers),
+        ]
         detours = ", ".join(dict.fromkeys(name for each in mine.values() for name in each.detours))
         limit = "" if fault.promised is None else f"{fault.promised} s"
-        yield f"| {fault.name} | {fault.what} | {limit} | {' | '.join(onsets + ends)} | {detours} |"
-
-
-def _start_table(starts: list[Start]) -> Iterator[str]:
-    tiers = sorted({each.fast_seconds for each in starts})
-    yield f"| class | what happens | {' | '.join(f'{tier} s' for tier in tiers)} |"
-    yield f"|---|---|{'---:|' * len(tiers)}"
-    for fault in dict.fromkeys(each.fault for each in starts):
-        mine = {each.fast_seconds: each.start.seconds for each in starts if each.fault == fault}
-        yield f"| {fault.name} | {fault.what} | {' | '.join(_cell(mine[tier], START_SECONDS) for tier in tiers)} |"
+        yield row(fault.name, fault.what, limit, *cells, detours)
 
 
 def _day_table(days: Iterable[Day]) -> Iterator[str]:
-    yield "| scenario | hours | fast tier | changes of class, a GPU |"
-    yield "|---|---:|---:|---|"
+    yield from table("scenario<", "hours", "fast interval", "changes per GPU<")
     for day in days:
         changes = ", ".join(_most(count) for count in day.changes.values())
         yield f"| `{day.scenario}` | {day.hours:g} | {day.fast_seconds} s | {changes} |"
@@ -142,27 +129,13 @@ def _most(changes: int) -> str:
     return f"**{changes}**" if changes > MOST_CHANGES else str(changes)
 
 
-_HEAD: Final = """# Benchmarks: attribution
+_PROSE: Final = f"""How soon a fault of one simulated L40S or its host has its bottleneck class on `/metrics`
+    (*class*), how soon after its end the class is `compute` again (*back*, promised within {BACK_SECONDS} s), and how
+    soon an exporter that starts in the middle of it has the class (*start*, promised within {START_SECONDS} s). Fast
+    intervals of 1 s, the default, and of 5 s, with which everything may take {PHASE_SECONDS} s more; the worst of
+    eight phases. *Detours* are other classes on the way. `make attribution` plays this on a virtual clock: the figures
+    are the same on every machine. A figure beyond what is promised is **bold**. An Xid counts for ten minutes, so
+    there is no way back after one; what hangs can only be recognized by an exporter that saw it work."""
 
-How soon a fault has its bottleneck class on `/metrics`, and how calm classes are when nothing is wrong. `make
-attribution` writes this page; do not edit it. Simulated hosts on a virtual clock, through the code of the daemon: the
-figures are the same on every machine. Fast tiers of 1 s (the default) and 5 s, the other tiers at their defaults;
-a figure beyond what is promised is **bold**.
-"""
-
-_ATTRIBUTION_PROSE: Final = f"""One L40S works for three minutes, then something happens to it or its host, and ends.
-Times are until the published class is the right one and stays, at the worst of eight phases of onset and end against
-the tiers. With a fast tier of 5 s everything may be {PHASE_SECONDS} s later. Back to `compute` is promised within
-{BACK_SECONDS} s; an Xid counts for ten minutes, so what logs one has no way back here. Detours are other classes on the
-way.
-"""
-
-_START_PROSE: Final = f"""The exporter starts on a host on which the same has been going on for three minutes. Its class
-is promised within {START_SECONDS} s. What hangs, and what rests because a server is dead, is not listed: only an
-exporter that saw it work can know.
-"""
-
-_DAY_PROSE: Final = f"""Two GPUs each. `h100-8` is at full load all day; `training-day` has bursts of 20 s with pauses
-of 6 s, or of 36 s with 4 s, a pause between epochs every 45 minutes, a checkpoint every hour and an evaluation every
-two. Promised are at most {MOST_CHANGES} changes a GPU and day.
-"""
+_DAY_PROSE: Final = f"""Changes of the class on a day on which nothing is wrong, at full load and with bursts, pauses,
+    checkpoints and evaluations. At most {MOST_CHANGES} changes per GPU are promised."""

@@ -1,4 +1,4 @@
-"""What a fleet costs: ``python -m tests.bench.fleet_cost`` writes docs/benchmarks-fleet.md and docs/sizing.md."""
+"""What a fleet costs: ``python -m tests.bench.fleet_cost``, for docs/benchmarks.md and docs/sizing.md."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.bench.fleet_disk import BLOCK_SECONDS, Block, block_of
 from tests.bench.fleet_figures import EVERYTHING, Cost, FleetCosts, NotMeasured
 from tests.bench.fleet_played import changing_series, profile_history, with_noise
 from tests.bench.fleet_watch import Run, TooLarge, measured
+from tests.bench.page import write_section
 from tests.bench.sizing_page import sizing
 
 from gpu_triage.options.config import DEFAULT, PROFILES, RULES
 from gpu_triage_simulator.history import History
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks-fleet.md"
 SIZING_PAGE = ROOT / "docs" / "sizing.md"
 PROGRAMS = ("prometheus", "promtool", "victoria-metrics")
 RECORDED_PER_HOST = 200
@@ -208,9 +208,7 @@ def ended_by_signals(stop: threading.Event) -> Iterator[None]:
 @click.option("--settle", "settle_seconds", default=75.0, show_default=True, help="Seconds of each run before that.")
 @click.option("--history-hours", default=2.0, show_default=True, help="What the blocks hold that disk is measured on.")
 @click.option("--keep-free", default=6.0, show_default=True, help="GiB of memory to leave to others.")
-@click.option("--note", default="", help="A line for the page about what else ran.")
-@click.option("--output", type=click.Path(path_type=Path), default=PAGE, help="Where the page goes.")
-@click.option("--sizing-output", type=click.Path(path_type=Path), default=SIZING_PAGE, help="Where the advice goes.")
+@click.option("--note", default="", help="A note about what else ran.")
 def main(
     *,
     hosts: str,
@@ -220,10 +218,8 @@ def main(
     history_hours: float,
     keep_free: float,
     note: str,
-    output: Path,
-    sizing_output: Path,
 ) -> None:
-    """Measure what a fleet costs and write both pages.
+    """Measure what a fleet costs and write both texts.
 
     The smallest number of hosts is measured with each metrics profile, larger ones with the default profile. A size
     that does not fit in memory is named and left out. Exit code 1 when a scrape was missed.
@@ -259,10 +255,9 @@ def main(
         took_minutes=(time.monotonic() - begun) / 60,
         cpus=os.cpu_count() or 1,
     )
-    head = [f"- {each}" for each in (at.machine, version(), at.date, command(note), note) if each]
-    output.write_text(document(costs, head), encoding="utf-8")
-    sizing_output.write_text(sizing(costs), encoding="utf-8")
-    say(f"wrote {output} and {sizing_output}")
+    head = [each for each in (at.machine, version(), at.date, command(note), note) if each]
+    write_section("fleet", document(costs, [f"- {', '.join(head)}"]))
+    SIZING_PAGE.write_text(sizing(costs), encoding="utf-8")
     complete = all(each.scrapes.complete for each in costs.costs)
     if not complete:
         say("scrapes were missed: the machine does not sustain as many hosts; ask for fewer")

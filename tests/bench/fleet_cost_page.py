@@ -1,37 +1,26 @@
-"""The page with what a fleet was measured to cost."""
+"""The section of docs/benchmarks.md with what a fleet was measured to cost."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, PLAIN, RECORDED, Cost, FleetCosts, Write
+from tests.bench.markdown import paragraph, row, table
 
 from gpu_triage.options.config import DEFAULT, PROFILES
 
-SHOWN_HOSTS = (1000, 2500, 10_000)
+SHOWN_HOSTS = 10_000
 GIB, GB, MBIT = 2**30, 1e9, 1e6
-WIDTH = 130
 
-LIMITS = (
-    """The hosts are simulated, healthy and alike. A host in trouble has [more recorded
-    series](../rules/README.md#what-the-exporter-decides-and-what-the-rules-decide), and more of its readings
-    change.""",
-    """Prometheus started empty: windows of hours and days were not full, and no dashboard was open.
-    [benchmarks-rules.md](benchmarks-rules.md) measures the rules with a full past. Queries take memory and CPU in
-    addition.""",
-    """The targets did not change. When all of them get new labels, the old series stay in memory for two to three
-    hours: for that time, double the memory.""",
-    """Pages were not compressed, and there was no TLS, so Prometheus spent no CPU on either.""",
-    """A run of minutes does not fill the chunks of a head of two hours, and the block that is written at its end is
-    smaller than one of two hours.""",
-    """Debian's Prometheus and VictoriaMetrics were measured. Other versions differ in memory per series and in the
-    number of samples per request of remote write.""",
-)
+LIMITS = """The hosts are simulated, healthy and alike. A host in trouble has [more recorded
+    series](../rules/README.md#what-the-exporter-decides-and-what-the-rules-decide). Prometheus started empty, no
+    dashboard was open, and pages were neither compressed nor encrypted. When all targets get new labels, the old
+    series stay in memory for two to three hours: for that time, double the memory. Debian's Prometheus and
+    VictoriaMetrics were measured; other versions differ."""
 
 
 def document(costs: FleetCosts, head: list[str]) -> str:
-    """The page."""
+    """The section."""
     parts = (
         _intro(costs, head),
         _runs(costs),
@@ -40,34 +29,9 @@ def document(costs: FleetCosts, head: list[str]) -> str:
         _disk(costs),
         _lines(costs),
         _extrapolated(costs),
+        paragraph(LIMITS),
     )
-    limits = [line for text in LIMITS for line in paragraph(text, point=True)]
-    lines = [line for part in parts for line in part]
-    return "\n".join([*lines, "## Limits of these figures", "", *limits, ""])
-
-
-def paragraph(text: str, *, point: bool = False) -> list[str]:
-    """Text, wrapped anew; as a point of a list if `point`, else with an empty line after it."""
-    lines = textwrap.wrap(
-        " ".join(text.split()),
-        WIDTH,
-        initial_indent="- " if point else "",
-        subsequent_indent="  " if point else "",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return lines if point else [*lines, ""]
-
-
-def table(*columns: str) -> list[str]:
-    """The head of a table; a column whose name ends with ``<`` is aligned to the left."""
-    names = " | ".join(each.removesuffix("<") for each in columns)
-    return [f"| {names} |", "|" + "".join("---|" if each.endswith("<") else "---:|" for each in columns)]
-
-
-def row(*cells: str) -> str:
-    """A row of a table."""
-    return f"| {' | '.join(cells)} |"
+    return "\n".join(line for part in parts for line in part)
 
 
 def gigabytes(low_bytes: float, high_bytes: float) -> str:
@@ -79,24 +43,17 @@ def gigabytes(low_bytes: float, high_bytes: float) -> str:
 def _intro(costs: FleetCosts, head: list[str]) -> Iterator[str]:
     complete = all(cost.scrapes.complete for cost in costs.costs)
     missed = "No scrape was missed." if complete else "SCRAPES WERE MISSED: the rows that say so are not valid."
-    yield from ("# Benchmarks: fleet", "")
+    yield from ("## Fleet", "")
     yield from paragraph(
         f"""Simulated hosts with eight H100 each, scraped every {costs.scrape_seconds} s by a real Prometheus that
-        evaluates the shipped rules, and sends the recorded series and a few raw ones on with remote write.
-        [sizing.md](sizing.md) has the advice that follows from these figures. `make bench-fleet` writes both pages; do
-        not edit them."""
+        evaluates the shipped rules and forwards series with remote write. [sizing.md](sizing.md) has the advice that
+        follows from these figures; `make bench-fleet` writes both. Every host plays the same recorded history of
+        `h100-8`, from another moment on, with 2% of noise. Series, samples and bytes do not depend on the load of the
+        machine; CPU and evaluation times do."""
     )
     yield from head
     yield from paragraph(
-        f"Each run counted {costs.minutes:g} minutes; all of it took {costs.took_minutes:.0f} minutes. {missed}",
-        point=True,
-    )
-    yield from paragraph(
-        """Every host plays the same recorded history of the simulated host `h100-8`, each from another moment on, with
-        2% of noise on its readings. All series, samples and bytes are independent of the load of the machine; CPU and
-        evaluation times are not, so each run lists its load average. The runs of the smallest size ran side by
-        side.""",
-        point=True,
+        f"{costs.minutes:g} minutes per run, {costs.took_minutes:.0f} minutes in all. {missed}", point=True
     )
     yield ""
 
@@ -106,7 +63,6 @@ def _ordered(costs: list[Cost]) -> list[Cost]:
 
 
 def _runs(costs: FleetCosts) -> Iterator[str]:
-    yield from ("## Prometheus", "")
     yield from table(
         "hosts",
         "profile<",
@@ -138,10 +94,8 @@ def _runs(costs: FleetCosts) -> Iterator[str]:
     yield ""
     yield from paragraph(
         f"""Series and samples include what the rules record. *Memory* is the highest resident memory in the minutes
-        that count, *highest* that of the whole run, with a block written at its end: the snapshot API writes what
-        Prometheus writes every two hours. *KiB per series* is from *highest*. *Longest evaluation* is a share of the
-        interval of that group. *Busy* marks runs on a machine with a load average above {costs.busy_load:g}: the other
-        work on the machine slowed down the evaluations, so they and *cores* say little about the fleet."""
+        that count, *highest* that of the whole run, with a block written at its end. *Longest evaluation* is a share
+        of the interval of that group. *Busy* marks runs on a machine with a load average above {costs.busy_load:g}."""
     )
     for each in costs.not_measured:
         yield from paragraph(
@@ -152,7 +106,10 @@ def _runs(costs: FleetCosts) -> Iterator[str]:
 
 
 def _profiles(costs: FleetCosts) -> Iterator[str]:
-    yield from ("## Profiles", "", "Of one host, and what it saves compared with the profile `default`:", "")
+    yield from paragraph(
+        """Per host and profile, and the savings compared with `default`. *Held* includes recorded series; a negative
+        share is an increase."""
+    )
     yield from table(
         "profile<",
         "series served",
@@ -176,11 +133,14 @@ def _profiles(costs: FleetCosts) -> Iterator[str]:
             f"{1 - samples / costs.samples_per_host(DEFAULT):.0%}",
         )
     yield ""
-    yield from paragraph("*Held* includes recorded series. A negative share is an increase.")
 
 
 def _sent(costs: FleetCosts) -> Iterator[str]:
-    yield from ("## Remote write", "")
+    yield from paragraph(
+        """Remote write. *recorded* is what the rules record and their alerts; *chosen* the raw series of the fleet and
+        capacity dashboards; *dashboards* those of all dashboards; *everything* is every series. Bytes are the bodies
+        of the requests, compressed with snappy. *Kept up* is "no" if the queue fell behind the scrapes."""
+    )
     yield from table(
         "hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples", "kept up<"
     )
@@ -188,19 +148,11 @@ def _sent(costs: FleetCosts) -> Iterator[str]:
         own = [write for write in cost.writes if cost.kind == PLAIN or write.name in {DASHBOARDS, EVERYTHING}]
         yield from (_write(cost, write) for write in own)
     yield ""
-    yield from paragraph(
-        """*recorded* is what the rules record and their alerts; *chosen* the raw series of the fleet and capacity
-        dashboards, as [deploy/fleet](../deploy/fleet/README.md) federates them; *dashboards* those of all dashboards,
-        as it sends them to VictoriaMetrics; *everything* is every series. Bytes are the bodies of the requests,
-        compressed with snappy, without HTTP and TCP headers. *Kept up* is "no" where the queue fell behind the scrapes
-        or caught up during the run."""
-    )
     if costs.everything and costs.everything.victoria:
         run, took = costs.everything, costs.everything.victoria
         yield from paragraph(
-            f"""A single-node VictoriaMetrics received everything of {run.hosts:,} hosts with profile `{run.profile}`,
-            {took.samples:,} samples, and had {took.memory_bytes / GIB:.2f} GiB resident at the end. The Prometheus
-            that scraped these hosts, evaluated the rules and sent everything had {run.memory_bytes / GIB:.2f} GiB."""
+            f"""A single-node VictoriaMetrics that received everything of {run.hosts:,} hosts with profile
+            `{run.profile}` had {took.memory_bytes / GIB:.2f} GiB resident at the end."""
         )
 
 
@@ -218,7 +170,11 @@ def _write(cost: Cost, write: Write) -> str:
 
 
 def _disk(costs: FleetCosts) -> Iterator[str]:
-    yield from ("## Disk", "")
+    yield from paragraph(
+        f"""Disk, measured on the history of one host ({costs.blocks[DEFAULT][0].samples:,} samples with profile
+        `{DEFAULT}`), written as one block. A host in trouble is closer to the history with noise. The write-ahead log
+        of the last two to three hours comes on top."""
+    )
     yield from table(
         "profile<",
         "history<",
@@ -242,17 +198,9 @@ def _disk(costs: FleetCosts) -> Iterator[str]:
                 f"{month_bytes / GB:,.0f} GB",
             )
     yield ""
-    yield from paragraph(
-        f"""Measured on the history of one host, {costs.blocks[DEFAULT][0].samples:,} samples with profile `{DEFAULT}`:
-        `promtool tsdb create-blocks-from` writes it as a block, and VictoriaMetrics imports and merges it. The index
-        is included in both. Most series of a healthy host do not change and take almost no disk; a host in trouble is
-        closer to the history with noise. Prometheus later merges blocks, which makes the index smaller. The
-        write-ahead log of the last two to three hours comes on top."""
-    )
 
 
 def _lines(costs: FleetCosts) -> Iterator[str]:
-    yield from ("## Extrapolation", "")
     yield from table("figure<", "line<", "measured points<", "largest residual")
     cores, evaluation, calm = "cores", "longest evaluation, % of the interval", " while the machine was not busy"
     shown = (
@@ -275,16 +223,18 @@ def _lines(costs: FleetCosts) -> Iterator[str]:
         yield row(figure, formula, points, f"{line.worst_residual:.0%}" if line.sizes > 2 else "none: two sizes")
     yield ""
     yield from paragraph(
-        f"""Least-squares lines through all runs above except the one that sends everything. The largest residual is the
-        distance of a point from the line, as a share of the point. The lines of cores and evaluations leave out runs
-        with a load average above {costs.busy_load:g}, in which Prometheus waited for a CPU. Series, samples and disk
-        are in proportion to hosts, and so is remote write, from the largest run that kept up."""
+        f"""Least-squares lines through all runs except the one that sends everything; cores and evaluations leave out
+        runs with a load average above {costs.busy_load:g}. The largest residual is a share of its point. Series,
+        samples, disk and remote write are in proportion to hosts."""
     )
 
 
 def _extrapolated(costs: FleetCosts) -> Iterator[str]:
     largest = max(cost.hosts for cost in costs.plain)
-    yield from paragraph(f"What these lines give. Beyond {largest:,} hosts this is extrapolation, not measurement:")
+    yield from paragraph(
+        f"""{SHOWN_HOSTS:,} hosts, computed with these lines. Beyond {largest:,} hosts this is extrapolation, not
+        measurement."""
+    )
     yield from table(
         "hosts",
         "profile<",
@@ -297,9 +247,8 @@ def _extrapolated(costs: FleetCosts) -> Iterator[str]:
         "everything",
         "disk, 30 days",
     )
-    for hosts in SHOWN_HOSTS:
-        for profile in PROFILES:
-            yield _fleet_row(costs, hosts, profile)
+    for profile in PROFILES:
+        yield _fleet_row(costs, SHOWN_HOSTS, profile)
     yield ""
 
 

@@ -1,4 +1,4 @@
-"""How a scraper fares under attack: ``python -m tests.bench.hostile`` writes docs/benchmarks-hostile.md.
+"""How a scraper fares under attack: ``python -m tests.bench.hostile`` writes its section of docs/benchmarks.md.
 
 Attackers, daemon and scraper are processes of their own on one machine: they share its cores, which is worse for the
 scraper than attackers elsewhere.
@@ -17,11 +17,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.bench.environment import wiring
+from tests.bench.markdown import paragraph
+from tests.bench.page import write_section
 from tests.bench.scrape import Scrapes
 from tests.hostile.attacks import GUARDED, PLAIN, carry_out
 from tests.hostile.target import Figures, Scraper, Target, target
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-hostile.md"
 QUIET = "quiet"
 SECONDS = 10.0
 RAMP_SECONDS = 2.0
@@ -51,41 +52,35 @@ def measure(name: str, running: Target) -> Row:
 
 
 def document(plain: list[Row], guarded: list[Row], head: str) -> str:
-    """The page."""
+    """The section."""
     lines = [
-        "# Benchmarks: hostile clients",
+        "## Hostile clients",
         "",
-        "What a scraper meets that asks fifty times a second while others attack the same exporter, of a simulated",
-        "host with eight H100. `make hostile` writes this page; do not edit it. Attackers share the machine and its",
-        "cores with the exporter and the scraper: much of the latency is theirs. The attacks are described, and tested",
-        "without clocks, in `tests/hostile/`; what bounds them is in [web-security.md](web-security.md).",
-        "",
+        *paragraph(
+            """Scrapes of a simulated host with eight H100, fifty per second, while others attack the exporter from the
+            same machine: much of the latency is the CPU time of the attackers. *Failed* are scrapes without an answer,
+            *again* idle connections that the exporter closed for a new one. Memory, threads and descriptors are the
+            highest of the exporter. [web-security.md](web-security.md#client-limits) has the limits, `tests/hostile/`
+            the attacks. `make hostile` measures it."""
+        ),
         head,
         "",
-        "*Failed* are scrapes that got no page; *again* are connections that were given away to a newcomer while idle",
-        "and made again, as Prometheus does too. Memory, threads and descriptors are the most the exporter took.",
+        *_table("attack, plain HTTP", plain),
         "",
-        "## Plain HTTP",
-        "",
-        *_table(plain),
-        "",
-        "## TLS and a password (bcrypt, cost 10)",
-        "",
-        *_table(guarded),
+        *_table("attack, TLS and a password (bcrypt, cost 10)", guarded),
         "",
     ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Measure and write the page; returns the exit code."""
+    """Measure and write the section; returns the exit code."""
     at = wiring([], os.getloadavg()[0])
     plain = _rows((QUIET, *PLAIN), guarded=False)
     guarded = _rows((QUIET, *GUARDED), guarded=True)
     load = f"load average {at.load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
-    head = f"- {at.machine}\n- {at.date}, Python {at.python}, {at.versions}\n- {load}"
-    PAGE.write_text(document(plain, guarded, head), encoding="utf-8")
-    sys.stderr.write(f"wrote {PAGE}\n")
+    head = f"- {at.machine}, {at.date}, {load}\n- Python {at.python}, {at.versions}"
+    write_section("hostile", document(plain, guarded, head))
     return 0
 
 
@@ -115,9 +110,9 @@ def _attacked(name: str, running: Target) -> Iterator[None]:
         attacker.join()
 
 
-def _table(rows: list[Row]) -> list[str]:
+def _table(title: str, rows: list[Row]) -> list[str]:
     return [
-        "| attack | scrapes | failed | again | p50 | p99 | slowest | memory | threads | descriptors |",
+        f"| {title} | scrapes | failed | again | p50 | p99 | slowest | memory | threads | descriptors |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         *(_line(row) for row in rows),
     ]

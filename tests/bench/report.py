@@ -1,4 +1,4 @@
-"""The measurements as docs/benchmarks.md."""
+"""The measurements as the first section of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tests.bench import dcgm
 from tests.bench.environment import CommandWiring
+from tests.bench.markdown import paragraph, row, table
 from tests.bench.measure import SCRAPERS, SCRAPES_PER_SECOND, Durations, Hung, Loaded, Metered, Steady
 from tests.bench.scrape import PageSize, Scrapes
 from tests.bench.subjects import Subject
@@ -16,7 +17,7 @@ MIB = 2**20
 GPUS = 8
 MOST_SERIES = 1800
 MOST_TIMES_FLOOR = 3.0
-MOST_PARTS = 14
+MOST_PARTS = 6
 MOST_SERIES_PER_GPU = 190
 
 
@@ -62,59 +63,41 @@ def document(
     durations: Durations,
     wiring: CommandWiring,
 ) -> str:
-    """The whole page; ours is the first of the results."""
+    """The section; ours is the first of the results."""
     ours, *peers = results
     nvitop = next((peer for peer in peers if peer.metered is not None), None)
-    parts = (
-        _head(wiring),
-        "## Targets\n",
-        _targets(ours, nvitop, standin),
-        "## One scrape a second\n",
-        _steady_prose(durations),
-        _table(results, _STEADY_ROWS),
-        _dcgm_prose(ours.steady.page),
-        "## Four scrapers at once\n",
-        _loaded_prose(durations),
-        _table(results, _LOADED_ROWS),
-        "## One GPU does not answer\n",
-        _hung_prose(durations),
-        _table([result for result in results if result.hung], _HUNG_ROWS),
-        "## The stand-in for the driver\n",
-        _standin_prose(standin),
-        _table([result for result in results if result.metered], _METERED_ROWS),
-        "## Where the time goes\n",
-        _where(standin.milliseconds),
-        _LIMITS,
+    return "\n".join(
+        [
+            "## Cost",
+            "",
+            *_head(wiring, durations),
+            *_targets(ours, nvitop, standin),
+            "",
+            *_table(results),
+            "",
+            *_prose(ours.steady.page, standin, durations),
+        ]
     )
-    return "\n".join(parts)
 
 
-def _head(at: CommandWiring) -> str:
-    return f"""# Benchmarks
-
-What the exporter costs a host with eight GPUs and 64 GPU processes, measured beside two others. `make bench` writes
-this page; do not edit it.
-
-- Command: `{at.command}`
-- Date: {at.date}
-- Machine: {at.machine}
-- Python {at.python}; {at.versions}
-- Load average over one minute: {at.load_before:.2f} before, {at.load_after:.2f} after (its own load included)
-
-gpu-triage and nvitop-exporter watch the same eight simulated H100 through the same simulated driver library, each its
-own copy of it; the 64 processes are real ones that sleep. node_exporter watches this machine, which has no GPU: it is
-here as a familiar yardstick. All run with their defaults, on 127.0.0.1, and are scraped as Prometheus does it:
-OpenMetrics, gzip, a connection kept open where the server allows it. Latency is what the client sees, its own work
-included.
-"""
-
-
-def _targets(ours: Result, nvitop: Result | None, standin: StandIn) -> str:
-    rows = "\n".join(
-        f"| {target.what} | {target.promised} | {target.measured} | {'met' if target.met else '**not met**'} |"
-        for target in _all_targets(ours, nvitop, standin)
+def _head(at: CommandWiring, durations: Durations) -> Iterator[str]:
+    yield from paragraph(
+        f"""One host with eight GPUs and 64 processes. gpu-triage and nvitop-exporter watch the same simulated H100
+        through the same simulated driver; node_exporter watches this machine. All have their defaults and are scraped
+        once per second for {durations.steady:.0f} s, then each alone by {SCRAPERS} scrapers, {SCRAPES_PER_SECOND:.0f}
+        times per second each: OpenMetrics, gzip, connections kept open."""
     )
-    return f"| | target | measured | |\n|---|---|---|---|\n{rows}\n"
+    yield from paragraph(f"`{at.command}`, {at.date}, {at.machine}, Python {at.python}", point=True)
+    yield from paragraph(
+        f"{at.versions}; load average {at.load_before:.2f} before, {at.load_after:.2f} after", point=True
+    )
+    yield ""
+
+
+def _targets(ours: Result, nvitop: Result | None, standin: StandIn) -> Iterator[str]:
+    yield from table("<", "target<", "measured<", "<")
+    for target in _all_targets(ours, nvitop, standin):
+        yield row(target.what, target.promised, target.measured, "met" if target.met else "**not met**")
 
 
 def _all_targets(ours: Result, nvitop: Result | None, standin: StandIn) -> Iterator[Target]:
@@ -123,7 +106,7 @@ def _all_targets(ours: Result, nvitop: Result | None, standin: StandIn) -> Itera
     yield Target("series", f"{MOST_SERIES:,}", f"{page.series:,}", page.series <= MOST_SERIES)
     per_gpu = (page.series - page.process_series) / GPUS
     yield Target(
-        "series a GPU, processes aside, the host's included",
+        "series per GPU with those of the host, without processes",
         f"{MOST_SERIES_PER_GPU}",
         f"{per_gpu:.0f}; dcgm-exporter {len(dcgm.FIELDS)}",
         per_gpu <= MOST_SERIES_PER_GPU,
@@ -135,23 +118,25 @@ def _all_targets(ours: Result, nvitop: Result | None, standin: StandIn) -> Itera
         yield _latency_target("latency while one GPU hangs", ours.hung.paced)
     if ours.metered is not None:
         own = ours.metered.cpu_ratio - ours.metered.standin_ratio
-        yield Target("CPU, stand-in driver taken off", "1.5 % of a core", _percent(own), own <= 0.015)
+        yield Target("CPU without the simulated driver", "1.5 % of a core", _percent(own), own <= 0.015)
         times = own / standin.floor_ratio
         measured = f"{_percent(own)} to {_percent(standin.floor_ratio)}: {times:.1f} times"
-        yield Target("CPU, to that of the bare NVML calls", "3 times", measured, times <= MOST_TIMES_FLOOR)
+        yield Target("CPU, compared with the bare NVML calls", "3 times", measured, times <= MOST_TIMES_FLOOR)
     for when, size in (("early", steady.resident_settled_bytes), ("at the end", steady.resident_bytes)):
         without = size - standin.resident_bytes
-        yield Target(f"resident memory {when}, stand-in taken off", "42 MiB", _mib(without), without <= 42 * MIB)
+        yield Target(
+            f"resident memory {when}, without the simulated driver", "42 MiB", _mib(without), without <= 42 * MIB
+        )
 
 
 def _series_target(ours: PageSize, theirs: PageSize) -> Target:
     factor = ours.series / theirs.series
     ours_rest, theirs_rest = ours.series - ours.process_series, theirs.series - theirs.process_series
     measured = (
-        f"{ours.series} to {theirs.series}: {factor:.1f} times; processes aside {ours_rest} to {theirs_rest}: "
+        f"{ours.series} to {theirs.series}: {factor:.1f} times; without processes {ours_rest} to {theirs_rest}: "
         f"{ours_rest / theirs_rest:.1f} times"
     )
-    return Target("series, to nvitop-exporter's", "2 times", measured, factor <= 2.0)
+    return Target("series, compared with nvitop-exporter", "2 times", measured, factor <= 2.0)
 
 
 def _latency_target(what: str, scrapes: Scrapes) -> Target:
@@ -160,24 +145,13 @@ def _latency_target(what: str, scrapes: Scrapes) -> Target:
     return Target(what, "p50 1.5 ms, p99 5 ms", f"p50 {p50:.1f} ms, p99 {p99:.1f} ms", met)
 
 
-def _where(milliseconds: Mapping[str, float]) -> str:
-    shown = dict(list(milliseconds.items())[:MOST_PARTS])
-    rest = sum(milliseconds.values()) - sum(shown.values())
-    rows = [f"| {name} | {value:.1f} |" for name, value in (*shown.items(), ("all else", rest))]
-    prose = f"""CPU milliseconds of one second of sampling, {sum(milliseconds.values()):.1f} in all: the whole path on a
-virtual clock and one thread (`python -m tests.bench.where`), without threads, the web server and the stand-in driver.
-"""
-    return "\n".join([prose, "| part | ms |", "|---|---:|", *rows, ""])
-
-
 Row = tuple[str, Callable[[Result], str]]
 
 
-def _table(results: list[Result], rows: tuple[Row, ...]) -> str:
-    names = " | ".join(f"{result.subject.name} {result.subject.version}" for result in results)
-    lines = [f"| | {names} |", "|---|" + "---:|" * len(results)]
-    lines += [f"| {title} | {' | '.join(cell(result) for result in results)} |" for title, cell in rows]
-    return "\n".join(lines) + "\n"
+def _table(results: list[Result]) -> Iterator[str]:
+    yield from table("<", *(f"{result.subject.name} {result.subject.version}" for result in results))
+    for title, cell in _ROWS:
+        yield row(title, *(cell(result) for result in results))
 
 
 def _percent(ratio: float) -> str:
@@ -194,104 +168,50 @@ def _latency(scrapes: Scrapes) -> str:
     return f"{p50:.1f} / {p99:.1f} / {most:.1f} ms{failed}"
 
 
-def _loaded(result: Result) -> Loaded:
-    return result.loaded
+def _of_hung(cell: Callable[[Hung], str]) -> Callable[[Result], str]:
+    return lambda result: cell(result.hung) if result.hung else ""
 
 
-def _hung(result: Result) -> Hung:
-    if result.hung is None:
-        raise ValueError(f"{result.subject.name} was not measured with a hung GPU")
-    return result.hung
+def _of_metered(cell: Callable[[Metered], str]) -> Callable[[Result], str]:
+    return lambda result: cell(result.metered) if result.metered else ""
 
 
-def _metered(result: Result) -> Metered:
-    if result.metered is None:
-        raise ValueError(f"{result.subject.name} was not metered")
-    return result.metered
-
-
-_STEADY_ROWS: tuple[Row, ...] = (
+_ROWS: tuple[Row, ...] = (
     ("series", lambda r: str(r.steady.page.series)),
-    ("of them about one process", lambda r: str(r.steady.page.process_series)),
-    ("bytes a scrape, plain", lambda r: f"{r.steady.page.plain_bytes:,}"),
-    ("bytes a scrape, gzip", lambda r: f"{r.steady.page.gzip_bytes:,}"),
+    ("series about one process", lambda r: str(r.steady.page.process_series)),
+    ("bytes per scrape, plain", lambda r: f"{r.steady.page.plain_bytes:,}"),
+    ("bytes per scrape, gzip", lambda r: f"{r.steady.page.gzip_bytes:,}"),
     ("latency p50 / p99 / max", lambda r: _latency(r.steady.scrapes)),
     ("CPU, of one core", lambda r: _percent(r.steady.cpu_ratio)),
-    ("CPU for 1,000 series, of one core", lambda r: _percent(r.steady.cpu_ratio / r.steady.page.series * 1000)),
-    ("resident memory, early", lambda r: _mib(r.steady.resident_settled_bytes)),
-    ("resident memory, at the end", lambda r: _mib(r.steady.resident_bytes)),
-)
-
-_LOADED_ROWS: tuple[Row, ...] = (
-    ("paced: latency p50 / p99 / max", lambda r: _latency(_loaded(r).paced)),
-    ("paced: scrapes a second", lambda r: f"{_loaded(r).paced.per_second:.1f}"),
-    ("paced: machine busy, all in all", lambda r: f"{_loaded(r).machine_busy_ratio:.0%}"),
-    ("back to back: latency p50 / p99 / max", lambda r: _latency(_loaded(r).saturated)),
-    ("back to back: scrapes a second", lambda r: f"{_loaded(r).saturated.per_second:.0f}"),
-)
-
-_HUNG_ROWS: tuple[Row, ...] = (
-    ("latency p50 / p99 / max", lambda r: _latency(_hung(r).paced)),
-    ("machine busy, all in all", lambda r: f"{_hung(r).machine_busy_ratio:.0%}"),
-    ("GPUs on the page before", lambda r: str(_hung(r).gpus)),
-    ("GPUs still measured", lambda r: str(_hung(r).moving)),
-    ("GPUs that show an old value as if it were new", lambda r: str(_hung(r).stale)),
-)
-
-_METERED_ROWS: tuple[Row, ...] = (
-    ("CPU of the process", lambda r: _percent(_metered(r).cpu_ratio)),
-    ("of it the stand-in driver", lambda r: _percent(_metered(r).standin_ratio)),
-    ("what remains", lambda r: _percent(_metered(r).cpu_ratio - _metered(r).standin_ratio)),
-    ("NVML calls a second", lambda r: f"{_metered(r).calls_per_second:.0f}"),
+    ("CPU per 1,000 series, of one core", lambda r: _percent(r.steady.cpu_ratio / r.steady.page.series * 1000)),
+    ("resident memory at the end", lambda r: _mib(r.steady.resident_bytes)),
+    (f"{SCRAPERS} scrapers: latency p50 / p99 / max", lambda r: _latency(r.loaded.paced)),
+    (f"{SCRAPERS} scrapers without pauses: scrapes per second", lambda r: f"{r.loaded.saturated.per_second:.0f}"),
+    ("one GPU hangs: latency p50 / p99 / max", _of_hung(lambda hung: _latency(hung.paced))),
+    ("one GPU hangs: GPUs still measured", _of_hung(lambda hung: f"{hung.moving} of {hung.gpus}")),
+    ("one GPU hangs: GPUs with an old value", _of_hung(lambda hung: str(hung.stale))),
+    ("NVML calls per second", _of_metered(lambda metered: f"{metered.calls_per_second:.0f}")),
+    ("CPU of the simulated driver, in another run", _of_metered(lambda metered: _percent(metered.standin_ratio))),
+    ("CPU without it", _of_metered(lambda metered: _percent(metered.cpu_ratio - metered.standin_ratio))),
 )
 
 
-def _steady_prose(durations: Durations) -> str:
-    return f"""All at the same time, for {durations.steady:.0f} s from their start. CPU and latency are those after the
-first {durations.settle:.0f} s, CPU as the kernel accounts it (user and system, children included). Resident memory
-is read after {durations.settle:.0f} s and at the end.
-"""
-
-
-def _dcgm_prose(ours: PageSize) -> str:
+def _prose(ours: PageSize, standin: StandIn, durations: Durations) -> Iterator[str]:
     theirs = dcgm.default_page(GPUS)
-    series, plain = ours.series / theirs.series, ours.plain_bytes / theirs.plain_bytes
-    return f"""dcgm-exporter needs a real GPU. By the default set that it documents, with all its labels, its page for
-the same host has {theirs.series} series and {theirs.plain_bytes:,} bytes ({theirs.gzip_bytes:,} with gzip). Ours has
-{series:.1f} times as many series and {plain:.1f} times as many bytes, among them processes, the host,
-links and reasons for low clocks.
-"""
-
-
-def _loaded_prose(durations: Durations) -> str:
-    return f"""One exporter at a time, freshly started. {SCRAPERS} scrapers fire at the same instant,
-{SCRAPES_PER_SECOND:.0f} times a second each, for {durations.paced:.0f} s: the last of each volley waits for the others,
-and the volleys drift over every phase of the exporter's second. Then {durations.saturated:.0f} s without pauses, where
-scrapers and exporter fight for the same cores: a figure for comparison, not a capacity. How busy the machine was
-counts everybody: where it is far above what exporter and scrapers need, others had a hand in the slowest scrapes.
-"""
-
-
-def _hung_prose(durations: Durations) -> str:
-    return f"""Every driver call on GPU {HUNG_GPU} blocks for {durations.hang.ends - durations.hang.starts} s while
-{SCRAPERS} scrapers go on as above. Whether a GPU is still measured shows in its power, which never stands still: it
-differs between two pages 15 s apart, or is the same, or is withdrawn.
-"""
-
-
-def _standin_prose(standin: StandIn) -> str:
-    return f"""The simulated driver is Python in the exporter's own process, and for gpu-triage it also rewrites a
-simulated `/sys` and `/proc` every second. Neither exists on a real host. In a run of its own, every call into the
-stand-in is timed on its thread's CPU clock; the cost of the timing is in the first line. A real driver call costs
-something too, which cannot be measured here. In memory the stand-in adds {_mib(standin.resident_bytes)} to gpu-triage.
-The bare NVML calls are those that gpu-triage makes, asked again through pynvml with nothing done about the answers:
-{_percent(standin.floor_ratio)} of a core.
-"""
-
-
-_LIMITS = """## What this does not show
-
-No GPU, no NVIDIA driver and no kernel that fills `/proc` for 200 CPUs took part. gpu-triage reads a simulated `/sys`
-and `/proc` made of ordinary files, nvitop-exporter and node_exporter read this machine's own. The machine is small and
-virtual: compare the columns, not the figures with another host's.
-"""
+    parts = list(standin.milliseconds.items())[:MOST_PARTS]
+    longest = ", ".join(f"{name} {milliseconds:.1f}" for name, milliseconds in parts)
+    yield from paragraph(
+        f"""*One GPU hangs*: every driver call on GPU {HUNG_GPU} blocks for {
+            durations.hang.ends - durations.hang.starts
+        } s. The simulated driver is Python in the exporter's process; it adds
+        {_mib(standin.resident_bytes)} to gpu-triage. The bare NVML calls are the same calls through pynvml and nothing
+        else, {_percent(standin.floor_ratio)} of a core. dcgm-exporter needs a real GPU: with its documented default
+        set, this host has {theirs.series} series and {theirs.plain_bytes:,} bytes. gpu-triage has {
+            ours.series / theirs.series:.1f} times as many series and {
+            ours.plain_bytes / theirs.plain_bytes:.1f} times as many bytes."""
+    )
+    yield from paragraph(
+        f"""One second of sampling takes {sum(standin.milliseconds.values()):.1f} ms of CPU (`python -m
+        tests.bench.where`), most of it for: {longest}. No GPU, no NVIDIA driver and no `/proc` of 200 CPUs took part:
+        compare the columns, not the figures with those of another host."""
+    )

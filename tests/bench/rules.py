@@ -1,4 +1,4 @@
-"""What the rules cost a Prometheus of a fleet: ``python -m tests.bench.rules`` writes docs/benchmarks-rules.md."""
+"""What the rules cost a Prometheus of a fleet: ``python -m tests.bench.rules``, for docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import click
 from tests.bench.environment import wiring
 from tests.bench.fleet import HOST, FleetSeries, LinearPages, host_series, scrape_configs, served, uuid_part
 from tests.bench.fleet_past import DAY, backfill, past_of
+from tests.bench.page import write_section
 from tests.bench.rules_page import SCALED_HOSTS, Fleet, Phase, Scrapes, Seen, document, too_slow
 from tests.bench.servers import ask, number, prometheus
 from tests.rules.rulefile import rule_files
@@ -27,7 +28,6 @@ from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_FINDING_LASTED_SE
 from gpu_triage.read.gpu.presence import GPU_UP
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "benchmarks-rules.md"
 SCENARIO = "h100-8"
 NOT_COUNTED = 0.4
 """Share of the time, from the start, that is not counted: windows of 10 minutes are not full yet."""
@@ -190,10 +190,9 @@ def watch(hosts: int, scrape_seconds: int, minutes: float, directory: Path) -> F
     "--scrape", "scrape_seconds", default=15, show_default=True, help="Seconds between two scrapes of a host."
 )
 @click.option("--minutes", default=25.0, show_default=True, help="How long to watch; the first part does not count.")
-@click.option("--note", default="", help="A line for the page about what else ran.")
-@click.option("--output", type=click.Path(path_type=Path), default=PAGE, help="Where the page goes.")
-def main(hosts: int, scrape_seconds: int, minutes: float, note: str, output: Path) -> None:
-    """Measure what the rules cost and write the page.
+@click.option("--note", default="", help="A note about what else ran.")
+def main(hosts: int, scrape_seconds: int, minutes: float, note: str) -> None:
+    """Measure what the rules cost and write the section.
 
     Exit code 1 when a scrape was missed, or when a group takes too much of its interval.
     """
@@ -202,10 +201,7 @@ def main(hosts: int, scrape_seconds: int, minutes: float, note: str, output: Pat
     with tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder:
         fleet = watch(hosts, scrape_seconds, minutes, Path(folder))
     at = wiring([], 0.0)
-    output.write_text(
-        document(fleet, [f"- {at.machine}", f"- {at.date}", *([f"- {note}"] if note else [])]), encoding="utf-8"
-    )
-    click.echo(f"wrote {output}", err=True)
+    write_section("rules", document(fleet, [f"- {', '.join(each for each in (at.machine, at.date, note) if each)}"]))
     late = [name for name, seen in fleet.groups.items() if too_slow(seen, hosts)]
     if late:
         click.echo(f"over the allowed share of the interval at {SCALED_HOSTS:,} hosts: {', '.join(late)}", err=True)

@@ -1,12 +1,13 @@
-"""What was measured of the rules over a fleet, and the page that tells of it."""
+"""What was measured of the rules over a fleet, and the section of docs/benchmarks.md about it."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import mean
+
+from tests.bench.markdown import paragraph, row, table
 
 SCALED_HOSTS = 1000
 
@@ -121,118 +122,63 @@ def too_slow(seen: Seen, hosts: int) -> bool:
 
 
 def document(fleet: Fleet, head: list[str]) -> str:
-    """The page."""
-    return "\n".join([*_conditions(fleet, head), *_groups(fleet), *_rules(fleet), *_review(fleet)])
+    """The section."""
+    return "\n".join(["## Rules", "", *_conditions(fleet, head), *_groups(fleet), *_slowest(fleet)])
 
 
-def _text(text: str, *, point: bool = False) -> list[str]:
-    return textwrap.wrap(text, 118, initial_indent="- " if point else "", subsequent_indent="  " if point else "")
-
-
-def _conditions(fleet: Fleet, head: list[str]) -> list[str]:
-    kib = fleet.memory_bytes / max(1, fleet.series) / 1024
+def _conditions(fleet: Fleet, head: list[str]) -> Iterator[str]:
     ran = fleet.scrapes
     missed = "no scrape was missed" if ran.complete else "SCRAPES WERE MISSED, so these figures count for nothing"
-    return [
-        "# Benchmarks: the rules over a fleet",
-        "",
-        *_text(
-            f"{fleet.hosts:,} simulated hosts of eight H100 in a real Prometheus, each scraped every"
-            f" {fleet.scrape_seconds} s: what each group of rules takes, and which share of its interval that is."
-            f" What is scaled to {SCALED_HOSTS:,} hosts is what was measured, multiplied by"
-            f" {SCALED_HOSTS / fleet.hosts:g}. The aim at {SCALED_HOSTS:,} hosts is at most"
-            f" {ALLOWED_SHARE[Phase.CALM]:.0%} of the interval while nothing is wrong, and"
-            f" {ALLOWED_SHARE[Phase.HOT]:.0%} while all GPUs of every tenth host are too hot, 800 in all."
-            " `make bench-rules` writes this page; do not edit it."
-        ),
-        "",
-        *head,
-        *_text(
-            f"Each host serves all {fleet.scraped:,} series of its exporter; the rules record {fleet.recorded} more.",
-            point=True,
-        ),
-        *_text(
-            f"{ran.hosts:,} hosts were scraped at least {ran.fewest} times each in the time that counts, {ran.failed}"
-            f" scrapes failed, the longest took {ran.longest_seconds:.2f} s: {missed}.",
-            point=True,
-        ),
-        *_text(
-            f"Prometheus began with {fleet.past_samples:,} samples of their past, as far back as the rules' windows"
-            f" reach and as dense as scrapes and rules leave them, and was watched for {fleet.minutes:.0f} minutes,"
-            " the second half of them with hot GPUs.",
-            point=True,
-        ),
-        *_text(f"At the end {fleet.alerts:,} alerts fired, one for each hot GPU.", point=True),
-        *_text(
-            f"It held {fleet.series:,} series in memory, recorded ones included ({fleet.series / fleet.hosts:,.0f} a"
-            f" host), in {fleet.memory_bytes / 2**30:.1f} GiB resident: {kib:.1f} KiB a series. It kept"
-            f" {fleet.cores:.2f} cores busy, scrapes and rules together.",
-            point=True,
-        ),
-        "",
-    ]
-
-
-def _groups(fleet: Fleet) -> list[str]:
-    cold_name, cold = max(fleet.groups.items(), key=lambda item: item[1].first / item[1].interval)
-    phases = " | ".join(f"{phase.value}: mean | longest | scaled to {SCALED_HOSTS:,} hosts" for phase in ALLOWED_SHARE)
-    return [
-        f"| group | rules | interval | {phases} |",
-        "|---|" + "---:|" * (2 + 3 * len(ALLOWED_SHARE)),
-        *(
-            f"| {name} | {seen.rules} | {seen.interval:.0f} s | {_times(seen, fleet.hosts)} |"
-            for name, seen in fleet.groups.items()
-            if seen.times
-        ),
-        "",
-        *_text(
-            "What is scaled is the longest evaluation, as a share of the interval. Left out is the first one of each"
-            f" group, which reads its windows from disk, as once after a restart: at most {cold.first:.1f} s, of"
-            f" {cold_name}, {cold.first / cold.interval:.0%} of its interval."
-        ),
-        "",
-    ]
-
-
-def _times(seen: Seen, hosts: int) -> str:
-    return " | ".join(
-        f"{mean(seen.times[phase]):.2f} s | {max(seen.times[phase]):.2f} s | {scaled_share(seen, hosts, phase):.1%}"
-        if phase in seen.times
-        else "- | - | -"
-        for phase in ALLOWED_SHARE
+    yield from paragraph(
+        f"""{fleet.hosts:,} simulated hosts of eight H100 in a real Prometheus, scraped every {fleet.scrape_seconds} s:
+        what each group of rules takes while nothing is wrong (*calm*), and while all GPUs of every tenth host are too
+        hot (*hot*). What is scaled to {SCALED_HOSTS:,} hosts is what was measured, multiplied by {
+            SCALED_HOSTS / fleet.hosts:g}. The aim is at most {
+            ALLOWED_SHARE[Phase.CALM]:.0%} of the interval when calm and
+        {ALLOWED_SHARE[Phase.HOT]:.0%} when hot. `make bench-rules` measures it."""
     )
+    yield from head
+    yield from paragraph(
+        f"""{fleet.minutes:.0f} minutes, after {fleet.past_samples:,} samples of the past, which fill the windows of the
+        rules; {missed}.""",
+        point=True,
+    )
+    yield from paragraph(
+        f"""{fleet.series:,} series in memory, {fleet.scraped + fleet.recorded:,} per host of which the rules record
+        {fleet.recorded}, {fleet.memory_bytes / 2**30:.1f} GiB resident, {fleet.cores:.2f} cores busy. At the end
+        {fleet.alerts:,} alerts fired, one per hot GPU.""",
+        point=True,
+    )
+    yield ""
 
 
-def _rules(fleet: Fleet) -> list[str]:
-    longest = sorted(
-        ((mean(seen.times[phase]), name, phase) for name, seen in fleet.rules.items() for phase in seen.times),
-        key=lambda row: row[0],
-        reverse=True,
-    )[:10]
-    return [
-        "The slowest rules:",
-        "",
-        "| rule | while | mean | longest |",
-        "|---|---|---:|---:|",
-        *(
-            f"| {name} | {phase.value} | {seconds:.2f} s | {max(fleet.rules[name].times[phase]):.2f} s |"
-            for seconds, name, phase in longest
-        ),
-        "",
-    ]
+def _groups(fleet: Fleet) -> Iterator[str]:
+    phases = [f"{phase.value}: {what}" for phase in ALLOWED_SHARE for what in ("mean", "longest", "scaled")]
+    yield from table("group<", "rules", "interval", *phases)
+    for name, seen in fleet.groups.items():
+        if seen.times:
+            yield row(name, str(seen.rules), f"{seen.interval:.0f} s", *_times(seen, fleet.hosts))
+    yield ""
 
 
-def _review(fleet: Fleet) -> list[str]:
-    return [
-        *_text(
-            "The dashboard GPU capacity review over 30 days, all hosts: its longest queries, one after the other."
-            " The aim is 2 s. What is told by GPU or host is of the last day; the lines over a month are sums that the"
-            " rules recorded."
-        ),
-        "",
-        "| panel | time |",
-        "|---|---:|",
-        *(f"| {name} | {seconds:.2f} s |" for seconds, name in fleet.review[:6]),
-        f"| all {len(fleet.review)} queries together | {sum(seconds for seconds, _ in fleet.review):.2f} s |",
-        "",
-    ]
+def _times(seen: Seen, hosts: int) -> Iterator[str]:
+    for phase in ALLOWED_SHARE:
+        if phase in seen.times:
+            yield f"{mean(seen.times[phase]):.2f} s"
+            yield f"{max(seen.times[phase]):.2f} s"
+            yield f"{scaled_share(seen, hosts, phase):.1%}"
+        else:
+            yield from ("-", "-", "-")
+
+
+def _slowest(fleet: Fleet) -> Iterator[str]:
+    cold_name, cold = max(fleet.groups.items(), key=lambda item: item[1].first / item[1].interval)
+    means = {name: max(map(mean, seen.times.values())) for name, seen in fleet.rules.items() if seen.times}
+    slowest = max(means, key=means.__getitem__)
+    seconds, panel = fleet.review[0]
+    yield from paragraph(
+        f"""*Scaled* is the longest evaluation, as a share of the interval. The first one of each group is left out: it
+        reads its windows from disk, as after a restart, and takes at most {cold.first:.1f} s ({cold_name}). The
+        slowest rule is {slowest}, with {means[slowest]:.2f} s on average. The slowest of the {len(fleet.review)}
+        queries of the dashboard *GPU capacity review* over 30 days ({panel}) takes {seconds:.2f} s; the aim is 2 s."""
+    )

@@ -1,4 +1,4 @@
-"""Measure what the exporter costs, beside nvitop-exporter and node_exporter, and write docs/benchmarks.md."""
+"""Measure what the exporter costs, beside nvitop-exporter and node_exporter, for docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.bench import measure, subjects, workload
 from tests.bench.environment import wiring
 from tests.bench.measure import FULL, QUICK, Durations
+from tests.bench.page import write_section
 from tests.bench.report import Result, StandIn, document
 from tests.bench.subjects import Subject
 
 from gpu_triage import __version__
 
 log = logging.getLogger("bench")
-
-PAGE = subjects.REPOSITORY / "docs/benchmarks.md"
 
 
 def run(durations: Durations) -> tuple[list[Result], StandIn]:
@@ -63,20 +62,19 @@ def run(durations: Durations) -> tuple[list[Result], StandIn]:
 def main(arguments: list[str]) -> int:
     """Parse, measure, write; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="short phases, 5 minutes in all, page to standard output")
-    parser.add_argument("--output", type=Path, help=f"where to write the page (default: {PAGE.name})")
+    parser.add_argument(
+        "--quick", action="store_true", help="short phases, 5 minutes in all, section to standard output"
+    )
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     load = os.getloadavg()[0]
     durations = QUICK if options.quick else FULL
     results, standin = run(durations)
-    page = document(results, standin, durations, wiring(arguments, load))
-    if options.quick and options.output is None:
-        sys.stdout.write(page)
-        return 0
-    output: Path = options.output or PAGE
-    output.write_text(page, encoding="utf-8")
-    log.info("wrote %s", output)
+    text = document(results, standin, durations, wiring(arguments, load))
+    if options.quick:
+        sys.stdout.write(text)
+    else:
+        write_section("cost", text)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What GPUs and processes cost: ``python -m tests.bench.scale`` writes docs/benchmarks-scale.md.
+"""What GPUs and processes cost: ``python -m tests.bench.scale`` writes its section of docs/benchmarks.md.
 
 Every size runs the whole path, from the stand-in driver to encoded pages, on a virtual clock: the CPU time of one
 sampled second is compared between sizes, so that the machine's speed cancels out.
@@ -11,17 +11,17 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 
 from tests.bench.environment import wiring
 from tests.bench.floor import metered_standin
+from tests.bench.markdown import paragraph
+from tests.bench.page import write_section
 from tests.rig import Rig, rig
 
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.scenario import Gpu, Process
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-scale.md"
 GPU_COUNTS = (1, 2, 4, 8, 16)
 PROCESS_COUNTS = (0, 64, 500, 5000)
 SETTLE_SECONDS = 65
@@ -72,48 +72,42 @@ def measure(base: Scenario, gpus: int, processes: int, standin: list[float]) -> 
 
 
 def document(by_gpus: list[Cost], by_processes: list[Cost], head: str) -> str:
-    """The page."""
+    """The section."""
     one, none = by_gpus[0], by_processes[0]
     lines = [
-        "# Benchmarks: scale",
+        "## Scale",
         "",
-        "What a GPU and a process more cost, as ratios between sizes of one simulated host of H100. `make scale`",
-        "writes this page; do not edit it. CPU time is that of one sampled second at the default tiers, from pynvml",
-        "to encoded and compressed pages, without the stand-in driver; pages are sizes before compression.",
-        "",
-        head,
-        "",
-        "## GPUs, with 8 processes each",
-        "",
-        "| GPUs | CPU a second | of one GPU's | a GPU, of one GPU's | series | page |",
+        *paragraph(
+            f"""What more GPUs and processes cost on one simulated host of H100: CPU time of one sampled second at the
+            default intervals, without the simulated driver, and the size of the page before compression. The ratios
+            compare with the first row. `make scale` measures it: {head}"""
+        ),
+        "| GPUs, 8 processes each | CPU per second | ratio | ratio per GPU | series | page |",
         "|---:|---:|---:|---:|---:|---:|",
         *(_row(cost, cost.gpus, one, f" {cost.milliseconds / cost.gpus / one.milliseconds:.1f} |") for cost in by_gpus),
         "",
-        "P2P and topology are one series per pair and read once a minute; all else grows with the number of GPUs.",
-        "",
-        "## Processes, on 8 GPUs",
-        "",
-        "| processes | CPU a second | of none's | series | page |",
+        "| processes on 8 GPUs | CPU per second | ratio | series | page |",
         "|---:|---:|---:|---:|---:|",
         *(_row(cost, cost.processes, none) for cost in by_processes),
         "",
-        "`--process.max` (32 per GPU) bounds what is published and what is read from procfs. The driver's list is read",
-        "whole, but parsed only if it changed. Here it never changes; with 5,000 processes of which one on each GPU",
-        "changes in each round, that is some 3 ms a second more.",
-        "",
+        *paragraph(
+            """P2P and topology are one series per pair of GPUs; all else grows with the number of GPUs. `--process.max`
+            (32 per GPU) limits what is published and what is read from procfs. The driver's list is read whole, but
+            parsed only if it changed: with 5,000 processes of which one per GPU changes every second, about 3 ms
+            more."""
+        ),
     ]
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Measure and write the page; returns the exit code."""
+    """Measure and write the section; returns the exit code."""
     at = wiring([], 0.0)
     base = load_scenario("h100-8")
     standin = metered_standin()
     by_gpus = list(_progress(measure(base, gpus, 8 * gpus, standin) for gpus in GPU_COUNTS))
     by_processes = list(_progress(measure(base, 8, processes, standin) for processes in PROCESS_COUNTS))
-    PAGE.write_text(document(by_gpus, by_processes, f"- {at.machine}\n- {at.date}"), encoding="utf-8")
-    sys.stderr.write(f"wrote {PAGE}\n")
+    write_section("scale", document(by_gpus, by_processes, f"{at.machine}, {at.date}."))
     return 0
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.bench.fleet_cost_page import GB, GIB, MBIT, gigabytes, paragraph, row, table
+from tests.bench.fleet_cost_page import GB, GIB, MBIT, gigabytes
 from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, RECORDED, FleetCosts
+from tests.bench.markdown import paragraph, row, table
 
 from gpu_triage.options.config import DEFAULT, FULL, PROFILES, RULES
 
@@ -20,8 +21,8 @@ def sizing(costs: FleetCosts) -> str:
     parts = (_memory(costs), _shards(costs), _profile(costs), _sent(costs), _disk(costs))
     intro = paragraph(
         """How large a Prometheus must be for a fleet of hosts with eight GPUs each. All figures follow from
-        [benchmarks-fleet.md](benchmarks-fleet.md), which has the measured points, the formulas and their limits. `make
-        bench-fleet` writes both pages; do not edit them. [Operations](operations.md#sizing) has the exporter
+        [benchmarks.md](benchmarks.md#fleet), which has the measured points, the formulas and their limits. `make
+        bench-fleet` writes both; do not edit them. [Operations](operations.md#sizing) has the exporter
         itself."""
     )
     return "\n".join(["# Sizing Prometheus", "", *intro, *(line for part in parts for line in part)])
@@ -71,13 +72,13 @@ def _shards(costs: FleetCosts) -> Iterator[str]:
     if costs.evaluation and (limit := two_digits(int(costs.evaluation.reaches(ALLOWED_EVALUATION)))):
         yield from paragraph(
             f"""Rules: the longest evaluation of a group takes {ALLOWED_EVALUATION:.0%} of its interval at about
-            {limit:,} hosts, with windows of hours and days not yet full; [benchmarks-rules.md](benchmarks-rules.md)
+            {limit:,} hosts, with windows of hours and days not yet full; [benchmarks.md](benchmarks.md#rules)
             has them full. Watch `prometheus_rule_group_iterations_missed_total`.""",
             point=True,
         )
     else:
         yield from paragraph(
-            """Rules: [benchmarks-rules.md](benchmarks-rules.md) has how long each group takes. Watch
+            """Rules: [benchmarks.md](benchmarks.md#rules) has how long each group takes. Watch
             `prometheus_rule_group_iterations_missed_total`.""",
             point=True,
         )

@@ -1,4 +1,4 @@
-"""Does memory stay flat? ``python -m tests.bench.soak`` writes docs/benchmarks-soak.md.
+"""Does memory stay flat? ``python -m tests.bench.soak`` writes its section of docs/benchmarks.md.
 
 An hour of a bad night on a virtual clock, ten minutes of a real daemon that is scraped five times a second in every
 format, and meanwhile an hour of one with 16 GPUs, on whose host 24 processes start every second, GPUs and collectors
@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 from tests.bench.churn import FAULTS, GPUS, NEW_PER_SECOND, churn
 from tests.bench.environment import wiring
+from tests.bench.page import write_section
 from tests.bench.subjects import running, this_exporter
 from tests.faults.stand_in import StandIn
 from tests.rig import rig
@@ -30,7 +31,6 @@ from gpu_triage.serve.process_settings import keep_memory_flat
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-soak.md"
 SCENARIO = "h100-8-bad-night"
 VIRTUAL_SECONDS = 3600
 REAL_SECONDS = 600
@@ -149,37 +149,33 @@ def soak_churn(seconds: int) -> Soak:
 
 
 def document(soaks: list[Soak], head: str) -> str:
-    """The page."""
-    parts = [
-        "# Benchmarks: soak",
+    """The section."""
+    rows = (
+        f"| {soak.what} | {' | '.join(f'{soak.mib[len(soak.mib) * quarter // 4 - 1]:.1f}' for quarter in range(1, 5))} "
+        f"| {max(soak.mib):.1f} | {soak.growth_mib:+.1f} of {soak.allowed_mib} since the {soak.since} "
+        f"| {'flat' if soak.flat else '**not flat**'} |"
+        for soak in soaks
+    )
+    lines = [
+        "## Memory over time",
         "",
-        "Whether memory stays flat. `make soak` writes this page; do not edit it. The stand-in driver is included.",
+        f"Resident memory in MiB after each quarter of the time, of {MOST_MIB:.0f} allowed, with the simulated driver.",
+        "Growth is from the highest of the time named to the highest of the last quarter.",
         "",
         head,
+        "",
+        "| | 1/4 | 2/4 | 3/4 | end | highest | growth | |",
+        "|---|---:|---:|---:|---:|---:|---|---|",
+        *rows,
+        "",
     ]
-    for soak in soaks:
-        points = "".join(f" {mib:.1f} |" for mib in soak.mib)
-        verdict = "flat" if soak.flat else "**not flat**"
-        parts += [
-            "",
-            f"## {soak.what}",
-            "",
-            "| after |" + "".join(f" {soak.seconds * (n + 1) / 60:.0f} min |" for n in range(len(soak.mib))),
-            "|---|" + "---:|" * len(soak.mib),
-            f"| MiB |{points}",
-            "",
-            (
-                f"From the {soak.since} to the last quarter: {soak.growth_mib:+.1f} MiB of {soak.allowed_mib}."
-                f" Highest: {max(soak.mib):.1f} MiB of {MOST_MIB:.0f}. Memory is {verdict}."
-            ),
-        ]
-    return "\n".join([*parts, ""])
+    return "\n".join(lines)
 
 
 def main(arguments: list[str]) -> int:
-    """Soak and write the page; returns the exit code."""
+    """Soak and write the section; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the time, and no page is written")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the time, and nothing is written")
     parser.add_argument("--churn-minutes", type=int, default=CHURN_SECONDS // 60, help="in place of an hour")
     options = parser.parse_args(arguments)
     quick = options.quick
@@ -193,10 +189,10 @@ def main(arguments: list[str]) -> int:
         real = pool.submit(soak_real, REAL_SECONDS // share)
         churned = soak_churn(60 * options.churn_minutes // share)
         soaks = [virtual, real.result(), churned]
-    page = document(soaks, f"- Command: `{at.command.replace('bench', 'soak')}`\n- {at.machine}\n- {at.date}")
-    sys.stdout.write(page)
+    text = document(soaks, f"- `{at.command.replace('bench', 'soak')}`, {at.date}, {at.machine}")
+    sys.stdout.write(text)
     if not quick:
-        PAGE.write_text(page, encoding="utf-8")
+        write_section("soak", text)
     return int(not all(soak.flat for soak in soaks))
 
 

@@ -96,7 +96,7 @@ def test_the_page_says_which_targets_are_met_and_which_are_not() -> None:
     text = document([ours, peer, replace(ours, hung=None, metered=None)], standin, FULL, wiring(["--quick"], 0.5))
     verdicts = re.findall(r"^\| ([^|]+) \|.*\| (\*\*not met\*\*|met) \|$", text, re.MULTILINE)
     assert [verdict == "met" for _, verdict in verdicts] == [True, True, False, False, True, True, True, True, True]
-    assert "1600 to 700: 2.3 times; processes aside 1400 to 500: 2.8 times" in text
+    assert "1600 to 700: 2.3 times; without processes 1400 to 500: 2.8 times" in text
     assert max(map(len, text.splitlines())) <= 200
 
 

@@ -198,7 +198,7 @@ def test_the_raw_series_that_are_sent_are_those_that_the_dashboards_read() -> No
     assert not re.fullmatch(metrics[DASHBOARDS], "name:gpu_busy:avg1d")
 
 
-@pytest.mark.parametrize("name", ["benchmarks-fleet.md", "sizing.md"])
+@pytest.mark.parametrize("name", ["benchmarks.md", "sizing.md"])
 def test_the_pages_have_no_figure_that_could_not_be_computed(name: str, repository: Path) -> None:
     page = (repository / "docs" / name).read_text(encoding="utf-8")
     assert not re.search(r"\bnan\b|\binf\b|fewer than two sizes were measured \||MISSED", page)
