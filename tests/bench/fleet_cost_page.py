@@ -137,16 +137,20 @@ def _profiles(costs: FleetCosts) -> Iterator[str]:
 
 def _sent(costs: FleetCosts) -> Iterator[str]:
     yield from paragraph(
-        """Remote write. *recorded* is what the rules record and their alerts; *chosen* the raw series of the fleet and
-        capacity dashboards; *dashboards* those of all dashboards; *everything* is every series. Bytes are the bodies
-        of the requests, compressed with snappy. *Kept up* is "no" if the queue fell behind the scrapes."""
+        """Remote write of the largest fleet, and of a smaller one that sends more series. *recorded* is what the rules
+        record and their alerts; *chosen* the raw series of the fleet and capacity dashboards; *dashboards* those of
+        all dashboards; *everything* is every series. Bytes are the bodies of the requests, compressed with snappy.
+        *Kept up* is "no" if the queue fell behind the scrapes."""
     )
     yield from table(
         "hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples", "kept up<"
     )
+    largest = max(cost.hosts for cost in costs.plain)
     for cost in _ordered(list(costs.costs)):
-        own = [write for write in cost.writes if cost.kind == PLAIN or write.name in {DASHBOARDS, EVERYTHING}]
-        yield from (_write(cost, write) for write in own)
+        if cost.kind != PLAIN:
+            yield from (_write(cost, write) for write in cost.writes if write.name in {DASHBOARDS, EVERYTHING})
+        elif cost.hosts == largest:
+            yield from (_write(cost, write) for write in cost.writes)
     yield ""
     if costs.everything and costs.everything.victoria:
         run, took = costs.everything, costs.everything.victoria

@@ -152,7 +152,7 @@ def test_a_queue_that_fell_behind_is_shown_and_not_extrapolated() -> None:
     assert COSTS.write_bits("chosen", 10_000) == pytest.approx(10_000 * 250 * 8)
     assert late.write_bits("chosen", 10_000) is None
     assert late.everything_bits(DEFAULT, 1000) is None
-    assert document(late, []).count("| no |") == len([write for each in COSTS.costs for write in each.writes])
+    assert document(late, []).count("| no |") == 3
 
 
 def test_times_of_a_busy_machine_are_shown_and_not_extrapolated() -> None:
