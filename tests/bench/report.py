@@ -199,7 +199,7 @@ _ROWS: tuple[Row, ...] = (
 def _prose(ours: PageSize, standin: StandIn, durations: Durations) -> Iterator[str]:
     theirs = dcgm.default_page(GPUS)
     parts = list(standin.milliseconds.items())[:MOST_PARTS]
-    longest = ", ".join(f"{name} {milliseconds:.1f}" for name, milliseconds in parts)
+    longest = "; ".join(f"{name} {milliseconds:.1f}" for name, milliseconds in parts)
     yield from paragraph(
         f"""*One GPU hangs*: every driver call on GPU {HUNG_GPU} blocks for {
             durations.hang.ends - durations.hang.starts
