@@ -44,12 +44,7 @@ _LOOKS_BACK = {"work.allocated_idle": ALLOCATED_IDLE_SECONDS}
 
 
 def alerts_page(sources: Sequence[RuleSource], notifications: Mapping[str, Mapping[str, str]]) -> str:
-    """The page as Markdown; ends with a newline.
-
-    Args:
-        sources: sources of the rules.
-        notifications: parts of an example by alert key: summary and description.
-    """
+    """The page as Markdown; an example notification of an alert has a summary, description, labels and runbook_url."""
     with_alerts = sorted((each for each in sources if any(each.alerts)), key=_order)
     settable = "".join(_thresholds(alert) for source in with_alerts for alert in source.alerts)
     return (
