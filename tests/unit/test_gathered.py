@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
-from tests.gathered import MOST_TOLD, for_each
+from tests.gathered import for_each
 
 
 @for_each("number", [1, 2, 3, 4])
@@ -33,24 +31,6 @@ def test_a_rule_that_all_cases_keep_passes_and_gets_its_fixtures() -> None:
     assert seen == [0, 1, 2]
 
 
-def test_the_cases_are_no_fixture() -> None:
-    @for_each("number", [1])
-    def rule(number: int, repository: str) -> None: ...
-
-    assert list(inspect.signature(rule).parameters) == ["repository"]
-
-
-def test_a_case_may_be_several_arguments() -> None:
-    seen = []
-
-    @for_each(("number", "word"), [(1, "a"), (2, "b")])
-    def rule(number: int, word: str) -> None:
-        seen.append(f"{number}{word}")
-
-    rule()
-    assert seen == ["1a", "2b"]
-
-
 def test_a_rule_without_cases_fails() -> None:
     @for_each("number", [])
     def rule(number: int) -> None: ...
@@ -67,14 +47,3 @@ def test_a_case_that_cannot_be_tried_is_named() -> None:
     with pytest.raises(RuntimeError, match="a dozen") as failed:
         rule()
     assert isinstance(failed.value.__cause__, ValueError)
-
-
-def test_a_long_report_is_cut() -> None:
-    @for_each("number", range(MOST_TOLD + 5))
-    def rule(number: int) -> None:
-        assert not number + 1, "wrong"
-
-    with pytest.raises(pytest.fail.Exception) as failed:
-        rule()
-    assert str(failed.value).count("wrong") == MOST_TOLD
-    assert str(failed.value).endswith("and 5 more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +13,6 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage_simulator import list_scenarios, load_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpu_triage.judge.report.report import Report
     from gpu_triage_simulator import Expectation
 
 pytestmark = pytest.mark.slow
@@ -79,12 +75,6 @@ at_each_moment = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def report_at() -> Callable[[str, float], Report]:
-    """What a look says of a scenario at a second of it; each look is taken once."""
-    return cache(lambda scenario, at: look_at(load_scenario(scenario), at, seconds=SECONDS))
-
-
 def unheard(scenario: str, expectation: Expectation) -> set[str]:
     """Alerts of which a look at this moment cannot know."""
     behind = any((name, at) == (scenario, expectation.at) for name, at, _ in BEHIND_THE_DAEMON)
@@ -102,10 +92,10 @@ def alert_names(expectation: Expectation) -> set[str]:
 
 
 @at_each_moment
-def test_check_finds_what_the_scenario_expects(
-    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
+def test_check_finds_what_the_scenario_expects_and_names_the_bottlenecks_of_the_daemon(
+    scenario: str, expectation: Expectation
 ) -> None:
-    report = report_at(scenario, expectation.at)
+    report = look_at(load_scenario(scenario), expectation.at, seconds=SECONDS)
     behind = {gpu for name, at, gpu in BEHIND_THE_DAEMON if (name, at) == (scenario, expectation.at)}
     for subject, topics in expectation.findings.items():
         whose = "host" if subject == "host" else f"GPU {subject}"
@@ -115,23 +105,8 @@ def test_check_finds_what_the_scenario_expects(
     assert alert_names(expectation) - unheard(scenario, expectation) <= seen
     if expectation.quiet:
         assert report.findings == ()
-
-
-@at_each_moment
-def test_check_and_daemon_name_the_same_bottleneck(
-    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
-) -> None:
-    report = report_at(scenario, expectation.at)
     classes = {gpu.gpu: gpu.bottleneck.name for gpu in report.gpus}
-    exempt = {gpu for name, at, gpu in BEHIND_THE_DAEMON if (name, at) == (scenario, expectation.at)}
     for gpu, expected in expectation.bottleneck.items():
-        assert (classes[gpu] == expected) is (gpu not in exempt), f"GPU {gpu}: {classes[gpu]}, expected {expected}"
-
-
-@at_each_moment
-def test_check_confirms_nothing_that_no_alert_says(
-    scenario: str, expectation: Expectation, report_at: Callable[[str, float], Report]
-) -> None:
-    report = report_at(scenario, expectation.at)
+        assert (classes[gpu] == expected) is (gpu not in behind), f"GPU {gpu}: {classes[gpu]}, expected {expected}"
     confirmed = {f.check.alert for f in report.findings if f.check.alert is not None and f.state is State.CONFIRMED}
-    assert confirmed <= alert_names(expectation)
+    assert confirmed <= alert_names(expectation), "nothing is confirmed that no alert says"

@@ -9,7 +9,7 @@ from tests.one_shot import codes, finding, look_at
 from tests.rig import scenario_with
 
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND, Verdict
+from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
@@ -249,13 +249,6 @@ def test_what_may_not_be_read_is_named_with_the_next_step(tmp_path: Path) -> Non
     denied = event('kind = "error", function = "nvmlDeviceGetTotalEccErrors", code = "NO_PERMISSION"')
     report = look_at(scenario_with(tmp_path, "v100-old-driver", denied), AT)
     assert any("ecc: no_permission" in line for line in report.not_read)
-
-
-def test_a_gpu_to_be_drained_drains_the_host(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "lost"')), AT)
-    verdicts = [gpu.verdict for gpu in report.gpus]
-    assert (*verdicts, report.verdict) == (Verdict.DRAIN, Verdict.KEEP, Verdict.DRAIN)
-    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
 
 
 def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path) -> None:

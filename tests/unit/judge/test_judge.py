@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.judged import Judged, judged
-from tests.rig import Rig, only, rig, scenario_with
+from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
@@ -23,8 +23,6 @@ HOST = "rtx-4070-ti-super"
 QUICK = Config(sample_fast_seconds=5.0)
 COARSE = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
 MINUTELY = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
-HEAT = only("throttle", "thermal", "clocks", "power", "activity", sample_fast_seconds=15.0, sample_medium_seconds=15.0)
-"""Coarse steps for what takes long: each costs a look at both GPUs and a judgment."""
 
 
 def play(tmp_path: Path, *events: str) -> Scenario:
@@ -120,23 +118,6 @@ def test_an_evaluation_at_half_pace_does_not_flip_the_class(tmp_path: Path) -> N
         assert [at for at, _ in seen.changes["0"] if at > 60] == []
 
 
-def test_a_restart_of_the_exporter_counts_from_0_and_is_right_within_a_minute() -> None:
-    with judged(load_scenario("dual-a10")) as seen:
-        seen.run_to(60)
-        assert seen.classes() == {"0": "thermal", "1": "compute"}
-
-
-def test_a_lost_gpu_is_sick_within_ten_seconds_and_keeps_one_class(tmp_path: Path) -> None:
-    lost = 'at = 100\nuntil = 200\ngpu = 1\neffect = { kind = "lost" }'
-    with judged(play(tmp_path, lost)) as seen:
-        seen.run_to(260)
-        assert seen.entered("1", "sick") <= 110
-        assert [at for at, _ in seen.changes["0"] if at > 60] == []
-        for gpu in ("0", "1"):
-            assert len(seen.running.series("gpu_bottleneck", gpu=gpu)) == 1
-            assert sum(seen.seconds(gpu).values()) == pytest.approx(260, abs=5)
-
-
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
     with judged(load_scenario(HOST)) as seen:
         seen.run_to(100)
@@ -166,25 +147,6 @@ def test_a_gpu_that_works_for_nobody_listed_is_not_idle_and_no_free_sibling() ->
         seen.run_to(120)
         assert seen.classes()["1"] == "compute"
         assert "work.imbalance" not in {finding.check.code for finding in seen.report.findings}
-
-
-def test_a_finding_keeps_its_beginning_over_a_short_absence(tmp_path: Path) -> None:
-    hot = 'kind = "thermal_throttle", source = "hw", sm_clock_mhz = 600'
-    spells = [f"at = {at}\nuntil = {until}\ngpu = 0\neffect = {{ {hot} }}" for at, until in ((100, 200), (350, 450))]
-    late = f"at = 2400\nuntil = 2500\ngpu = 0\neffect = {{ {hot} }}"
-    with judged(play(tmp_path, *spells, late), HEAT) as seen:
-        began = {}
-        for at in (190, 440, 2490):
-            seen.run_to(at)
-            (began[at],) = (
-                value
-                for labels, value in seen.running.series("gpu_finding_since_timestamp_seconds", gpu="0")
-                if labels["code"] == "thermal.hw"
-            )
-        assert began[190] == began[440]
-        assert began[2490] - began[190] == pytest.approx(2300, abs=20)
-        seen.run_to(3000)
-        assert seen.running.series("gpu_finding_since_timestamp_seconds", gpu="0") == []
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,14 @@ from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import UNSEEN_SECONDS, EndReason, Life
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.host_judge import DaemonJudge, HostJudge
+from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
-    from gpu_triage.read.metrics.metric import Sample
-    from gpu_triage.sampler.outcomes import OutcomeStore
 
 NOW, WINDOW = 100_000.0, 60.0
 HOT = Finding(BY_CODE["thermal.hw"], "hot", "0", "GPU-a", value=0.5)
@@ -68,46 +65,6 @@ def test_a_gpu_that_stays_unread_keeps_its_finding_and_one_unseen_for_a_day_says
     (ended,) = report.ended
     assert ended.state is State.ENDED
     assert (ended.measured, ended.end) == ("hot", EndReason.UNSEEN.value)
-
-
-HEAT = 'at = 100\ngpu = 1\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
-GONE = 'at = 300\ngpu = 0\neffect = { kind = "removed" }'
-
-
-@pytest.mark.slow
-def test_a_finding_moves_with_its_gpu_to_another_index(tmp_path: Path) -> None:
-    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", HEAT, GONE), STEP) as seen:
-        seen.run_to(290)
-        ((before, _),) = seen.running.series("gpu_finding_since_timestamp_seconds", code="thermal.hw")
-        assert before["gpu"] == "1"
-        seen.run_to(500)
-        ((after, _),) = seen.running.series("gpu_finding_since_timestamp_seconds", code="thermal.hw")
-        assert (after["gpu"], after["uuid"]) == ("0", before["uuid"])
-        assert len(seen.running.series("gpu_finding", code="thermal.hw")) == 1
-        lasted = seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw")
-        assert lasted is not None
-        assert lasted > 300
-
-
-@pytest.mark.slow
-def test_a_judge_that_failed_for_a_while_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_self: object, _store: OutcomeStore, _now: Moment) -> Iterable[Sample]:
-        raise ZeroDivisionError
-
-    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", HEAT), STEP) as seen:
-        seen.run_to(300)
-        since = seen.running.value("gpu_finding_since_timestamp_seconds", code="thermal.hw")
-        lasted = seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw")
-        assert lasted is not None
-        with monkeypatch.context() as patched:
-            patched.setattr(DaemonJudge, "judge", broken)
-            seen.run_to(400)
-            assert seen.running.series("gpu_finding") == []
-        seen.run_to(410)
-        assert seen.running.value("gpu_finding_since_timestamp_seconds", code="thermal.hw") == since
-        assert seen.running.value("gpu_finding_lasted_seconds", code="thermal.hw") == pytest.approx(
-            lasted + 110, abs=10
-        )
 
 
 ASKED = 'at = 20\nuntil = 100\ngpu = 0\neffect = { kind = "recovery_action", action = 1 }'

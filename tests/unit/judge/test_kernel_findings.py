@@ -208,10 +208,6 @@ def test_processors_that_count_heat_are_found(seconds: float, *, hot: bool) -> N
     assert findings == ([("cpu.thermal", "CPUs of NUMA node 1 too hot for 25% of the time")] if hot else [])
 
 
-def test_a_host_whose_kernel_is_silent_has_no_such_finding() -> None:
-    assert codes(look_at(load_scenario("rtx-4070-ti-super"), 60.0), "host") == set()
-
-
 @pytest.mark.parametrize(("at", "found_codes"), [(50.0, set()), (130.0, {"work.blocked"})])
 def test_a_process_that_hangs_in_the_kernel_is_found_after_a_minute(
     tmp_path: Path, at: float, found_codes: set[str]

@@ -16,7 +16,6 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.baseline.compare import GPU_FIELDS, HOST_FIELDS
 from gpu_triage.read.baseline.file import read_baseline, write_baseline
 from gpu_triage.sampler.lanes import InlineLane
-from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -110,7 +109,7 @@ def test_what_changes_on_the_host_shows_in_its_field_alone(
 def test_another_driver_after_a_reload_is_a_mismatch_of_the_host(tmp_path: Path, baseline: Path) -> None:
     reload_ = 'at = "30s"\nuntil = "40s"\neffect = { kind = "driver_not_loaded" }'
     upgrade = 'at = "35s"\neffect = { kind = "driver_version", version = "550.54.14" }'
-    with rig(scenario_with(tmp_path, "dual-a10", reload_, upgrade), Config(baseline_file=baseline)) as host:
+    with rig(scenario_with(tmp_path, "dual-a10", reload_, upgrade), replace(OFTEN, baseline_file=baseline)) as host:
         host.run(34)
         assert host.series("gpu_baseline_mismatch", field="driver_version") == []
         host.run(60)
@@ -262,18 +261,6 @@ def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> Non
         assert _differing(host) == {("0", "vbios_version")}
 
 
-def test_a_baseline_is_not_learned_into_a_directory_that_another_exporter_writes(tmp_path: Path) -> None:
-    other = StateDirectory(tmp_path, simulated=True)
-    other.lock()
-    with rig(scenario_with(tmp_path, "dual-a10"), replace(CALM, state_directory=tmp_path)) as host:
-        host.run(200)
-        assert not (tmp_path / "baseline-simulated.json").exists()
-        assert _errors(host).keys() == {"in_use"}
-        other.release()
-        host.run(200)
-        assert len(read_baseline(tmp_path / "baseline-simulated.json").facts.gpus) == 2
-
-
 def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,9 +296,9 @@ def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, event: 
 
 
 def test_a_link_that_is_still_down_is_not_learned(tmp_path: Path) -> None:
-    down = 'at = "2s"\nuntil = "5m"\ngpu = 0\neffect = { kind = "nvlink_down", links = [1] }'
+    down = 'at = "2s"\nuntil = "150s"\ngpu = 0\neffect = { kind = "nvlink_down", links = [1] }'
     with rig(pair_with(tmp_path, "h100-8", down), CALM) as host:
-        host.run(200)
+        host.run(140)
         assert host.series("gpu_baseline_info") == []
         host.run(250)
         assert len(host.series("gpu_baseline_info")) == 1
@@ -323,7 +310,7 @@ def test_a_baseline_that_cannot_be_kept_is_an_error_until_it_can(
     state = tmp_path / "state"
     config = replace(CALM, state_directory=state)
     with caplog.at_level(logging.WARNING), rig(load_scenario("dual-a10"), config) as host:
-        host.run(400)
+        host.run(200)
         assert host.value("gpu_exporter_collector_success", collector="baseline") == 0
         assert set(_errors(host)) == {"missing"}
         assert len([record for record in caplog.records if record.message == "baseline unusable"]) == 1

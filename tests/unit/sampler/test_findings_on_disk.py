@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.incident_hosts import HangingLane, fields_of, restarted, stop
+from tests.incident_hosts import HangingLane, restarted, stop
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.cli.measure import measure
@@ -130,35 +129,6 @@ def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig)
         again.elapsed += STEP
 
 
-def test_one_that_ended_while_the_exporter_was_down_is_held_and_then_published_as_ended(
-    tmp_path: Path, config: Config
-) -> None:
-    end = ONSET + 120 + WAIT
-    with rig(scenario_with(tmp_path, HOST, hot(until=end + 10)), config) as running:
-        running.run_to(end)
-        assert state(running) == CONFIRMED
-        stop(running)
-        running.clock.advance(2 * HOURS)
-        running.elapsed += 2 * HOURS
-        again = Rig(running.simulated, running.clock, running.config)
-        again.run(HOLD)
-        assert state(again) == CONFIRMED, "the hold begins when it is seen to be gone"
-        again.run(120)
-        assert state(again) == ENDED
-
-
-def test_time_in_which_the_exporter_was_down_counts_if_it_is_still_hot(running: Rig) -> None:
-    running.run_to(250)
-    onset = began(running)
-    stop(running)
-    running.clock.advance(WAIT)
-    again = Rig(running.simulated, running.clock, running.config)
-    again.elapsed = running.elapsed + WAIT
-    again.run(90)
-    assert state(again) == CONFIRMED
-    assert lasted(again) == pytest.approx(again.elapsed - onset, abs=2 * STEP)
-
-
 def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
     with rig(scenario_with(tmp_path, HOST, hot(), sleeps(200, 8 * HOURS)), config) as running:
         running.run_to(190)
@@ -185,59 +155,6 @@ def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: 
         == running.simulated.machine.procfs.joinpath("sys/kernel/random/boot_id").read_text().strip()
     )
     assert [record for record in caplog.records if "findings" in record.message] == []
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"), [(b"", "malformed"), (b"\x00", "malformed"), (b'{"version": 2}', "unknown_version")]
-)
-def test_a_file_of_no_use_is_set_aside_with_one_line_in_the_log(
-    running: Rig, config: Config, content: bytes, reason: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    path(config).write_bytes(content)
-    running.run_to(ONSET + 100)
-    assert state(running) == PENDING
-    assert path(config).with_name(f"{FILE}.corrupt").read_bytes() == content
-    assert [entry["code"] for entry in document(config)["findings"]] == [CODE]
-    (told,) = [record for record in caplog.records if "findings" in record.message]
-    assert told.message == "not all of the history of findings is usable"
-    assert (told.levelno, fields_of(told)["error"]) == (logging.WARNING, reason)
-    assert running.value("gpu_exporter_errors_total", collector="findings", error=reason) == 1
-    assert running.value("gpu_exporter_collector_success", collector="findings") == 1
-
-
-def test_a_wrong_entry_costs_no_other(running: Rig, config: Config) -> None:
-    running.run_to(250)
-    stop(running)
-    saved = document(config)
-    (entry,) = (entry for entry in saved["findings"] if entry["code"] == CODE)
-    path(config).write_text(json.dumps(saved | {"findings": [entry | {"lasted_seconds": 1e9, "uuid": "GPU-x"}, entry]}))
-    again = Rig(running.simulated, running.clock, running.config)
-    again.run(30)
-    assert state(again) == PENDING
-    assert lasted(again) == pytest.approx(entry["lasted_seconds"], abs=60)
-
-
-def test_of_two_exporters_the_second_says_so_and_writes_nothing_until_the_first_has_ended(
-    running: Rig, config: Config, caplog: pytest.LogCaptureFixture
-) -> None:
-    running.run_to(250)
-    onset = began(running)
-    second = Rig(running.simulated, running.clock, running.config)
-    second.elapsed = running.elapsed
-    written = path(config).read_bytes()
-    second.run(200)
-    assert path(config).read_bytes() == written
-    assert second.value("gpu_exporter_state_saved") == 0
-    assert second.value("gpu_exporter_state_directory_in_use") == 1
-    assert [record.message for record in caplog.records if "findings" in record.message] == [
-        "findings are remembered in memory only"
-    ]
-    assert began(second) == pytest.approx(onset, abs=0.01), "what the first had saved is known"
-    stop(running)
-    second.run(30)
-    assert second.value("gpu_exporter_state_saved") == 1
-    assert path(config).read_bytes() != written
-    assert began(second) == pytest.approx(onset, abs=0.01)
 
 
 def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
@@ -310,24 +227,3 @@ def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config
     assert finding.state is State.PENDING
     assert finding.lasted_seconds == 0
     assert path(config).read_bytes() == written
-
-
-def test_it_is_saved_once_a_minute_while_nothing_changes(running: Rig, config: Config) -> None:
-    running.run_to(130)
-    (before,) = document(config)["findings"]
-    running.run_to(200)
-    (after,) = document(config)["findings"]
-    assert 60 <= after["seen_at"] - before["seen_at"] <= 70
-    assert after["lasted_seconds"] > before["lasted_seconds"]
-
-
-def test_what_is_lost_at_the_end_is_logged(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    running.run_to(ONSET - 10)
-    path(config).with_name(f".{FILE}.new").mkdir()
-    running.run_to(ONSET + 100)
-    assert running.value("gpu_exporter_errors_total", collector="findings", error="not_a_file") == 2
-    assert running.value("gpu_exporter_state_saved") == 0
-    stop(running)
-    (told,) = [record for record in caplog.records if "not written before the end" in record.message]
-    assert told.message == "the history of findings was not written before the end"
-    assert fields_of(told)["last"] == f"{CODE} of GPU 1"

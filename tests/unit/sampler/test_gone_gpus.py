@@ -94,15 +94,6 @@ def test_a_gpu_lost_soon_after_the_start_is_not_forgotten(tmp_path: Path) -> Non
         assert sorted(value for _, value in running.series("gpu_up")) == [0, 1]
 
 
-def test_a_gpu_that_comes_back_is_sampled_again(tmp_path: Path) -> None:
-    away = 'at = 20\nuntil = 120\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(scenario_with(tmp_path, "dual-a10", away), LEAN) as running:
-        running.run_to(60)
-        assert len(running.series("gpu_power_watts")) == 1
-        running.run_to(400)
-        assert len(running.series("gpu_power_watts")) == 2
-
-
 class LanesInUse:
     """Makes lanes and counts those that were given a job and not closed since: each is a thread."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 HOST = "rtx-4070-ti-super"
+QUICK = Config(sample_fast_seconds=5.0)
 
 
 def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgment() -> None
 
 def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: Path) -> None:
     gone = 'at = 100\ngpu = 0\neffect = { kind = "removed" }'
-    with judged(scenario_with(tmp_path, HOST, gone), Config(sample_fast_seconds=5.0)) as seen:
+    with judged(scenario_with(tmp_path, HOST, gone), QUICK) as seen:
         seen.run_to(90)
         (before,) = {labels["uuid"] for labels, _ in seen.running.series("gpu_bottleneck", gpu="1")}
         seen.run_to(400)
@@ -115,7 +116,7 @@ def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: P
 
 def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: Path) -> None:
     reload = 'at = 100\nuntil = 450\neffect = { kind = "driver_not_loaded" }'
-    with judged(scenario_with(tmp_path, HOST, reload)) as seen:
+    with judged(scenario_with(tmp_path, HOST, reload), QUICK) as seen:
         seen.run_to(150)
         assert set(seen.classes().values()) == {"sick"}
         assert seen.report.verdict.value == "watch", "not for long enough yet"
@@ -128,7 +129,7 @@ def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: P
 
 
 def test_without_gpu_or_driver_there_is_no_class_and_the_host_is_not_kept() -> None:
-    with judged(load_scenario("no-driver")) as seen:
+    with judged(load_scenario("no-driver"), QUICK) as seen:
         seen.run_to(400)
         assert seen.running.series("gpu_bottleneck") == []
         assert seen.running.value("gpu_host_verdict") == 2

@@ -16,7 +16,7 @@ from gpu_triage.read.host import network_link
 from gpu_triage.read.host.memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.registry import HOST_COLLECTORS
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.host import HostJob
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+HOST_ALONE = Config(metrics_profile="full", collectors={each.name: False for each in GPU_COLLECTORS})
 HANG_SECONDS = 60.0
 STALE_SECONDS = 20.0
 """Three intervals of the medium tier and one more, after which a value is withdrawn."""
@@ -52,7 +53,7 @@ def running() -> Iterator[tuple[Rig, Adapter]]:
     adapter = Adapter(clock)
     with simulated_machine(pair("h100-8"), clock=clock) as simulated:
         machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, adapter.opened))
-        yield Rig(simulated, clock, Config(metrics_profile="full"), machine), adapter
+        yield Rig(simulated, clock, HOST_ALONE, machine), adapter
 
 
 def names(rig: Rig) -> set[str]:
@@ -121,7 +122,7 @@ def link() -> Iterator[tuple[Rig, Stuck]]:
     stuck = Stuck(clock)
     with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
         machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, stuck.opened))
-        yield Rig(simulated, clock, Config(metrics_profile="full"), machine), stuck
+        yield Rig(simulated, clock, HOST_ALONE, machine), stuck
 
 
 def test_a_speed_that_hangs_keeps_its_last_value_and_costs_no_other_series(
@@ -170,7 +171,7 @@ def one_file() -> Iterator[tuple[Rig, Stuck]]:
     stuck = Stuck(clock)
     with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
         machine = dataclasses.replace(simulated.machine, procfs=watched(simulated.machine.procfs, stuck.opened))
-        yield Rig(simulated, clock, Config(metrics_profile="full"), machine), stuck
+        yield Rig(simulated, clock, HOST_ALONE, machine), stuck
 
 
 def failing(rig: Rig) -> set[str]:

@@ -4,15 +4,16 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from tests.rig import rig, scenario_with
+from tests.rig import only, rig, scenario_with
 
-from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
+
+LEAN = only("power", "activity", "identity", "host_cpu")
 
 
 def nvml_is_up() -> bool:
@@ -24,7 +25,7 @@ def nvml_is_up() -> bool:
 
 
 def test_release_shuts_nvml_down_and_says_so() -> None:
-    with rig(load_scenario("dual-a10")) as running:
+    with rig(load_scenario("dual-a10"), LEAN) as running:
         running.run(10)
         assert nvml_is_up()
         running.sampler.release()
@@ -39,18 +40,12 @@ def test_release_shuts_nvml_down_and_says_so() -> None:
         assert running.series("gpu_host_load1") != []
         listed = {labels["collector"] for labels, _ in running.series("gpu_exporter_collector_success")}
         assert "power" not in listed
-
-
-def test_a_released_exporter_does_not_touch_nvml_until_it_is_told_to() -> None:
-    with rig(load_scenario("dual-a10")) as running:
-        running.run(10)
-        running.sampler.release()
-        running.run(200)
-        assert not nvml_is_up()
+        running.run(60)
+        assert not nvml_is_up(), "until it is told to"
 
 
 def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
-    with rig(load_scenario("dual-a10")) as running:
+    with rig(load_scenario("dual-a10"), LEAN) as running:
         running.run(60)
         before = running.value("gpu_busy_seconds_total", gpu="0")
         running.sampler.release()
@@ -68,7 +63,7 @@ def test_acquire_takes_the_gpus_back_and_counters_go_on() -> None:
 
 def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
     event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "hang" }'
-    with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run(25)
         running.sampler.release()
         running.run(20)
@@ -80,7 +75,7 @@ def test_release_waits_for_a_call_that_hangs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [30, 33])
 def test_a_driver_upgraded_underneath_asks_for_a_restart(tmp_path: Path, at: int) -> None:
     event = f'at = "{at}s"\neffect = {{ kind = "version_mismatch" }}'
-    with rig(scenario_with(tmp_path, "dual-a10", event), Config()) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run(29)
         assert running.sampler.fatal is None
         running.run(11)
@@ -91,7 +86,7 @@ def test_a_driver_upgraded_underneath_asks_for_a_restart(tmp_path: Path, at: int
 
 def test_a_mismatch_from_the_start_is_waited_out(tmp_path: Path) -> None:
     event = 'at = "0s"\nuntil = "50s"\neffect = { kind = "version_mismatch" }'
-    with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run(40)
         assert running.sampler.fatal is None
         running.run(90)

@@ -38,7 +38,7 @@ class Case:
     """A library and what to expect on the page once the daemon has settled.
 
     Attributes:
-        library: the variant of the library: a key of COMPILED, ``text`` or ``absent``.
+        library: the variant of the library: a key of COMPILED, ``cut_short`` or ``absent``.
         settled: what the page says by then.
         environment: how the library shall behave; it reads its environment.
         flags: of the daemon.
@@ -52,11 +52,10 @@ class Case:
 
 LAST_COLLECTOR = 'gpu_exporter_collector_success{collector="memory_repair"}'
 COMPILED = {"plain": (), "no_init": ("-DNO_INIT",), "named": ("-DNAMED",), "junk": ("-DJUNK",)}
-REFUSALS = {"no_permission": 4, "malformed": 12345, "error_345": 345}
-"""One that NVML has a name for, and two that it does not: each is a daemon. tests/faults plays every code."""
+REFUSALS = {"error_345": 345}
+"""tests/faults plays every code."""
 CASES = {
     "absent": Case("absent", 'error="library_not_found"'),
-    "text": Case("text", 'error="library_invalid"'),
     "cut_short": Case("cut_short", 'error="library_invalid"'),
     "no_init": Case("no_init", 'error="function_not_found"'),
     "hang": Case("plain", 'error="stalled"', {"STUB_HANG": "1"}, ("--sample.deadline", "500ms")),
@@ -130,9 +129,8 @@ def _stop(process: subprocess.Popen[bytes]) -> int | None:
 def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Run]]:
     """Every case at work at once, since starting up is what takes long."""
     folder = tmp_path_factory.mktemp("nvml")
-    for library in ("absent", "text", "cut_short", *COMPILED):
+    for library in ("absent", "cut_short", *COMPILED):
         (folder / library).mkdir()
-    (folder / "text" / NAME).write_text("This is no library.\n")
     for library, defines in COMPILED.items():
         compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, defines)
     content = (folder / "plain" / NAME).read_bytes()
@@ -168,7 +166,6 @@ def test_it_stays_up_and_sigterm_ends_it_in_time(runs: dict[str, Run], case: str
     ("case", "error"),
     [
         ("absent", "library_not_found"),
-        ("text", "library_invalid"),
         ("cut_short", "library_invalid"),
         ("no_init", "function_not_found"),
         ("hang", "stalled"),

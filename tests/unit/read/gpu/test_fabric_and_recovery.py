@@ -10,9 +10,8 @@ from tests.one_shot import look_at
 from tests.rig import only, pair_with, rig, scenario_with
 
 from gpu_triage.errors import DocumentError
-from gpu_triage.read.gpu import fabric, recovery
 from gpu_triage.read.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
-from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION, RecoveryReading, read_recovery
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario import Driver
@@ -26,27 +25,6 @@ pytestmark = pytest.mark.slow
 LEAN = only("fabric", "recovery", "identity")
 
 GPU = GpuLabels("2", "GPU-2")
-
-
-def test_the_fabric_renders_state_and_health() -> None:
-    samples = [(s.spec.name, s.labels, s.value) for s in fabric.FABRIC.render(FabricReading(state=3, health=1), GPU)]
-    assert samples == [("gpu_fabric_state", GPU, 3.0), ("gpu_fabric_health", GPU, 1.0)]
-    assert list(fabric.FABRIC.render(FabricReading(None, None), GPU)) == []
-
-
-def test_the_recovery_action_renders_and_none_asked_for_is_zero() -> None:
-    assert [(s.spec.name, s.labels, s.value) for s in recovery.RECOVERY.render(RecoveryReading(4), GPU)] == [
-        ("gpu_recovery_action", GPU, 4.0)
-    ]
-    assert [s.value for s in recovery.RECOVERY.render(RecoveryReading(0), GPU)] == [0.0]
-    assert list(recovery.RECOVERY.render(RecoveryReading(None), GPU)) == []
-
-
-def test_a_board_with_switches_has_joined_a_healthy_fabric() -> None:
-    with rounds_of("h100-8") as rounds:
-        round_ = rounds.at(1)
-        assert read_fabric(round_) == FabricReading(state=3, health=1)
-        assert round_.inquiry.failures == []
 
 
 def test_a_driver_without_the_summary_still_tells_the_state() -> None:
@@ -160,13 +138,6 @@ def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
             assert [value for _, value in running.series("gpu_recovery_action")] == actions
 
 
-def test_drivers_before_the_action_have_none_and_no_error() -> None:
-    with rounds_of("a100-power-capped") as rounds:
-        round_ = rounds.at(1)
-        assert read_recovery(round_) == RecoveryReading(None)
-        assert round_.inquiry.failures == []
-
-
 def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path: Path) -> None:
     fault = 'kind = "error", function = "nvmlDeviceGetGpuFabricInfoV", code = "UNKNOWN"'
     with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}"), LEAN) as running:
@@ -177,8 +148,8 @@ def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path
         assert (running.value("gpu_exporter_errors_total", collector="fabric", error="unknown") or 0) > 0
 
 
-@pytest.mark.parametrize("action", [value for value in GPU_RECOVERY_ACTION.states if value])
-def test_a_check_calls_every_recovery_action_by_its_name(tmp_path: Path, action: int) -> None:
+def test_a_check_calls_a_recovery_action_by_its_name(tmp_path: Path) -> None:
+    action = max(GPU_RECOVERY_ACTION.states)
     asked = f'at = 0\ngpu = 0\neffect = {{ kind = "recovery_action", action = {action} }}'
     report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
     (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))

@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import shown
 from tests.rig import only, pair, pair_with, rig
 from tests.simulated_driver import devices_of
 
 from gpu_triage.errors import GpuUnavailable
-from gpu_triage.read.gpu import gpm
 from gpu_triage.read.gpu.gpm import GpmReader, GpmReading
-from gpu_triage.read.metrics.contract import GpuLabels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,21 +53,6 @@ def moments_of(nvml: Bench, function: str) -> list[float]:
 
     nvml.answer(function, call)
     return moments
-
-
-def test_rendering() -> None:
-    reading = GpmReading(0.89, 0.33, 0.45, 0.58, 0.0, 0.09, 0.05)
-    labels = '{gpu="3",uuid="GPU-3"}'
-    assert shown(gpm.GPM.render(reading, GpuLabels("3", "GPU-3"))) == [
-        f"gpu_sm_active_ratio{labels} 0.89",
-        f"gpu_sm_occupancy_ratio{labels} 0.33",
-        f"gpu_tensor_active_ratio{labels} 0.45",
-        f"gpu_dram_active_ratio{labels} 0.58",
-        f"gpu_fp64_active_ratio{labels} 0.0",
-        f"gpu_fp32_active_ratio{labels} 0.09",
-        f"gpu_fp16_active_ratio{labels} 0.05",
-    ]
-    assert shown(gpm.GPM.render(NOTHING, GpuLabels("3", "GPU-3"))) == []
 
 
 def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_last(bench: BenchMaker) -> None:
@@ -136,15 +117,6 @@ def test_rounds_every_100_ms_leave_more_than_100_ms_between_samples_and_no_hole(
     assert readings[:2] == [None, None]
     assert None not in readings[2:]
     assert readings[2] == readings[3]
-
-
-def test_rounds_every_second_take_a_sample_each(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    moments = moments_of(nvml, "nvmlGpmSampleGet")
-    for _ in range(20):
-        gpu.read(nvml.round())
-        nvml.clock.advance(1)
-    assert len(moments) == 20
 
 
 def test_an_average_over_a_gap_longer_than_values_stay_published_is_not_told(bench: BenchMaker) -> None:
@@ -269,18 +241,6 @@ def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_pa
         running.run_to(205)
         assert running.value("gpu_sm_active_ratio", gpu="1") is not None
         assert errors() == 3
-
-
-@pytest.mark.parametrize("interval", [0.1, 1.0])
-def test_a_healthy_host_has_every_ratio_below_the_utilization_and_no_error(interval: float) -> None:
-    with rig(pair("h100-8"), replace(LEAN, sample_fast_seconds=interval)) as running:
-        running.run_to(12)
-        for gpu in map(str, range(2)):
-            utilization = running.value("gpu_sm_utilization_ratio", gpu=gpu)
-            assert utilization is not None
-            ratios = [running.value(name, gpu=gpu) for name in METRICS]
-            assert all(ratio is not None and 0 <= ratio < utilization for ratio in ratios)
-        assert running.series("gpu_exporter_errors_total") == []
 
 
 def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.nvml_bench import says, shown
+from tests.nvml_bench import says
 
-from gpu_triage.read.gpu import mig
 from gpu_triage.read.gpu.activity import ActivityReader
 from gpu_triage.read.gpu.gpm import GpmReader
 from gpu_triage.read.gpu.media import read_media
-from gpu_triage.read.gpu.mig import MigInstanceReading, MigReader, MigReading, profile_name
+from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
@@ -29,22 +28,6 @@ def reader() -> MigReader:
 
 def live_samples(nvml: Bench) -> int:
     return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
-
-
-def test_rendering() -> None:
-    known = MigInstanceReading("MIG-1", 9, 0, "1g.10gb", 3e9, 10e9, 0.7, 0.35, 0.3)
-    unknown = MigInstanceReading("MIG-2", None, None, "", None, None)
-    labels = '{gpu="3",uuid="GPU-3",mig_uuid="MIG-1"}'
-    assert shown(mig.render(MigReading((known, unknown)), GPU)) == [
-        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-1",gi="9",ci="0",profile="1g.10gb"} 1.0',
-        f"gpu_mig_memory_used_bytes{labels} 3000000000.0",
-        f"gpu_mig_memory_total_bytes{labels} 10000000000.0",
-        f"gpu_mig_sm_active_ratio{labels} 0.7",
-        f"gpu_mig_tensor_active_ratio{labels} 0.35",
-        f"gpu_mig_dram_active_ratio{labels} 0.3",
-        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-2",gi="",ci="",profile=""} 1.0',
-    ]
-    assert shown(mig.render(MigReading(()), GPU)) == []
 
 
 def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker) -> None:

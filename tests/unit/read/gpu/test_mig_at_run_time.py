@@ -23,19 +23,6 @@ def profiles(running: Rig, gpu: str = "0") -> dict[str, str]:
     return {labels["mig_uuid"]: labels["profile"] for labels, _ in running.series("gpu_mig_info", gpu=gpu)}
 
 
-def test_the_shipped_scenario_is_healthy_and_complete() -> None:
-    with rig(load_scenario("h100-mig"), LEAN) as running:
-        running.run_to(70)
-        assert running.series("gpu_exporter_errors_total") == []
-        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
-        assert sorted(profiles(running).values()) == ["1g.10gb", "2g.20gb", "3g.40gb"]
-        assert profiles(running, "1") == {}
-        for name in ("gpu_mig_memory_used_bytes", "gpu_mig_memory_total_bytes", "gpu_mig_sm_active_ratio"):
-            assert {labels["mig_uuid"] for labels, _ in running.series(name)} == set(profiles(running))
-        assert running.value("gpu_sm_active_ratio", gpu="0") is None
-        assert running.value("gpu_sm_active_ratio", gpu="1") is not None
-
-
 def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_round(tmp_path: Path) -> None:
     # The new ones get the old ones' indices, and so their handles, and some of their ids.
     scenario = scenario_with(

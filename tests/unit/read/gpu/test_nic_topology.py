@@ -10,15 +10,11 @@ from hypothesis import strategies as st
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.gpu.nic_topology import (
-    GPU_NIC_TOPOLOGY_INFO,
-    NIC_TOPOLOGY,
-    NicTopologyReading,
     PciPlace,
     level_between,
     pci_chain,
     read_nic_topology,
 )
-from gpu_triage.read.metrics.contract import GpuLabels
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,14 +127,6 @@ def test_adapters_that_cannot_be_listed_are_a_failure(bench: BenchMaker) -> None
     infiniband.symlink_to("infiniband")
     with pytest.raises(HostReadFailed, match="io_error"):
         read_nic_topology(gpu)
-
-
-def test_rendering() -> None:
-    reading = NicTopologyReading({"eth0": "phb", "mlx5_0": "pix"})
-    assert list(NIC_TOPOLOGY.render(reading, GpuLabels("0", "GPU-0"))) == [
-        GPU_NIC_TOPOLOGY_INFO.sample(1, "0", "GPU-0", "eth0", "phb"),
-        GPU_NIC_TOPOLOGY_INFO.sample(1, "0", "GPU-0", "mlx5_0", "pix"),
-    ]
 
 
 class Node(NamedTuple):

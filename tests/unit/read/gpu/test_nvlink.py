@@ -103,14 +103,6 @@ def test_more_fields_than_one_call_takes_are_asked_for_in_several() -> None:
         assert inquiry.answered == 2
 
 
-def test_cards_without_nvlink_have_no_links_and_no_errors() -> None:
-    for scenario in ("dual-a10", "rtx-4070-ti-super"):
-        with rounds_of(scenario) as rounds:
-            round_ = rounds.at(5)
-            assert NvlinkReader().read(round_).links == {}
-            assert round_.inquiry.failures == []
-
-
 @pytest.mark.parametrize(("state", "is_up"), [(0, False), (2, True), (3, False)])
 def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
     with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:

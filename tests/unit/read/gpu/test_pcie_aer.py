@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.gpu.pcie_aer import PCIE_AER, TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.gpu.pcie_aer import TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.read.metrics.rounds import GpuRound
 
 if TYPE_CHECKING:
@@ -59,14 +58,6 @@ def test_where_no_sysfs_is_mounted_it_fails(host: HostTree) -> None:
     host.sysfs.mkdir()
     with pytest.raises(HostReadFailed, match="missing"):
         PcieAerReader().read(round_of(host))
-
-
-def test_errors_render_by_device_and_severity() -> None:
-    reading = PcieAerReading(gpu={"correctable": 3}, port={"fatal": 0})
-    assert [(s.spec.name, s.labels, s.value) for s in PCIE_AER.render(reading, GpuLabels("0", "GPU-1"))] == [
-        ("gpu_pcie_aer_errors_total", ("0", "GPU-1", "gpu", "correctable"), 3.0),
-        ("gpu_pcie_aer_errors_total", ("0", "GPU-1", "port", "fatal"), 0.0),
-    ]
 
 
 def test_both_ends_of_the_link_are_read_without_a_driver(host: HostTree) -> None:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from tests.gpu_rounds import rounds_of
 from tests.rig import rig, scenario_with
 
-from gpu_triage.read.gpu.pcie_errors import PCIE_ERRORS, TYPE_FIELDS, PcieErrorsReader, PcieErrorsReading
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,21 +17,6 @@ def faults(**rates: int | str) -> str:
     return f'at = "10s"\ngpu = 0\neffect = {{ kind = "pcie_errors", {given} }}'
 
 
-def test_errors_render_by_type() -> None:
-    samples = PCIE_ERRORS.render(PcieErrorsReading({"bad_tlp": 4.0, "fatal": 0.0}), GpuLabels("1", "GPU-1"))
-    assert [(s.spec.name, s.labels, s.value) for s in samples] == [
-        ("gpu_pcie_errors_total", ("1", "GPU-1", "bad_tlp"), 4.0),
-        ("gpu_pcie_errors_total", ("1", "GPU-1", "fatal"), 0.0),
-    ]
-
-
-def test_every_type_is_counted_and_a_healthy_link_counts_nothing() -> None:
-    with rounds_of("h100-8") as rounds:
-        round_ = rounds.at(60)
-        assert PcieErrorsReader().read(round_).errors == dict.fromkeys(TYPE_FIELDS, 0)
-        assert round_.inquiry.failures == []
-
-
 def test_a_sick_link_counts_by_type(tmp_path: Path) -> None:
     event = faults(replays_per_hour=720, correctable_per_hour=3600, nonfatal_per_hour=360, fatal_per_hour=360)
     with rounds_of(scenario_with(tmp_path, "dual-a10", event)) as rounds:
@@ -40,13 +24,6 @@ def test_a_sick_link_counts_by_type(tmp_path: Path) -> None:
         assert (errors["correctable"], errors["bad_tlp"], errors["lcrc"]) == (10, 10, 10)
         assert (errors["naks_received"], errors["non_fatal"], errors["fatal"]) == (2, 1, 1)
         assert errors["l0_to_recovery"] == 0
-
-
-def test_a_driver_that_counts_no_types_has_none_and_no_error() -> None:
-    with rounds_of("v100-old-driver") as rounds:
-        round_ = rounds.at(5)
-        assert PcieErrorsReader().read(round_).errors == {}
-        assert round_.inquiry.failures == []
 
 
 def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tmp_path: Path) -> None:

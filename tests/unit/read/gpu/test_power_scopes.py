@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pynvml
-import pytest
 from tests.nvml_bench import says, shown
 
 from gpu_triage.read.gpu.limits import LIMITS, read_limits
-from gpu_triage.read.gpu.power import POWER, PowerReader, PowerReading
+from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.metrics.contract import GpuLabels
 
 if TYPE_CHECKING:
@@ -53,15 +52,6 @@ def test_the_module_of_a_gb200_has_its_own_power_and_cap(bench: BenchMaker) -> N
     assert reading.requested_limit_watts is None
 
 
-def test_the_simulated_gb200_draws_more_as_a_module(bench: BenchMaker) -> None:
-    nvml, reader = bench(GB200), PowerReader()
-    nvml.clock.advance(60)
-    reading = reader.read(nvml.round())
-    assert reading.power_watts is not None
-    assert reading.module_watts == pytest.approx(reading.power_watts + 301, abs=1)
-    assert reading.module_limit_watts == 2500
-
-
 def test_a_driver_that_looks_at_no_scope_invents_no_module(bench: BenchMaker) -> None:
     nvml = bench()
     told = {(field, scope): ("uiVal", 300_000) for field in (186, 190) for scope in (0, 1)}
@@ -71,30 +61,11 @@ def test_a_driver_that_looks_at_no_scope_invents_no_module(bench: BenchMaker) ->
     assert (reading.module_watts, reading.module_limit_watts) == (None, None)
 
 
-def test_a_card_without_a_module_has_none(bench: BenchMaker) -> None:
-    round_ = bench("h100-8").round()
-    reading = PowerReader().read(round_)
-    assert (reading.module_watts, reading.module_limit_watts, reading.requested_limit_watts) == (None, None, None)
-    assert round_.inquiry.failures == []
-
-
 def test_a_limit_that_was_asked_for_shows_where_another_one_applies(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetFieldValues", scoped({(192, 0): ("uiVal", 500_000)}))
     nvml.answer("nvmlDeviceGetEnforcedPowerLimit", says(400_000))
     assert PowerReader().read(nvml.round()).requested_limit_watts == 500
-
-
-def test_power_is_rendered_with_its_scope() -> None:
-    reading = PowerReading(165.9, 1200, 5.0, requested_limit_watts=1100, module_watts=467.7, module_limit_watts=2500)
-    assert [line.partition("{")[0] for line in shown(POWER.render(reading, GPU))] == [
-        "gpu_power_watts",
-        "gpu_power_limit_watts",
-        "gpu_energy_joules_total",
-        "gpu_power_requested_limit_watts",
-        "gpu_module_power_watts",
-        "gpu_module_power_limit_watts",
-    ]
 
 
 def test_a_driver_that_no_longer_tells_thresholds_tells_margins(bench: BenchMaker) -> None:

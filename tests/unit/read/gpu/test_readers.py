@@ -21,17 +21,6 @@ from gpu_triage.read.gpu.thermal import read_thermal
 if TYPE_CHECKING:
     from tests.nvml_bench import BenchMaker
 
-GIB = 2**30
-
-
-def test_a_healthy_gpu_answers_every_reader_without_a_failure(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    for read in (read_clocks, read_device_memory, read_identity, read_limits, read_media, read_modes, read_thermal):
-        round_ = nvml.round()
-        read(round_)
-        assert round_.inquiry.failures == [], read.__name__
-        assert round_.inquiry.answered
-
 
 def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench: BenchMaker) -> None:
     nvml = bench()

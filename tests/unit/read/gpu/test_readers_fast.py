@@ -67,14 +67,6 @@ def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float |
     return seconds
 
 
-def test_activity_of_a_busy_gpu(bench: BenchMaker) -> None:
-    nvml = bench("h100-8")
-    reading = ActivityReader(3.0).read(nvml.round())
-    assert reading.sm_utilization_ratio is not None
-    assert 0.9 < reading.sm_utilization_ratio <= 1
-    assert (reading.busy_seconds, reading.performance_state) == (0.0, 0)
-
-
 def test_a_performance_state_that_the_driver_does_not_know_is_none(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetPerformanceState", says(32))

@@ -2,36 +2,12 @@ from __future__ import annotations
 
 from tests.nvml_bench import shown
 
-from gpu_triage.read.gpu import pcie, pcie_limits, pcie_throughput, topology
-from gpu_triage.read.gpu.pcie import PcieReading
+from gpu_triage.read.gpu import pcie_limits, topology
 from gpu_triage.read.gpu.pcie_limits import LinkExpectation, PcieLimitsReading
-from gpu_triage.read.gpu.pcie_throughput import PcieThroughputReading
 from gpu_triage.read.gpu.topology import PeerReading, TopologyReading
 from gpu_triage.read.metrics.contract import GpuLabels
 
 GPU = GpuLabels("0", "GPU-a")
-
-
-def test_link() -> None:
-    reading = PcieReading(
-        generation=4,
-        width=8,
-        generation_transitions=3,
-        width_transitions=1,
-        transmit_bytes=2e9,
-        receive_bytes=6e9,
-        replays=17.0,
-    )
-    assert shown(pcie.PCIE.render(reading, GPU)) == [
-        'gpu_pcie_link_generation{gpu="0",uuid="GPU-a"} 4.0',
-        'gpu_pcie_link_width{gpu="0",uuid="GPU-a"} 8.0',
-        'gpu_pcie_link_transitions_total{gpu="0",uuid="GPU-a",attribute="generation"} 3.0',
-        'gpu_pcie_link_transitions_total{gpu="0",uuid="GPU-a",attribute="width"} 1.0',
-        'gpu_pcie_transmit_bytes_total{gpu="0",uuid="GPU-a"} 2000000000.0',
-        'gpu_pcie_receive_bytes_total{gpu="0",uuid="GPU-a"} 6000000000.0',
-        'gpu_pcie_replays_total{gpu="0",uuid="GPU-a"} 17.0',
-    ]
-    assert shown(pcie.PCIE.render(PcieReading(None, None, None, None, None, None, None), GPU)) == []
 
 
 def test_link_limits_and_expectation() -> None:
@@ -53,15 +29,6 @@ def test_link_limits_and_expectation() -> None:
     ]
     nothing = LinkExpectation(PcieLimitsReading(None, None, None, None, None, None), None, None)
     assert shown(pcie_limits.render(nothing, GPU)) == []
-
-
-def test_traffic() -> None:
-    reading = PcieThroughputReading({"transmit": 1.5e9, "receive": 0.0})
-    assert shown(pcie_throughput.PCIE_THROUGHPUT.render(reading, GPU)) == [
-        'gpu_pcie_throughput_bytes_per_second{gpu="0",uuid="GPU-a",direction="transmit"} 1500000000.0',
-        'gpu_pcie_throughput_bytes_per_second{gpu="0",uuid="GPU-a",direction="receive"} 0.0',
-    ]
-    assert shown(pcie_throughput.PCIE_THROUGHPUT.render(PcieThroughputReading({}), GPU)) == []
 
 
 def test_topology() -> None:

@@ -10,7 +10,6 @@ from tests.rig import rig, scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage_simulator import load_scenario
 
 NAME = "gpu_vgpu_license_state"
 BASE = "idle-downshift"
@@ -18,12 +17,6 @@ BASE = "idle-downshift"
 
 def license_event(*, licensed: bool, at: str = "0") -> str:
     return f'at = {at}\ngpu = 0\neffect = {{ kind = "vgpu_license", licensed = {str(licensed).lower()} }}'
-
-
-def test_a_gpu_that_is_no_vgpu_has_no_license() -> None:
-    with rig(load_scenario(BASE)) as running:
-        running.run(70)
-        assert running.series(NAME) == []
 
 
 @pytest.mark.slow

@@ -51,13 +51,6 @@ def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTr
     assert read_host_cpu_settings(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
 
 
-def test_a_kernel_that_says_nothing_has_no_series(host: HostTree) -> None:
-    host.mount()
-    round_ = host.round()
-    assert list(HOST_CPU_SETTINGS.render(read_host_cpu_settings(round_))) == []
-    assert round_.failures == []
-
-
 @pytest.mark.parametrize("text", ["two words\n", "\x1b[2J\n", "x" * 99 + "\n"])
 def test_junk_is_no_name(host: HostTree, text: str) -> None:
     host.write({SOURCE: text})

@@ -271,10 +271,6 @@ def test_a_link_that_is_up_again_ends_its_trouble(text: str, subject: str) -> No
     assert parse_device_message(text) is None
 
 
-def test_an_xid_is_no_failure_of_the_driver_too() -> None:
-    assert parse_driver_message("NVRM: Xid (PCI:0000:b3:00): 79, GPU has fallen off the bus.") is None
-
-
 def test_what_is_over_once_the_driver_was_loaded_is_known_of_every_failure_while_it_is() -> None:
     assert AT_PROBE < UNTIL_LOADED
 

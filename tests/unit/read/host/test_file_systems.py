@@ -8,7 +8,6 @@ import pytest
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.file_systems import (
-    HOST_FILE_SYSTEMS,
     FileSystemsReader,
     FileSystemsReading,
     GpuDirectStorage,
@@ -111,13 +110,6 @@ def test_gpudirect_storage_that_does_not_count_transfers(host: HostTree) -> None
     assert FileSystemsReader().read(host.round()).gds == GpuDirectStorage(
         {}, {}, {"read": 1, "write": 0}, {"read": 2, "write": 1}
     )
-
-
-def test_a_host_without_them_has_no_series_and_no_failure(host: HostTree) -> None:
-    host.mount()
-    round_ = host.round()
-    assert list(HOST_FILE_SYSTEMS.render(FileSystemsReader().read(round_))) == []
-    assert round_.failures == []
 
 
 def test_one_that_is_not_understood_costs_itself(host: HostTree) -> None:

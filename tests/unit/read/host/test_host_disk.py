@@ -9,21 +9,11 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.disk import (
-    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
-    GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
-    GPU_HOST_DISK_READ_BYTES_TOTAL,
-    GPU_HOST_DISK_READ_SECONDS_TOTAL,
-    GPU_HOST_DISK_READS_TOTAL,
-    GPU_HOST_DISK_WRITE_SECONDS_TOTAL,
-    GPU_HOST_DISK_WRITES_TOTAL,
-    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
     Disk,
     DiskCounts,
     HostDiskReader,
-    HostDiskReading,
     is_named_like_a_disk,
     parse_disk,
-    render,
 )
 
 if TYPE_CHECKING:
@@ -90,32 +80,14 @@ def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> Non
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("names", "is_disk"),
     [
-        "sda",
-        "sdaa",
-        "vdb",
-        "xvdf",
-        "hda",
-        "nvme10n2",
-        "mmcblk0",
-        "md0",
-        "md127",
-        "dm-12",
-        "nbd0",
-        "cciss/c0d0",
+        ("sda sdaa vdb xvdf hda nvme10n2 mmcblk0 md0 md127 dm-12 nbd0 cciss/c0d0", True),
+        ("sda1 vdb15 nvme0n1p2 mmcblk0p1 md0p1 nbd0p3 loop7 ram0 zram1 sr0 fd0", False),
     ],
 )
-def test_names_of_whole_disks(name: str) -> None:
-    assert is_named_like_a_disk(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["sda1", "vdb15", "nvme0n1p2", "mmcblk0p1", "md0p1", "nbd0p3", "loop7", "ram0", "zram1", "sr0", "fd0"],
-)
-def test_names_of_what_is_no_disk(name: str) -> None:
-    assert not is_named_like_a_disk(name)
+def test_names_of_whole_disks(names: str, *, is_disk: bool) -> None:
+    assert [name for name in names.split() if is_named_like_a_disk(name) is not is_disk] == []
 
 
 def test_a_32_bit_millisecond_counter_that_wraps_goes_on(host: HostTree) -> None:
@@ -152,19 +124,6 @@ def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
     host.spoil("proc/diskstats")
     with pytest.raises(HostReadFailed, match="io_error"):
         HostDiskReader().read(host.round())
-
-
-def test_rendering() -> None:
-    assert list(render(HostDiskReading(disks=(SDA,)))) == [
-        GPU_HOST_DISK_READ_BYTES_TOTAL.sample(1_024_000, "sda"),
-        GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(2_048_000, "sda"),
-        GPU_HOST_DISK_READS_TOTAL.sample(100, "sda"),
-        GPU_HOST_DISK_WRITES_TOTAL.sample(200, "sda"),
-        GPU_HOST_DISK_READ_SECONDS_TOTAL.sample(0.3, "sda"),
-        GPU_HOST_DISK_WRITE_SECONDS_TOTAL.sample(0.7, "sda"),
-        GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(0.5, "sda"),
-        GPU_HOST_DISK_QUEUE_SECONDS_TOTAL.sample(1.0, "sda"),
-    ]
 
 
 @given(st.text())

@@ -192,13 +192,6 @@ def test_what_failed_while_the_driver_was_being_loaded_stays_after_it_was(host: 
     assert host.read().last == {}
 
 
-def test_a_link_of_an_adapter_that_is_up_again_is_no_trouble_any_more(host: Host) -> None:
-    host.log("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", 10.0)
-    assert set(host.read().last) == {(ProblemKind.ADAPTER_LINK_DOWN, "mlx5_5 port 1")}
-    host.log("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE", 11.0)
-    assert host.read().last == {}
-
-
 def test_records_that_the_kernel_wrote_over_are_counted(tmp_path: Path) -> None:
     """Documentation/ABI/testing/dev-kmsg: EPIPE, and sequence numbers that tell how many messages were lost."""
     answers: list[bytes | OSError] = [b"6,7,1000000,-;usb 1-1: new device\n"]

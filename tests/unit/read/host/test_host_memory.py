@@ -10,14 +10,6 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.memory import (
-    GPU_HOST_MAJOR_FAULTS_TOTAL,
-    GPU_HOST_MEMORY_AVAILABLE_BYTES,
-    GPU_HOST_MEMORY_TOTAL_BYTES,
-    GPU_HOST_SWAP_IN_BYTES_TOTAL,
-    GPU_HOST_SWAP_OUT_BYTES_TOTAL,
-    GPU_HOST_SWAP_TOTAL_BYTES,
-    GPU_HOST_SWAP_USED_BYTES,
-    HOST_MEMORY,
     HostMemoryReader,
     HostMemoryReading,
     parse_meminfo,
@@ -170,21 +162,6 @@ def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: s
     host.write({"proc/meminfo": meminfo})
     with pytest.raises(HostReadFailed, match="malformed"):
         read_host_memory(host.round())
-
-
-def test_rendering_leaves_out_what_is_not_reported() -> None:
-    assert list(HOST_MEMORY.render(HostMemoryReading(1, 2, 3, 4, 5, 6, 7))) == [
-        GPU_HOST_MEMORY_TOTAL_BYTES.sample(1),
-        GPU_HOST_MEMORY_AVAILABLE_BYTES.sample(2),
-        GPU_HOST_SWAP_TOTAL_BYTES.sample(3),
-        GPU_HOST_SWAP_USED_BYTES.sample(4),
-        GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(5),
-        GPU_HOST_SWAP_OUT_BYTES_TOTAL.sample(6),
-        GPU_HOST_MAJOR_FAULTS_TOTAL.sample(7),
-    ]
-    assert list(HOST_MEMORY.render(HostMemoryReading(None, None, 0, None, None, None, None))) == [
-        GPU_HOST_SWAP_TOTAL_BYTES.sample(0)
-    ]
 
 
 @given(st.text())

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.modules import (
-    GPU_KERNEL_MODULE_LOADED,
     MODULE_NAMES,
-    MODULES,
     HostModulesReading,
     parse_module,
     read_host_modules,
@@ -53,17 +51,6 @@ def test_an_unreadable_list_is_a_failure(host: HostTree) -> None:
     host.spoil("proc/modules")
     with pytest.raises(HostReadFailed, match="io_error"):
         read_host_modules(host.round())
-
-
-def test_rendering_says_0_of_what_is_not_loaded_and_nothing_when_not_known() -> None:
-    assert list(MODULES.render(HostModulesReading(loaded=LOADED))) == [
-        GPU_KERNEL_MODULE_LOADED.sample(1, "nvidia"),
-        GPU_KERNEL_MODULE_LOADED.sample(1, "nvidia_uvm"),
-        GPU_KERNEL_MODULE_LOADED.sample(0, "nvidia_modeset"),
-        GPU_KERNEL_MODULE_LOADED.sample(0, "nvidia_drm"),
-        GPU_KERNEL_MODULE_LOADED.sample(0, "nvidia_peermem"),
-    ]
-    assert list(MODULES.render(HostModulesReading(loaded=None))) == []
 
 
 @given(st.text())

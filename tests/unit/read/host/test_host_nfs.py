@@ -6,24 +6,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rig import pair_with, rig, scenario_with
+from tests.rig import scenario_with
 
 from gpu_triage.errors import HostReadFailed, ScenarioError
 from gpu_triage.read.host.nfs import (
-    GPU_HOST_NFS_BYTES_TOTAL,
-    GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL,
-    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
-    GPU_HOST_NFS_OPERATIONS_TOTAL,
-    GPU_HOST_NFS_RETRANSMISSIONS_TOTAL,
     MOST_MOUNTS,
     HostNfsReader,
-    HostNfsReading,
     MountCounts,
     NfsMount,
     NfsOperation,
     nfs_sections,
     parse_section,
-    render,
     unescape,
 )
 
@@ -208,36 +201,6 @@ def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_f
     host.spoil("proc/self/mountstats")
     with pytest.raises(HostReadFailed, match="io_error"):
         mounts(host.round())
-
-
-def test_rendering() -> None:
-    mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0, retransmissions=7)
-    assert list(render(HostNfsReading((mount,)))) == [
-        GPU_HOST_NFS_OPERATIONS_TOTAL.sample(3, "/data", "READ"),
-        GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(1.5, "/data", "READ"),
-        GPU_HOST_NFS_BYTES_TOTAL.sample(10, "/data", "read"),
-        GPU_HOST_NFS_BYTES_TOTAL.sample(0, "/data", "write"),
-        GPU_HOST_NFS_RETRANSMISSIONS_TOTAL.sample(7, "/data"),
-        GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL.sample(0, "/data"),
-    ]
-
-
-def test_a_server_that_slows_down_shows_in_the_latency_of_its_mount(tmp_path: Path) -> None:
-    slow = 'effect = { kind = "nfs", mount = "/mnt/datasets", reads_per_second = 100, read_seconds = 0.5 }'
-    with rig(pair_with(tmp_path, "h100-8", f'at = "1m"\n{slow}')) as host:
-        latencies = []
-        for until in (60, 120):
-            host.run_to(until - 50)
-            before = [host.value(name, operation="READ") or 0 for name in READS]
-            host.run_to(until)
-            requests, seconds = (
-                (host.value(name, operation="READ") or 0) - was for name, was in zip(READS, before, strict=True)
-            )
-            latencies.append(seconds / requests)
-    assert latencies == pytest.approx([0.0011, 0.5], rel=0.05)
-
-
-READS = ("gpu_host_nfs_operations_total", "gpu_host_nfs_operation_seconds_total")
 
 
 def test_a_scenario_cannot_slow_down_what_is_not_mounted(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from gpu_triage.driver.kernel.pressure import parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.pressure import (
-    GPU_HOST_PRESSURE_SECONDS_TOTAL,
-    HOST_PRESSURE,
     HostPressureReader,
     HostPressureReading,
     read_host_pressure,
@@ -52,13 +50,6 @@ def test_no_stall_time_goes_back(host: HostTree) -> None:
     assert seconds == [9.0, 9.0, 10.0, 10.5, 10.75]
 
 
-def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:
-    host.mount()
-    round_ = host.round()
-    assert list(HOST_PRESSURE.render(read_host_pressure(round_))) == []
-    assert round_.failures == []
-
-
 def test_one_unreadable_resource_costs_only_itself(host: HostTree) -> None:
     host.write(FILES | {"proc/pressure/cpu": "some avg10=0.00\n"})
     host.spoil("proc/pressure/io")
@@ -72,15 +63,6 @@ def test_no_readable_resource_is_a_failure(host: HostTree) -> None:
     host.spoil("proc/pressure/io")
     with pytest.raises(HostReadFailed, match="io_error"):
         read_host_pressure(host.round())
-
-
-def test_rendering() -> None:
-    reading = HostPressureReading(cpu={"some": 1.5}, io=None, memory={"some": 2.5, "full": 0.5})
-    assert list(HOST_PRESSURE.render(reading)) == [
-        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(1.5, "cpu", "some"),
-        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(2.5, "memory", "some"),
-        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(0.5, "memory", "full"),
-    ]
 
 
 @given(st.text())

@@ -252,8 +252,3 @@ def test_no_text_raises(text: str) -> None:
     parse_host_message(text)
     parse_trouble_over(text)
     parse_kill_order("oom-kill:constraint=" + text)
-
-
-@given(st.sampled_from([text for text, _ in SAID]), st.integers(min_value=0, max_value=200))
-def test_a_message_that_is_cut_off_does_not_raise(text: str, length: int) -> None:
-    parse_host_message(text[:length])

@@ -3,16 +3,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tests.rig import rig
+from tests.rig import only, rig
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.options.config import Config
 from gpu_triage.read.host.textfile_limits import (
     ERRORS,
     MAX_BYTES,
@@ -29,9 +24,6 @@ from gpu_triage.read.host.textfile_reader import TextFilesReader
 from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +49,7 @@ def errors(reading: TextFilesReading) -> dict[str, str | None]:
 
 def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
     (tmp_path / "bert.prom").write_bytes(GOOD)
-    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
+    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
         running.run(6)
         assert running.value("gpu_job_steps_total", job_name="bert") == 1200
         assert running.value("gpu_job_step_seconds_bucket", le="0.5") == 7
@@ -69,15 +61,9 @@ def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
         assert f'gpu_job_steps_total{{job_name="bert",owner="{owner}"}} 1200.0' in openmetrics
 
 
-def test_without_a_directory_nothing_is_read_or_listed() -> None:
-    with rig(load_scenario("dual-a10")) as running:
-        running.run(6)
-        assert running.series("gpu_exporter_collector_interval_seconds", collector="textfile") == []
-
-
 def test_a_missing_directory_is_a_failed_collector_and_recovers(tmp_path: Path) -> None:
     folder = tmp_path / "later"
-    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=folder)) as running:
+    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=folder)) as running:
         running.run(6)
         assert running.value("gpu_exporter_collector_success", collector="textfile") == 0
         assert running.value("gpu_exporter_errors_total", collector="textfile", error="missing") is not None
@@ -103,17 +89,7 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
     ("content", "error"),
     [
         (b"gpu_up 1\n", "name_not_allowed"),
-        (b'gpu_up{gpu="0",uuid="x"} 1\n', "name_not_allowed"),
-        (b"gpu_exporter_build_info 1\n", "name_not_allowed"),
-        (b"# TYPE gpu_energy_joules histogram\ngpu_energy_joules_sum 1\n", "name_not_allowed"),
-        (b"process_resident_memory_bytes 1\n", "name_not_allowed"),
-        (b"gpu_job_x{\n", "malformed"),
-        (b"gpu_job_x one\n", "malformed"),
         (b"\xff\xfe\x00", "malformed"),
-        (b'gpu_job_x{0bad="1"} 1\n', "malformed"),
-        (b'gpu_job_x{__name__="gpu_up"} 1\n', "malformed"),
-        (b"gpu_job_x 1 1700000000000\n", "timestamp"),
-        (b"gpu_job_x 1\ngpu_job_x 2\n", "duplicate_series"),
         (b"#\n" * (MAX_BYTES // 2 + 1), "too_large"),
         (b"".join(b'gpu_job_x{n="%d"} 1\n' % n for n in range(MAX_SERIES + 1)), "too_many_series"),
     ],
@@ -121,7 +97,7 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
 def test_a_bad_file_costs_itself_and_is_named(tmp_path: Path, content: bytes, error: str) -> None:
     (tmp_path / "bad.prom").write_bytes(content)
     (tmp_path / "good.prom").write_bytes(GOOD)
-    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
+    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
         running.run(6)
         assert running.value("gpu_exporter_textfile_error_info", file="bad.prom", error=error) == 1
         assert running.value("gpu_job_steps_total") == 1200
@@ -165,7 +141,7 @@ def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tm
     fitting = MAX_TOTAL_SERIES // MAX_SERIES
     for number in range(MAX_FILES - 1):
         (tmp_path / f"{number:02}.prom").write_bytes(many_series(str(number)))
-    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
+    with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
         running.run(1)
         assert len(running.series("gpu_job_x")) == MAX_TOTAL_SERIES
         assert len(running.page()) < MAX_TOTAL_BYTES
@@ -213,19 +189,6 @@ def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> N
     assert [family.name for family in read(tmp_path, reader).families] == ["gpu_job_x", "gpu_job_y"]
 
 
-def test_parsing_holds_up_no_other_collector(tmp_path: Path) -> None:
-    with (
-        rig(load_scenario("dual-a10")) as without,
-        rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running,
-    ):
-        assert len(running.sampler._host.lanes) == len(without.sampler._host.lanes) + 1
-
-
-def test_a_file_as_a_directory_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(HostReadFailed):
-        read(tmp_path / "nowhere")
-
-
 def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,17 +227,3 @@ def test_every_error_and_limit_is_documented(repository: Path) -> None:
         assert f"{number:,} series" in page
     for size in (MAX_BYTES, MAX_TOTAL_BYTES):
         assert f"{size >> 20} MiB" in page
-
-
-def contents() -> Iterator[st.SearchStrategy[bytes]]:
-    yield st.binary(max_size=200)
-    yield st.text(alphabet='gpu_jobx{}"=,#\\\n 1.eE+-NaTYPEHL', max_size=200).map(str.encode)
-
-
-@given(content=st.one_of(*contents()))
-def test_no_content_raises_or_takes_another_name(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    directory = tmp_path_factory.mktemp("jobs")
-    (directory / "any.prom").write_bytes(content)
-    for family in read(directory).families:
-        for sample in family.samples:
-            assert sample.name.startswith("gpu_job_")

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.job_files import TARGET_LABELS, read, samples, write
 
@@ -149,22 +148,6 @@ def test_the_largest_page_that_jobs_can_make_fits_into_a_scrape(
     reading = read(tmp_path)
     assert len(samples(reading)) > 1000
     obeys(reading, chart)
-
-
-def test_the_page_parses_strictly_when_the_files_are_honest(tmp_path: Path) -> None:
-    text = (
-        "# HELP gpu_job_steps_total Steps.\n# TYPE gpu_job_steps_total counter\n"
-        'gpu_job_steps_total{rank="0"} 5\ngpu_job_steps_total{rank="1"} 6\n'
-        "# TYPE gpu_job_steps_created gauge\n"
-        'gpu_job_steps_created{rank="0"} 1.7e9\ngpu_job_steps_created{rank="1"} 1.7e9\n'
-        "# TYPE gpu_job_seconds histogram\n"
-        'gpu_job_seconds_bucket{le="0.5"} 1\ngpu_job_seconds_bucket{le="+Inf"} 2\n'
-        "gpu_job_seconds_sum 3\ngpu_job_seconds_count 2\n"
-    )
-    write(tmp_path, {"a/1.prom": text, "b/1.prom": text})
-    page = (encode(read(tmp_path).families, openmetrics=True) + END).decode()
-    kinds = {family.name: family.type for family in parse_openmetrics(page)}  # type: ignore[no-untyped-call] # not annotated there
-    assert kinds == {"gpu_job_steps": "counter", "gpu_job_seconds": "histogram"}
 
 
 def test_a_long_line_is_long_in_characters_that_no_honest_line_needs() -> None:

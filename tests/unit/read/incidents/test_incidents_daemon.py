@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.incident_hosts import (
     COARSE,
-    FILE,
     errors,
     event,
     host,
@@ -17,11 +15,10 @@ from tests.incident_hosts import (
     resets,
     restarted,
     saved,
-    stop,
     watching,
     xid,
 )
-from tests.rig import Rig, rig
+from tests.rig import rig
 
 from gpu_triage_simulator import load_scenario
 
@@ -60,17 +57,6 @@ def test_a_healthy_host_has_no_incident_and_writes_nothing_of_one(tmp_path: Path
         assert saved(tmp_path)["incidents"] == []
         assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
         assert errors(running) == {}
-
-
-def test_a_flood_of_one_xid_and_a_loss_that_lasts_are_one_incident_each(
-    tmp_path: Path,
-) -> None:
-    flood = [xid(at, 62) for at in range(100, 5000, 500)]
-    with rig(host(tmp_path, *flood, event(100, 'kind = "lost"', gpu=1), xid(9000, 62)), COARSE) as running:
-        running.run_to(8400)
-        assert incidents(running) == {("0", "62"): 1, ("1", "79"): 1, ("1", "lost"): 1}
-        running.run_to(9300)
-        assert incidents(running)["0", "62"] == 2, "the same fault, an hour after it was last seen"
 
 
 def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
@@ -115,18 +101,6 @@ def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path
         forgetful = restarted(again, replace(again.config, state_directory=None))
         forgetful.run(60)
         assert forgetful.value("gpu_devices", source="boot") == 1
-
-
-def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
-    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
-        running.run_to(30)
-        stop(running)
-        document = saved(tmp_path)
-        assert document["most_gpus"] == 2
-        (tmp_path / FILE).write_text(json.dumps(document | {"boot": "another", "most_gpus": 8}))
-        again = Rig(running.simulated, running.clock, running.config)
-        again.run(30)
-        assert again.value("gpu_devices", source="boot") == 2
 
 
 def test_every_gpu_was_initialized_anew_when_the_driver_was_loaded_after_the_boot() -> None:

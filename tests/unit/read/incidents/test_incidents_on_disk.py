@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.incident_hosts import (
     FILE,
     HangingLane,
@@ -27,12 +25,11 @@ from tests.rig import Rig, rig
 from gpu_triage.sampler.lanes import InlineLane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
-WATCHING = watching()
 HOUR = 3600
 
 
@@ -119,49 +116,6 @@ def test_the_second_exporter_takes_over_when_the_first_ends_and_keeps_what_both_
         assert [line for line in latest.report.not_read if "state directory" in line or "in_use" in line] == []
 
 
-def test_a_state_directory_that_is_replaced_is_locked_and_filled_again(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    folder.mkdir()
-    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=folder)) as running:
-        running.run_to(40)
-        folder.rename(tmp_path / "moved")
-        folder.mkdir()
-        running.run_to(200)
-        assert [each["kind"] for each in saved(folder)["incidents"]] == ["48"]
-        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
-        other = Rig(running.simulated, running.clock, running.config)
-        other.run(5)
-        assert other.value("gpu_exporter_state_directory_in_use") == 1
-
-
-DAY = 86_400
-FAR = (1e11, 4e9)
-
-
-@pytest.mark.parametrize("at", FAR)
-def test_an_incident_of_the_far_future_is_refused_by_name_and_costs_no_other(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: float
-) -> None:
-    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
-        running.run_to(40)
-        stop(running)
-        document = saved(tmp_path)
-        document["incidents"].append(document["incidents"][0] | {"kind": "62", "last_at": at, "uptime_seconds": 1.0})
-        spoiled = json.dumps(document)
-        (tmp_path / FILE).write_text(spoiled)
-        again = Rig(running.simulated, running.clock, running.config)
-        again.run(100)
-        assert incidents(again) == {("0", "48"): 1}
-        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
-        assert (tmp_path / f"{FILE}.corrupt").read_text() == spoiled
-        assert errors(again) == {"malformed": 1}
-        (told,) = [record for record in caplog.records if "incident history" in record.message]
-        cause = fields_of(told)["cause"]
-        assert f"{tmp_path / FILE}: incidents[1].last_at: is " in cause
-        assert "more than 24 hours in the future; the other entries are used" in cause
-        assert f"{tmp_path / FILE}.corrupt has all of them" in cause
-
-
 def test_what_cannot_be_copied_is_not_written_over(tmp_path: Path) -> None:
     with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         running.run_to(40)
@@ -198,50 +152,6 @@ def test_a_remembered_reset_is_dated_by_the_monotonic_clock_whatever_the_clock_s
         again.elapsed = running.elapsed
         again.run(10)
         assert all(60 <= at <= 70 for at in resets(again).values())
-
-
-IN_TWO_DAYS = "in two days"
-NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), None, "", "x" * 99, True, [], {})
-ODD = st.sampled_from((*FAR, *NOT_NUMBERS, IN_TWO_DAYS, -1, 0, 1e200, 2**70))
-DAMAGE = st.tuples(st.sampled_from(("boards", "incidents")), st.integers(0, 3), st.integers(0, 7), ODD)
-HEAD = st.dictionaries(st.sampled_from(("boot", "most_gpus")), ODD)
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(damages=st.lists(DAMAGE, min_size=1, max_size=6), head=HEAD)
-def test_from_any_damaged_file_the_exporter_starts_and_tells_no_time_of_the_future(
-    damaged_host: tuple[Rig, Path], damages: list[tuple[str, int, int, Any]], head: dict[str, Any]
-) -> None:
-    running, folder = damaged_host
-    document = json.loads((folder / "whole.json").read_text())
-    now = running.clock.now().wall
-    for part, number, field, value in damages:
-        row = document[part][number % len(document[part])]
-        row[sorted(row)[field % len(row)]] = now + 2 * DAY if value == IN_TWO_DAYS else value
-    (folder / FILE).write_text(json.dumps(document | head))
-    os.utime(folder / FILE, (now, now))
-    again = Rig(running.simulated, running.clock, running.config)
-    again.run(3)
-    now = again.clock.now().wall
-    assert [value for _, value in again.series("gpu_up")] == [1.0, 1.0]
-    assert all(value <= now for _, value in again.series("gpu_reset_timestamp_seconds"))
-    assert all(value <= 4 for _, value in again.series("gpu_incidents_recent"))
-    stop(again)
-    assert all(each["last_at"] <= now + DAY for each in saved(folder)["incidents"])
-    damaged = {number % 2 for part, number, _, _ in damages if part == "incidents"}
-    kept = {each["kind"] for each in saved(folder)["incidents"]}
-    assert {kind for number, kind in enumerate(("48", "95")) if number not in damaged} <= kept
-
-
-@pytest.fixture
-def damaged_host(tmp_path: Path) -> Iterator[tuple[Rig, Path]]:
-    """An exporter that was stopped, and the directory with what it remembered in ``whole.json``."""
-    with rig(host(tmp_path, xid(20, 48), xid(25, 95, gpu=1)), watching(state_directory=tmp_path)) as running:
-        running.run_to(40)
-        stop(running)
-        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48", "95"]
-        (tmp_path / "whole.json").write_text((tmp_path / FILE).read_text())
-        yield running, tmp_path
 
 
 @pytest.mark.parametrize("disk", ["works", "is full"])

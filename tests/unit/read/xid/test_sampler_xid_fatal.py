@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.rig import Rig, only, rig, scenario_with
 
-from gpu_triage.read.xid.ledger import WINDOW_SECONDS
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -48,26 +46,11 @@ def test_a_nonfatal_nvlink_xid_that_nvml_tells_first_never_looks_fatal(tmp_path:
         assert len(running.series("gpu_xid_last_timestamp_seconds")) == 1
 
 
-def test_an_nvlink_xid_that_the_kernel_log_never_tells_is_published_after_the_window(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 149, ', reported_by = "nvml"')), LEAN) as running:
-        running.run_to(23)
-        assert fatals(running) == {}
-        running.run_to(20 + WINDOW_SECONDS + 3)
-        assert fatals(running) == {("149", ""): 1}
-
-
 def test_where_the_kernel_log_is_not_heard_an_nvlink_xid_is_published_at_once(tmp_path: Path) -> None:
     with rig(host(tmp_path, xid(20, 0, 149, ', reported_by = "nvml"')), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(21)
         assert fatals(running) == {("149", ""): 1}
-
-
-def test_a_burst_of_fatal_and_nonfatal_has_both_series_and_counts_each_once(tmp_path: Path) -> None:
-    events = (xid(20, 0, 149), xid(20, 0, 149, ", fatal = false, times = 2"))
-    with rig(host(tmp_path, *events), LEAN) as running:
-        running.run_to(60)
-        assert fatals(running) == {("149", "true"): 1, ("149", "false"): 2}
 
 
 @pytest.mark.slow
