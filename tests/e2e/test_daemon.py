@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 HANG = '\n[[event]]\nat = "3s"\nuntil = "33s"\ngpu = 2\neffect = { kind = "hang" }\n'
 
 
+LOADED = """
+import atexit, json, sys
+from gpu_triage.__main__ import main
+atexit.register(lambda: open(sys.argv[-1] + ".modules", "w").write(json.dumps(sorted(sys.modules))))
+main()
+"""
+"""The exporter; when it ends, it writes which modules it has loaded beside the file that its last argument names."""
+
+
 def hanging_scenario(tmp_path: Path) -> str:
     path = tmp_path / "hang.toml"
     path.write_text((SCENARIOS / "h100-8.toml").read_text() + HANG)
@@ -66,6 +75,20 @@ def test_simulation_is_said_in_the_log_on_the_page_and_as_a_metric(tmp_path: Pat
         assert "gpu_exporter_simulated 1.0" in running.metrics()
         assert "SIMULATED" in running.log.read_text()
         assert "simulated" in running.get("/")[2].decode().lower()
+
+
+def test_a_running_exporter_loads_no_tool_and_no_rules(tmp_path: Path) -> None:
+    config = tmp_path / "config.yml"
+    config.write_text("metrics: {profile: rules, exclude: [gpu_tensor_*]}")
+    program = (sys.executable, "-c", LOADED)
+    with exporter(tmp_path, "--simulate", "dual-a10", "--config.file", str(config), program=program) as running:
+        assert "gpu_power_watts" in running.metrics()
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(10)
+    loaded = json.loads(config.with_name("config.yml.modules").read_text())
+    of_cli = {name.removeprefix("gpu_triage.cli.") for name in loaded if name.startswith("gpu_triage.cli.")}
+    assert of_cli == {"daemon", "machines", "main", "simulation"}
+    assert [name for name in loaded if name.startswith("gpu_triage.alerting")] == []
 
 
 def test_formats_are_negotiated_and_compressed(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,10 +13,8 @@ from gpu_triage.options.config import FULL, RULES, Config
 from gpu_triage.read.exporter.judgment import FINDING_SERIES
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
-_ALERTING: Final = Path(__file__).parents[1] / "alerting"
-_RULE_SOURCES: Final = _ALERTING / "source"
-_PREVIOUS_RULES: Final = _ALERTING / "previous"
-_METRIC_NAME: Final = re.compile(r"(?<![a-z0-9_:])gpu_[a-z0-9_]+(?![a-z0-9_:])")
+_NEEDED: Final = Path(__file__).with_name("metrics_of_rules.txt")
+"""Generated from the rules by `make rules`, so that the exporter needs neither their files nor their package."""
 
 Shown = bool | Callable[[Sample], bool]
 
@@ -25,7 +22,7 @@ Shown = bool | Callable[[Sample], bool]
 @cache
 def metrics_of_rules() -> frozenset[str]:
     """Names of the metrics used by the shipped rules, including the texts of alerts."""
-    return _metrics_in(_RULE_SOURCES)
+    return frozenset(name for name, rules in _needed() if rules == "rules")
 
 
 @cache
@@ -35,12 +32,15 @@ def metrics_of_profile_rules() -> frozenset[str]:
     In addition to the metrics of the shipped rules: all finding series, which some servers only get by remote write,
     and the metrics of the previous release's rules, which evaluate raw series while a fleet is being upgraded.
     """
-    return metrics_of_rules() | _metrics_in(_PREVIOUS_RULES) | {spec.name for spec in FINDING_SERIES}
+    return frozenset(name for name, _rules in _needed()) | {spec.name for spec in FINDING_SERIES}
 
 
-def _metrics_in(folder: Path) -> frozenset[str]:
-    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml")))
-    return frozenset(name for text in texts for name in _METRIC_NAME.findall(text))
+def _needed() -> Iterator[tuple[str, str]]:
+    """Each metric and the rules that need it: ``rules``, or ``previous`` for only those of the previous release."""
+    for line in _NEEDED.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            name, rules = line.split()
+            yield name, rules
 
 
 def needed_but_excluded(config: Config) -> tuple[str, ...]:
