@@ -125,14 +125,25 @@ long: servers $(DEV) ## rules through a week of every healthy scenario, and ever
 	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios.py --long --numprocesses=logical --dist=worksteal \
 	    $(PYTEST_ARGS)
 
-# In this order: each reads what those before it write.
+# Rules come first: everything else reads them. One scenario's pages take as long as those of all others together.
 .PHONY: regenerate
-regenerate: $(DEV) ## everything that is generated, after any change; read the diff before committing it
-	$(BIN)/python -m gpu_triage.alerting rules
-	$(REGENERATE) tests/rules/test_notifications.py
-	$(MAKE) --no-print-directory docs dashboards chart examples
-	$(REGENERATE) --numprocesses=$(WORKERS) --dist=loadfile tests/golden tests/drivers tests/faults
+regenerate: rules ## everything that is generated, after any change; read the diff before committing it
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target regenerate-long regenerate-pages regenerate-texts
 	@git status --short
+
+.PHONY: regenerate-long regenerate-pages regenerate-texts
+regenerate-long: $(DEV)
+	$(REGENERATE) tests/golden -k bad-night
+regenerate-pages: $(DEV)
+	$(REGENERATE) tests/drivers tests/golden -k 'not bad-night'
+# In this order: each reads what those before it write.
+regenerate-texts: $(DEV)
+	$(REGENERATE) tests/rules/test_notifications.py
+	$(BIN)/python -m docs.build
+	$(BIN)/python -m docs.man_pages
+	$(BIN)/python -m dashboards
+	$(BIN)/python helm/build_chart.py
+	$(BIN)/python -m deploy.examples
 
 .PHONY: golden
 golden: $(DEV) ## the golden /metrics alone
@@ -148,7 +159,7 @@ man: $(DEV) ## write the manual pages docs/man/*.1 from the help of the commands
 	$(BIN)/python -m docs.man_pages
 
 .PHONY: rules
-rules: $(DEV) ## write rules/*.yml from their source, exporter/gpu_triage/alerting/source
+rules: $(DEV) ## write rules/*.yml, and the list of the metrics that they need, from exporter/gpu_triage/alerting/source
 	$(BIN)/python -m gpu_triage.alerting rules
 
 .PHONY: chart

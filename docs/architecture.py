@@ -10,7 +10,7 @@ from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage.read.metrics.contract import AnyCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS, SUBJECTS
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 
 _IN_A_LINE: Final = 4
 
@@ -22,13 +22,12 @@ def architecture() -> str:
         "Host, from /proc and /sys": [each for each in HOST_COLLECTORS if not _is_optional(each)],
         "If you ask for them": [each for each in HOST_COLLECTORS if _is_optional(each)],
     }
-    metrics = sum(len(subject.metrics) for subject in SUBJECTS)
     findings = sum(not check.code.removeprefix("xid.").isdecimal() for check in CHECKS)
     lines = [
         *(_node(f"read{number}", title, *_by_tier(each)) for number, (title, each) in enumerate(sources.items())),
         _node("xid", "Xids and SXids", "NVML events, kernel log"),
         _node("sampler", "Sampler", "a thread for each GPU", "a deadline for each call"),
-        _node("snapshot", "Snapshot", f"{metrics} metrics", "swapped in whole"),
+        _node("snapshot", "Snapshot", "every collector's last reading", "swapped in whole"),
         _node("judge", "Judge", f"{len(GPU_BOTTLENECK.states)} bottleneck classes", f"{findings} findings, and Xids"),
         _node("answers", "Answers", "/metrics", "status page", "/api/v1/verdict"),
         _node("prometheus", "Prometheus and Grafana", "rules", "alerts", "dashboards"),
