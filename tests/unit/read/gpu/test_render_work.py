@@ -74,6 +74,9 @@ def test_media() -> None:
         'gpu_decoder_utilization_ratio{gpu="3",uuid="GPU-3"} 0.0',
         'gpu_encoder_sessions{gpu="3",uuid="GPU-3"} 2.0',
     ]
+    assert shown(media.MEDIA.render(MediaReading(None, None, jpeg_utilization_ratio=0.5), GPU)) == [
+        'gpu_jpeg_utilization_ratio{gpu="3",uuid="GPU-3"} 0.5'
+    ]
     assert shown(media.MEDIA.render(MediaReading(None, None, None), GPU)) == []
 
 
