@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| [^|]+ \|$", re.MULTILINE)
 PAGES = ("*.md", "docs/*.md", "dashboards/*.*", "deploy/**/*.*", "helm/**/*.*", "rules/**/*.*")
 PACKAGE_TEXTS = {".md", ".yml", ".toml"}
@@ -42,6 +44,7 @@ def texts(repository: Path) -> Iterator[tuple[Path, str]]:
             yield path, path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_no_text_has_a_phrase_that_was_replaced(repository: Path) -> None:
     phrases = banned(repository)
     assert len(phrases) > 10
