@@ -188,6 +188,7 @@ def pair(
     name: str,
     read: Callable[[Device], tuple[int, int]],
     kind: Scalar = c_uint,
+    since: int = 0,
     feature: str | None = None,
     *,
     mig: MigUse = "gpu",
@@ -198,7 +199,7 @@ def pair(
         for address, value in zip((first, second), read(device), strict=True):
             put(kind, address, value)
 
-    return Function(name, (OUT, OUT), body, feature=feature, mig=mig)
+    return Function(name, (OUT, OUT), body, since=since, feature=feature, mig=mig)
 
 
 def text(name: str, read: Callable[[Device], str], feature: str | None = None, mig: MigUse = "gpu") -> Function:

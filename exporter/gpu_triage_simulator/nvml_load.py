@@ -241,6 +241,7 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
     pair("nvmlDeviceGetEncoderUtilization", _encoder, mig="whole"),
     pair("nvmlDeviceGetDecoderUtilization", _decoder, mig="whole"),
+    pair("nvmlDeviceGetJpgUtilization", lambda _device: (0, _ENCODER_PERIOD_US), mig="whole", since=535),
     Function("nvmlDeviceGetEncoderStats", (OUT, OUT, OUT), _encoder_stats, mig="whole"),
     Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory, mig="any"),
     Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515, mig="any"),

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| (?P<after>[^|]+) \|$", re.MULTILINE)
 PAGES = ("*.md", "docs/*.*", "dashboards/*.*", "deploy/**/*.*", "exporter/**/*.*", "helm/**/*.*", "rules/**/*.*")
 READ = {".md", ".py", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
@@ -73,6 +75,8 @@ def files(repository: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, st
                 yield path.relative_to(repository).as_posix(), path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 def test_no_text_has_a_phrase_that_was_replaced(repository: Path) -> None:
     phrases = banned(repository)
     assert len(phrases) > 10

@@ -26,6 +26,12 @@ GPU_ENCODER_SESSIONS = gpu_gauge(
     "that cannot open one fails. Absent where the driver does not count them.",
     source="nvmlDeviceGetEncoderStats",
 )
+GPU_JPEG_UTILIZATION_RATIO = gpu_gauge(
+    "gpu_jpeg_utilization_ratio",
+    "Share of time the JPEG engine was busy, 0-1: jobs that load images with nvJPEG or DALI wait for it at 1. Turing "
+    "and later.",
+    source="nvmlDeviceGetJpgUtilization",
+)
 
 _MOST_SESSIONS: Final = 4096
 """More than any driver allows on one GPU."""
@@ -39,20 +45,23 @@ class MediaReading:
         encoder_utilization_ratio: share of time the encoder was busy, 0-1.
         decoder_utilization_ratio: share of time the decoder was busy, 0-1.
         encoder_sessions: open sessions.
+        jpeg_utilization_ratio: share of time the JPEG engine was busy, 0-1.
     """
 
     encoder_utilization_ratio: Annotated[float | None, GPU_ENCODER_UTILIZATION_RATIO]
     decoder_utilization_ratio: Annotated[float | None, GPU_DECODER_UTILIZATION_RATIO]
-    encoder_sessions: Annotated[int | None, GPU_ENCODER_SESSIONS]
+    encoder_sessions: Annotated[int | None, GPU_ENCODER_SESSIONS] = None
+    jpeg_utilization_ratio: Annotated[float | None, GPU_JPEG_UTILIZATION_RATIO] = None
 
 
 def read_media(gpu: GpuRound) -> MediaReading:
-    """Read the video engines (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization, …DecoderUtilization)."""
+    """Read the video engines (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization and the like)."""
     stats = gpu.inquiry.ask("nvmlDeviceGetEncoderStats")  # [sessions, average frames per second, average latency in µs]
     return MediaReading(
         encoder_sessions=gpu.inquiry.within(stats[0] if stats else None, 0, _MOST_SESSIONS),
         encoder_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetEncoderUtilization"),
         decoder_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetDecoderUtilization"),
+        jpeg_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetJpgUtilization"),
     )
 
 

@@ -35,6 +35,18 @@ def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench
     assert read_media(nvml.round()).encoder_utilization_ratio == 0.0
 
 
+def test_the_jpeg_engine_is_a_share_of_time_and_junk_is_not(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetJpgUtilization", says(40, 167_000))
+    assert read_media(nvml.round()).jpeg_utilization_ratio == 0.4
+    nvml.answer("nvmlDeviceGetJpgUtilization", says(101, 167_000))
+    assert read_media(nvml.round()).jpeg_utilization_ratio is None
+    nvml.answer("nvmlDeviceGetJpgUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    round_ = nvml.round()
+    assert read_media(round_).jpeg_utilization_ratio is None
+    assert round_.inquiry.failures == []
+
+
 def test_open_encoder_sessions_are_counted_and_junk_is_not(bench: BenchMaker) -> None:
     nvml = bench("dual-a10")
     assert read_media(nvml.round()).encoder_sessions == 0
