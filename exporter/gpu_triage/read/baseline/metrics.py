@@ -34,13 +34,7 @@ GPU_BASELINE_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class BaselineReading:
-    """The baseline in use and the result of the comparison.
-
-    Attributes:
-        sha256: of the baseline file.
-        recorded: recording time as written in the file.
-        mismatches: whether a field differs, by GPU labels (THE_HOST for host fields) and field name.
-    """
+    """The baseline in use, and whether each field differs, by GPU labels (THE_HOST for host fields) and field name."""
 
     sha256: str
     recorded: str

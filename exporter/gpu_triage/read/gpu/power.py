@@ -134,9 +134,4 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
     return requested_watts
 
 
-POWER = GpuCollector(
-    name="power",
-    about="power, power cap and energy",
-    tier=Tier.FAST,
-    reader=lambda _config: PowerReader().read,
-)
+POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)

@@ -56,13 +56,10 @@ LOADING_SECONDS: Final = 60.0
 
 
 class DriverMessage(NamedTuple):
-    """One parsed message.
+    """One parsed message; "" for what it does not contain.
 
-    Attributes:
-        trouble: kind of problem.
-        address: bus ID of the GPU, as in sysfs; "" if not in the message.
-        number: GPU number used by the driver, which may differ from its index; "" if not in the message.
-        detail: versions, a code, a count or another driver's name; "" if not in the message.
+    The number is the driver's, which may differ from the GPU's index; the detail holds versions, a code, a count or
+    another driver's name.
     """
 
     trouble: ProblemKind

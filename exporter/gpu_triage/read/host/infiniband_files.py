@@ -48,13 +48,8 @@ class PortFiles:
     ) -> T | None:
         """Parse an attribute; None if it is absent, suspended after a rejection, or unreadable.
 
-        The kernel returns an attribute in one read, so text without a final newline is complete; some have none.
-
-        Args:
-            inquiry: collects failures.
-            path: of the file.
-            parser: raises ValueError for invalid text.
-            decides: whether a rejection also suspends all files in the same folder.
+        The kernel returns an attribute in one read, so text without a final newline is complete; some have none. If the
+        file `decides`, a rejection also suspends all files in the same folder.
         """
         if self._rests(path):
             return None

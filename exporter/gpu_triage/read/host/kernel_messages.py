@@ -63,11 +63,8 @@ class ProblemKind(Enum):
 class HostMessage(NamedTuple):
     """One parsed kernel message.
 
-    Attributes:
-        trouble: kind of problem.
-        subject: what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
-            message does not name it.
-        pid: PID in the message, in the host's PID namespace; None without one.
+    The subject is what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
+    message does not name it. The PID is in the host's PID namespace; None without one.
     """
 
     trouble: ProblemKind
@@ -76,19 +73,14 @@ class HostMessage(NamedTuple):
 
 
 class ProblemResolved(NamedTuple):
-    """A parsed message that a problem is resolved; attributes as for HostMessage."""
+    """A parsed message that a problem is resolved."""
 
     trouble: ProblemKind
     subject: str
 
 
 class KillOrder(NamedTuple):
-    """The OOM killer's announcement of the process it is going to kill.
-
-    Attributes:
-        pid: of the process, in the host's PID namespace.
-        cgroup: path of its memory cgroup.
-    """
+    """The OOM killer's announcement of the process it is going to kill, by the host's PID, and its memory cgroup."""
 
     pid: int
     cgroup: str

@@ -55,7 +55,6 @@ class Limitation:
     """A feature that is limited.
 
     Attributes:
-        feature: its name.
         reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
             ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
             for a metric.

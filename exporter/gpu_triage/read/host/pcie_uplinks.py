@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.documents.pcie import TRANSFER_RATES
@@ -18,14 +17,14 @@ from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, 
 from gpu_triage.read.metrics.rounds import HostRound
 
 _NVIDIA: Final = "0x10de"
-_KINDS: Final = MappingProxyType({"0x03": "gpu", "0x02": "network", "0x0108": "nvme"})
+_KINDS: Final = {"0x03": "gpu", "0x02": "network", "0x0108": "nvme"}
 """Devices that move data, by prefix of their PCI class."""
 _MOST_UPLINKS: Final = 64
 _MOST_BEHIND: Final = 16
 _MOST_DEVICES: Final = 4096
 _SEARCH_SECONDS: Final = 60.0
 _BITS: Final = 8
-_ENCODED: Final = MappingProxyType({1: 8 / 10, 2: 8 / 10})
+_ENCODED: Final = {1: 8 / 10, 2: 8 / 10}
 _ENCODED_SINCE: Final = 128 / 130
 """Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
 
@@ -49,13 +48,9 @@ GPU_HOST_PCIE_UPLINK_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A link above a switch.
+    """A link above a switch, from port to bridge, now and at the best that both ends support.
 
-    Attributes:
-        bridge, port: bus IDs of its lower and upper end.
-        behind: kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
-        width, generation: current values.
-        expected_width, expected_generation: maximum supported by both ends.
+    `behind` has kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
     """
 
     bridge: str

@@ -12,11 +12,10 @@ from typing import Final
 
 from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside
 from gpu_triage.log import fields
-from gpu_triage.read.host import textfile_limits as limits
-from gpu_triage.read.host.textfile_families import merge
-from gpu_triage.read.host.textfile_format import Refused, Text, parse
+from gpu_triage.read.host import textfile as limits
+from gpu_triage.read.host.textfile import TextFile, TextFilesReading
+from gpu_triage.read.host.textfile_format import Refused, Text, merge, parse
 from gpu_triage.read.host.textfile_owners import JobFile, fairly, find_files
-from gpu_triage.read.host.textfile_reading import TextFile, TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import read_user_names
 
@@ -34,13 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Cached state of a file.
+    """Cached state of a file: what it counts against the total limits (0 if it is never parsed), and its content.
 
-    Attributes:
-        identity: of the file when it was read.
-        size: bytes counted against the total limit; 0 if the file is never parsed.
-        series: number of series counted against the total limit; 0 if the file is never parsed.
-        answer: parsed content, or the reason to reject it; None if not parsed yet.
+    The answer is the reason to reject it instead, or None if it is not parsed yet.
     """
 
     identity: _Identity
@@ -56,13 +51,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A file in this round.
-
-    Attributes:
-        descriptor: of the open file; None if it could not be opened.
-        modified_at: Unix time; None if it could not be opened.
-        known: its size, and its content if unchanged since it was parsed.
-    """
+    """A file in this round; without descriptor and time if it could not be opened."""
 
     file: JobFile
     descriptor: int | None

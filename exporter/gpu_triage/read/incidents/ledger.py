@@ -47,14 +47,13 @@ Kind = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One incident on a board or in a slot.
+    """One incident on a board or in a slot; "" for what is unknown.
 
     Attributes:
         kind: the Xid as text, or ``lost``, ``uncorrected`` or ``reset``.
-        uuid, serial: of the board; "" if unknown.
-        slot: PCI bus id in sysfs notation; "" if unknown.
+        slot: PCI bus id in sysfs notation.
         first_at, last_at: first and last occurrence, in Unix seconds.
-        boot: the kernel's boot id; "" if unknown.
+        boot: the kernel's boot id.
         uptime_seconds: seconds since boot at `last_at`, from the monotonic clock, which is immune to changes of the
             wall clock.
     """
@@ -86,14 +85,9 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Last known state of a board, to detect changes while the exporter wasn't running.
+    """Last known state of a board, to detect changes while the exporter wasn't running; None for what isn't reported.
 
-    Attributes:
-        uuid, serial, slot: as in Incident.
-        first_seen_at: Unix seconds.
-        boot: boot id when it was last seen.
-        uncorrected: volatile uncorrected memory errors; None if not reported.
-        recovery_action: recovery action requested by the driver; None if not reported.
+    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen.
     """
 
     uuid: Name
@@ -107,14 +101,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The ledger's complete content, as saved in the state directory.
-
-    Attributes:
-        boot: id of the last boot seen; "" if unknown.
-        most_gpus: highest number of GPUs that the driver has shown in that boot.
-        boards: by UUID.
-        incidents: oldest first.
-    """
+    """The ledger's complete content, as saved: last boot and its most GPUs, boards by UUID, incidents oldest first."""
 
     boot: str = ""
     most_gpus: int = 0
@@ -124,14 +111,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Number of incidents of one kind in a time window.
-
-    Attributes:
-        kind: as in Incident.
-        by: ``board`` or ``slot``.
-        days: 7 or 30.
-        count: at least 1.
-    """
+    """Incidents of one kind by ``board`` or ``slot`` in the last 7 or 30 days, at least 1."""
 
     kind: str
     by: str

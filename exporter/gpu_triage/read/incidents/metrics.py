@@ -46,14 +46,9 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuIncidents:
-    """The incident history of one GPU or slot.
+    """The incident history of one GPU or slot (NO_GPU), and the Unix second of its last initialization.
 
-    Attributes:
-        labels: index and UUID of the GPU; NO_GPU if only the slot is known.
-        pci_bus_id: its slot; "" if unknown.
-        reset_at: Unix seconds of its last initialization; None if unknown.
-        recent: incident counts for the board and the slot.
-        boards: number of different boards with incidents in the slot, by kind.
+    `boards` is the number of different boards with incidents in the slot, by kind.
     """
 
     labels: GpuLabels

@@ -15,8 +15,8 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import names_in, text_of
 from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
-from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.pids import printable
 
 _MOST_LOOKS: Final = 128
@@ -64,17 +64,11 @@ GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class BusiestThread:
-    """The thread with the highest CPU usage.
-
-    Attributes:
-        pid: its process.
-        name: thread name.
-        ratio: share of one CPU, 0-1.
-    """
+    """The thread with the highest CPU usage, and its process."""
 
     pid: int
     name: str
-    ratio: float
+    ratio: Annotated[float, GPU_BUSIEST_THREAD_RATIO]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ class ThreadsReading:
 
     running_seconds: Annotated[float, GPU_RUNNING_THREAD_SECONDS_TOTAL]
     blocked_seconds: Annotated[Mapping[str, float], GPU_BLOCKED_THREAD_SECONDS_TOTAL]
-    busiest: BusiestThread | None
+    busiest: Annotated[BusiestThread | None, Each("pid", "name")]
 
 
 @dataclass(slots=True)
@@ -112,12 +106,7 @@ class ThreadsReader:
     def read(self, procfs: Path, pids: Collection[int], now: float) -> ThreadsReading | None:
         """Sample the threads of these processes and their children; None if there are no processes.
 
-        Source: ``/proc/PID/task/TID/{stat,wchan,children}``
-
-        Args:
-            procfs: root of procfs, with the same PID numbering as `pids`.
-            pids: processes on the GPU.
-            now: monotonic seconds.
+        Source: ``/proc/PID/task/TID/{stat,wchan,children}`` of this procfs, by monotonic second `now`
         """
         if not pids:
             self._at = None
@@ -221,11 +210,3 @@ def _threads(procfs: Path, pid: int) -> list[int]:
 def _wait_channel(folder: str) -> str:
     channel = printable(text_of(f"{folder}/wchan"))
     return channel if _SYMBOL.fullmatch(channel) else ""
-
-
-def render(reading: ThreadsReading, gpu: tuple[str, str]) -> Iterator[Sample]:
-    """Render the samples of one GPU's jobs."""
-    yield from samples(reading, gpu)
-    if reading.busiest is not None:
-        busiest = reading.busiest
-        yield GPU_BUSIEST_THREAD_RATIO.sample(busiest.ratio, *gpu, str(busiest.pid), busiest.name)

@@ -17,8 +17,8 @@ from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
 from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.pids import parse_status, printable
 
 _LOOK_SECONDS: Final = 60.0
@@ -70,31 +70,21 @@ GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class BlockedThread:
-    """A thread that hangs in the kernel.
+    """A thread that hangs in the kernel, since Unix seconds, and the function it waits in ("" if unknown)."""
 
-    Attributes:
-        since: Unix seconds at which it was first seen blocked.
-        wait_channel: the kernel function it waits in; "" if unknown.
-    """
-
-    since: float
+    since: Annotated[float, GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS]
     wait_channel: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """Vital signs of one process.
-
-    Attributes:
-        started_at: Unix seconds; None if the boot time is unknown.
-        blocked: the thread that has been hanging longest; None if there is none.
-    """
+    """Vital signs of one process; `blocked` is the thread that has been hanging longest."""
 
     cpu_seconds: Annotated[float, GPU_PROCESS_CPU_SECONDS_TOTAL]
     resident_bytes: Annotated[int, GPU_PROCESS_RESIDENT_MEMORY_BYTES]
     threads: Annotated[int, GPU_PROCESS_THREADS]
     started_at: Annotated[float | None, GPU_PROCESS_START_TIMESTAMP_SECONDS]
-    blocked: BlockedThread | None
+    blocked: Annotated[BlockedThread | None, Each("wait_channel")]
 
 
 class _Wait(NamedTuple):
@@ -196,11 +186,3 @@ def _switches(folder: str, thread: int) -> int | None:
         return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
     except (KeyError, ValueError):
         return None
-
-
-def render(vitals: ProcessVitals, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Render the samples of one process; `labels` are those of its GPU, its PID and its name."""
-    yield from samples(vitals, labels)
-    if vitals.blocked is not None:
-        since, channel = vitals.blocked.since, vitals.blocked.wait_channel
-        yield GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS.sample(since, *labels, channel)

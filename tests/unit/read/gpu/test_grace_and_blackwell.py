@@ -13,13 +13,14 @@ import pynvml
 from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import shown
 
-from gpu_triage.read.gpu import c2c, ecc, power_profiles
+from gpu_triage.read.gpu import c2c, power_profiles
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.ecc import EccReader
 from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.memory_repair import read_memory_repair
 from gpu_triage.read.gpu.power_profiles import PowerProfilesReading, read_power_profiles
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,7 +136,7 @@ def test_errors_are_told_by_memory_once_there_are_any(bench: BenchMaker) -> None
     nvml.answer("nvmlDeviceGetMemoryErrorCounter", counter)
     reading = reader.read(nvml.round())
     assert reading.memory_errors == {("uncorrected", "dram"): 1, ("uncorrected", "sram"): 2}
-    assert shown(ecc.render(reading, LABELS))[-2:] == [
+    assert shown(samples(reading, LABELS))[-2:] == [
         'gpu_ecc_memory_errors_total{gpu="0",uuid="GPU-a",severity="uncorrected",memory="dram"} 1.0',
         'gpu_ecc_memory_errors_total{gpu="0",uuid="GPU-a",severity="uncorrected",memory="sram"} 2.0',
     ]
