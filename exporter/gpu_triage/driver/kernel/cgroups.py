@@ -144,7 +144,6 @@ class CgroupFolders:
 
 
 def _folders(folder: Path) -> list[str]:
-    """Names of a cgroup's children; empty if it is gone."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -153,7 +152,6 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _has(folder: Path, pid: int) -> bool:
-    """Whether a process is in the cgroup."""
     return str(pid) in text_of(folder / "cgroup.procs").split()
 
 

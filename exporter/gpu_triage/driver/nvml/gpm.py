@@ -93,7 +93,6 @@ class GpmMetrics:
 
 
 def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
-    """Convert to a ratio, or bytes per second; None if implausible."""
     if metric in _TRAFFIC:
         traffic = inquiry.within(value, 0, _MOST_MIB_PER_SECOND)
         return None if traffic is None else traffic * _BYTES_PER_MIB

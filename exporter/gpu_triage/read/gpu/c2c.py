@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.plausible import ERRORS, LinkCounters
-from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
 COUNT_FIELD: Final = 170
@@ -49,15 +48,15 @@ GPU_C2C_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class C2cReading:
-    """C2C links of one GPU, and whether each is active by number; None or missing where not reported."""
+    """C2C links of one GPU; None or missing where not reported."""
 
     links: Annotated[int | None, GPU_C2C_LINKS]
-    up: Mapping[int, bool]
+    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
     max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
     errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
 
 
-_NONE: Final = C2cReading(None, {}, None, {})
+_NONE: Final = C2cReading(None, None, None, {})
 
 
 class C2cReader:
@@ -81,24 +80,16 @@ class C2cReader:
             if (BANDWIDTH_FIELD, link) in values
         ]
         known = [speed for speed in speeds if speed is not None]
+        states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
         counted = {
             name: self._counters.total(inquiry, field, values, gpu.at.monotonic) for name, field in ERROR_FIELDS.items()
         }
         return C2cReading(
             links=int(count),
-            up={link: values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values},
+            links_up=sum(states) if states else None,
             max_bytes_per_second=sum(known) * _BYTES_PER_MEGABYTE if known else None,
             errors={name: total for name, total in counted.items() if total is not None},
         )
 
 
-def render(reading: C2cReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's links."""
-    yield from samples(reading, gpu)
-    if reading.up:
-        yield GPU_C2C_LINKS_UP.sample(sum(reading.up.values()), *gpu)
-
-
-C2C = GpuCollector(
-    "c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read, render=render
-)
+C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -119,7 +119,6 @@ def pci_chain(path: str) -> tuple[str, ...]:
 
 
 def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the names of physical adapters, each with the link to its device."""
     found = {}
     for kind in ("net", "infiniband"):
         for name in read_names(sysfs / "class" / kind) or ():

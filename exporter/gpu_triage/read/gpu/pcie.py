@@ -201,8 +201,6 @@ class _WideCounter:
 
 
 class _Transitions:
-    """Counts changes between successive readings."""
-
     __slots__ = ("_count", "_last")
 
     def __init__(self) -> None:

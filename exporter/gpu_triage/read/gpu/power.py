@@ -95,7 +95,8 @@ class PowerReader:
         values = inquiry.fields(_FIELDS)
         # Without power management by the driver, as on laptops and under WSL, the limit reads 0.
         limit_watts = watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None
-        module_limit_watts = _module_limit(inquiry, values, limit_watts)
+        # None if it equals the GPU's own, as with drivers that ignore the scope.
+        module_limit_watts = other_limit(watts(inquiry, values.get(_MODULE_LIMIT_FIELD)), limit_watts)
         return PowerReading(
             power_watts=watts(inquiry, _drawn(values) or inquiry.ask("nvmlDeviceGetPowerUsage")),
             limit_watts=limit_watts,
@@ -119,12 +120,6 @@ def _drawn(
     A powered board always draws something: some drivers return 0 for fields they do not support.
     """
     return values.get(instant) or values.get(average) or None
-
-
-def _module_limit(inquiry: Inquiry, values: Mapping[FieldId, float], limit_watts: float | None) -> float | None:
-    """The module's limit; None if it equals the GPU's own, as with drivers that ignore the scope."""
-    module_watts = watts(inquiry, values.get(_MODULE_LIMIT_FIELD))
-    return other_limit(module_watts, limit_watts)
 
 
 def other_limit(requested_watts: float | None, limit_watts: float | None) -> float | None:

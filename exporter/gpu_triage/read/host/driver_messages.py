@@ -139,7 +139,6 @@ def parse_driver_message(text: str) -> DriverMessage | None:
 
 
 def _versions(client: str | None, module: str | None) -> str:
-    """Format the versions of a mismatch for display, as far as known."""
     parts = ((client, "client"), (module, "kernel module"))
     return ", ".join(f"{whose} {version}" for version, whose in parts if version)
 

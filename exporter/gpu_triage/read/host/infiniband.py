@@ -214,10 +214,7 @@ class HostInfinibandReader:
             rate_bytes_per_second=(self._devices.line_rate(device) or rate) if up and rate else None,
             up=up,
             physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
-            link_errors=faults.link_errors,
-            link_downs=faults.link_downs,
-            timeouts=faults.timeouts,
-            events=faults.events,
+            **faults._asdict(),
         )
 
     def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:

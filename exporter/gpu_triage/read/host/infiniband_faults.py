@@ -103,13 +103,7 @@ class PortFaults(NamedTuple):
 
 
 class PortPlan(NamedTuple):
-    """The files to read for a port.
-
-    Attributes:
-        kind: identifies ports of the same board and link layer; "" if the kernel does not report these.
-        events: counter file of each event that the adapter counts.
-        received, sent: traffic counter files, to be summed.
-    """
+    """The files to read for a port of this kind of board and link layer ("" if unknown); traffic files are summed."""
 
     kind: str
     events: Mapping[str, Path]
@@ -237,7 +231,6 @@ def _plan(adapter: Path, port: str) -> PortPlan:
 
 
 def _traffic(directory: Path, there: set[str], choices: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
-    """Traffic counters of one direction; empty if the adapter has none."""
     names = next((each for each in choices if there.issuperset(each)), ())
     return tuple(directory / name for name in names)
 

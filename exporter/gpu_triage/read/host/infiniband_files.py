@@ -32,10 +32,7 @@ class PortFiles:
 
     For most of these files the kernel sends a command to the adapter's firmware. If the firmware rejects it (the
     ConnectX-7 of a B200 or B300 baseboard, managed by the fabric manager), the read fails with EINVAL, and the driver
-    logs an error each time.
-
-    Attributes:
-        now: monotonic second of the round.
+    logs an error each time. `now` is the monotonic second of the round.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import Owner
+from gpu_triage.read.processes.pids import Owner, parse_cgroup
 from gpu_triage.read.xid.events import is_driver_loaded
 from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
 
@@ -213,12 +213,7 @@ def _understood(text: str) -> HostMessage | None:
 
 
 def _owner(cgroup: str) -> Owner:
-    if not cgroup:
-        return Owner()
-    # Imported on first use: it pulls in psutil, half a megabyte that is not needed without such a kill.
-    from gpu_triage.read.processes.pids import parse_cgroup  # noqa: PLC0415
-
-    return parse_cgroup(f"0::{cgroup}\n")
+    return parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
 
 
 def render(reading: HostKernelLogReading) -> Iterator[Sample]:

@@ -225,7 +225,6 @@ def plain(text: str) -> str:
 
 
 def _of(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
-    """Return a parser for patterns with the subject as first group."""
     return lambda match: HostMessage(trouble, match[1])
 
 
@@ -242,18 +241,10 @@ def _nvme_timeout(match: re.Match[str]) -> HostMessage:
     return HostMessage(ProblemKind.NVME_RESET if ends_in_reset else ProblemKind.NVME_TIMEOUT, match[1])
 
 
-def _lustre(match: re.Match[str]) -> HostMessage:
-    return HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
-
-
 def _machine_check(match: re.Match[str]) -> HostMessage:
     is_uncorrected = int(match[2], 16) & _MCI_STATUS_UC
     trouble = ProblemKind.HARDWARE_UNCORRECTED if is_uncorrected else ProblemKind.HARDWARE_CORRECTED
     return HostMessage(trouble, f"CPU {match[1]}")
-
-
-def _decoded(match: re.Match[str]) -> HostMessage:
-    return HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
 
 
 def _firmware(match: re.Match[str]) -> HostMessage:
@@ -276,9 +267,9 @@ def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], Hos
     yield _NVME_RESET, _of(ProblemKind.NVME_RESET)
     yield _NVME_LOST, _of(ProblemKind.NVME_LOST)
     yield _NFS, _of(ProblemKind.NFS_NOT_RESPONDING)
-    yield _LUSTRE, _lustre
+    yield _LUSTRE, lambda match: HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
     yield _MCE, _machine_check
-    yield _AMD, _decoded
+    yield _AMD, lambda match: HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
     yield _FIRMWARE, _firmware
     yield _EDAC, _edac
     yield _POISON, lambda _: HostMessage(ProblemKind.MEMORY_UNCORRECTED)

@@ -138,7 +138,6 @@ class HostMemoryReader:
 
 
 def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
-    """Total and free memory of the NUMA nodes that are GPU memory."""
     found: Counter[str] = Counter()
     for node in gpu_memory_nodes(sysfs):
         found.update(read_node_memory(sysfs, node))

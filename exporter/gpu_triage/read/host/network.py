@@ -35,12 +35,9 @@ _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
 
 @dataclass(frozen=True, slots=True)
 class NetworkDevices:
-    """Selected devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
+    """Patterns of devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
 
-    Attributes:
-        include: patterns of devices to read; if empty, all.
-        exclude: patterns of devices to skip; overrides `include`.
-        rates: patterns of devices with their line rates; the first match applies.
+    If `include` is empty, all are included; `exclude` overrides it. Of the line rates, the first that matches applies.
     """
 
     include: tuple[str, ...] = ()

@@ -223,8 +223,6 @@ def unescape(path: str) -> str:
 
 
 class _Operation(NamedTuple):
-    """The values used from one operation's line."""
-
     requests: int
     sent: int
     major_timeouts: int

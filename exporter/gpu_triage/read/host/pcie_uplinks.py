@@ -24,6 +24,7 @@ _MOST_BEHIND: Final = 16
 _MOST_DEVICES: Final = 4096
 _SEARCH_SECONDS: Final = 60.0
 _BITS: Final = 8
+_Place = tuple[str, tuple[str, ...]]  # upper end of an uplink, and the devices behind it
 _ENCODED: Final = {1: 8 / 10, 2: 8 / 10}
 _ENCODED_SINCE: Final = 128 / 130
 """Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
@@ -75,14 +76,6 @@ class PcieUplinksReading:
     uplinks: tuple[Uplink, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Upper end of an uplink, and the devices behind it."""
-
-    port: str
-    behind: tuple[str, ...]
-
-
 class PcieUplinksReader:
     """Reads uplinks; caches their locations for a minute."""
 
@@ -121,7 +114,7 @@ def _search(sysfs: Path) -> Mapping[str, _Place]:
             behind.setdefault((chain[upper], chain[upper + 1]), []).append(f"{kind} {name}")
     with_gpus = {ends: of for ends, of in behind.items() if any(each.startswith("gpu ") for each in of)}
     kept = sorted(with_gpus.items())[:_MOST_UPLINKS]
-    return {bridge: _Place(port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept}
+    return {bridge: (port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept}
 
 
 def _kind(device: str) -> str | None:
@@ -134,7 +127,6 @@ def _kind(device: str) -> str | None:
 
 
 def _bridges_above(device: str) -> list[str]:
-    """Bus IDs of the bridges above a device, starting at the root."""
     try:
         parts = PurePosixPath(read_link(device) or "").parts[:-1]
     except HostReadFailed:
@@ -143,7 +135,8 @@ def _bridges_above(device: str) -> list[str]:
 
 
 def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
-    lower, upper = link_of(sysfs, bridge), link_of(sysfs, place.port)
+    port, behind = place
+    lower, upper = link_of(sysfs, bridge), link_of(sysfs, port)
     width = lower.current_width or upper.current_width
     generation = lower.current_generation or upper.current_generation
     if lower.max_width is None or upper.max_width is None or width is None:
@@ -152,8 +145,8 @@ def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
         return None
     return Uplink(
         bridge=bridge,
-        port=place.port,
-        behind=place.behind,
+        port=port,
+        behind=behind,
         width=width,
         generation=generation,
         expected_width=min(lower.max_width, upper.max_width),

@@ -176,12 +176,10 @@ def _page(families: list[Metric]) -> tuple[Metric, ...]:
 
 
 def _names(family: Metric) -> set[str]:
-    """All names that belong to the family: its own and those of its samples."""
     return {family.name, *(f"{family.name}{ending}" for ending in _ENDINGS.get(family.type, ()))}
 
 
 def _without_type(family: Metric) -> Iterator[Metric]:
-    """Split a family into an untyped family per sample name."""
     parts: dict[str, Metric] = {}
     for sample in family.samples:
         part = parts.setdefault(sample.name, Metric(sample.name, family.documentation, _UNTYPED))

@@ -61,8 +61,6 @@ class _Look:
 
 @dataclass(slots=True)
 class _Room:
-    """Remaining room within the total limits."""
-
     size: int = limits.MAX_TOTAL_BYTES
     series: int = limits.MAX_TOTAL_SERIES
 
@@ -131,8 +129,6 @@ class TextFilesReader:
 
 
 class _Folders:
-    """The directory and its sub-folders, each opened once per round."""
-
     def __init__(self, directory: Path, opened: ExitStack) -> None:
         self._opened = opened
         self._directory = directory
@@ -168,7 +164,6 @@ def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
 
 
 def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
-    """Open a file and determine its size."""
     nowhere = _Known((0, 0, 0, 0), 0, 0, limits.UNREADABLE)
     try:
         descriptor = folders.open(file)

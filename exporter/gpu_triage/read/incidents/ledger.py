@@ -47,15 +47,10 @@ Kind = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One incident on a board or in a slot; "" for what is unknown.
+    """One incident on a board or in a slot (a bus ID), in Unix seconds; "" for what is unknown.
 
-    Attributes:
-        kind: the Xid as text, or ``lost``, ``uncorrected`` or ``reset``.
-        slot: PCI bus id in sysfs notation.
-        first_at, last_at: first and last occurrence, in Unix seconds.
-        boot: the kernel's boot id.
-        uptime_seconds: seconds since boot at `last_at`, from the monotonic clock, which is immune to changes of the
-            wall clock.
+    The kind is the Xid as text, or ``lost``, ``uncorrected`` or ``reset``. `uptime_seconds` is the time since boot at
+    `last_at`, from the monotonic clock, which is immune to changes of the wall clock.
     """
 
     kind: Kind
@@ -133,9 +128,7 @@ def kind_of_xid(xid: str, fatal: str) -> str | None:
 class IncidentLedger:
     """Records and counts incidents. To be called only from the sampler's thread.
 
-    Attributes:
-        changed: whether there are unsaved changes.
-        edition: incremented whenever an incident is added or changed.
+    `changed` while there are unsaved changes; `edition` increases whenever an incident is added or changed.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:

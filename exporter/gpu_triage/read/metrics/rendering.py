@@ -58,8 +58,6 @@ class _Series:
 
 
 class _Keyed:
-    """The series of a mapping field, by key."""
-
     __slots__ = ("_field", "_labels", "_series")
 
     def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
@@ -81,8 +79,6 @@ class _Keyed:
 
 
 class _Nested:
-    """The series of a field with further readings."""
-
     __slots__ = ("_attributes", "_labels")
 
     def __init__(self, each: Each, labels: tuple[str, ...]) -> None:
@@ -118,10 +114,6 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     [(('0', 'GPU-1', 'gpu'), 84.0)]
     >>> list(samples(reading(None), ("0", "GPU-1")))
     []
-
-    Args:
-        reading: an instance of a dataclass; None has no samples.
-        labels: first labels of all samples, such as the GPU's.
     """
     for of, series in _series_of(reading.__class__, labels):
         value = of(reading)
@@ -140,7 +132,6 @@ _Makes = Callable[[tuple[str, ...]], _Series | _Keyed | _Nested]
 def _series_of(
     kind: type, labels: tuple[str, ...]
 ) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed | _Nested], ...]:
-    """The series of this reading type with these labels."""
     return tuple((of, make(labels)) for of, make in _fields(kind))
 
 

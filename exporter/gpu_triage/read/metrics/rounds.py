@@ -19,13 +19,9 @@ class ExpectedLink:
 
 @dataclass(frozen=True, slots=True)
 class GpuRound:
-    """One round of one GPU.
+    """One round of one GPU, which starts `at`; machine has the kernel files about the GPU.
 
-    Attributes:
-        peers: the other GPUs that currently answer, for calls about pairs of GPUs.
-        machine: for kernel files about the GPU.
-        at: start of the round.
-        recorded_link: link capability from the baseline; None without a baseline.
+    `peers` are the other GPUs that currently answer; `recorded_link` is from the baseline, None without one.
     """
 
     inquiry: Inquiry

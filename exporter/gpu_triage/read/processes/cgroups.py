@@ -199,7 +199,6 @@ class _Asking:
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
-    """CPU limit in CPUs; None if unlimited."""
     if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
         return limit
     if "cpu" not in places:

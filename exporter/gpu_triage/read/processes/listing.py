@@ -79,7 +79,6 @@ class ProcessLister:
 
 
 def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    """The driver's lists by type; types it does not support are missing."""
     answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
     return {kind: entries for kind, entries in answers if entries is not None}
 
@@ -105,7 +104,6 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
 
 
 def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
-    """Count processes by type, given the PIDs in each list."""
     counts = {kind: len(listed) for kind, listed in pids.items()}
     if {"compute", "graphics"} <= pids.keys():
         both = len(pids["compute"] & pids["graphics"])

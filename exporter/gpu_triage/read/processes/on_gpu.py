@@ -288,7 +288,6 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    """Labels of the owner: user, pod UID, pod name, pod namespace, Slurm job."""
     pod, namespace, _ = process.workload
     if process.facts is None:
         return "", "", pod, namespace, ""

@@ -130,10 +130,7 @@ _SAMPLES_OF_THE_CALLER: Final = (570, 86)
 class DriverPids(NamedTuple):
     """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process.
 
-    Attributes:
-        procfs: whether this procfs uses the same PIDs.
-        memory: whether the memory reported with a PID belongs to that process.
-        utilization: whether utilization samples use the same PIDs.
+    They may be those of this procfs, of the memory reported with them, and of utilization samples.
     """
 
     procfs: bool

@@ -120,7 +120,6 @@ def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
 
 
 def _plugin_devices(container: bytes) -> Iterator[str]:
-    """UUIDs of the devices that the device plugin allocated to a container."""
     for devices in _messages(container, _CONTAINER_DEVICES):
         for device in _messages(devices, _DEVICE_IDS):
             match = _NVIDIA_DEVICE.fullmatch(device.decode())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -150,7 +150,7 @@ class ProcessVitalsReader:
         others = set(known.waits) - {pid}
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
-            others |= set(_threads(folder)) - {pid}
+            others |= set(thread_numbers(folder)[:_MOST_THREADS]) - {pid}
         waiting |= {thread for thread in others if _is_uninterruptible(folder, thread)}
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
@@ -165,8 +165,7 @@ class ProcessVitalsReader:
         if longest is None or at.monotonic - longest[1].since < _BLOCKED_SECONDS:
             return None
         thread, wait = longest
-        channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
-        return BlockedThread(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
+        return BlockedThread(self._walls.of(wait.since, at), wait_channel(f"{folder}/task/{thread}"))
 
 
 def _is_uninterruptible(folder: str, thread: int) -> bool:
@@ -174,9 +173,15 @@ def _is_uninterruptible(folder: str, thread: int) -> bool:
     return stat is not None and stat.state == UNINTERRUPTIBLE
 
 
-def _threads(folder: str) -> Iterator[int]:
-    names = names_in(f"{folder}/task")[:_MOST_THREADS]
-    yield from (int(name) for name in names if name.isdecimal() and name.isascii())
+def thread_numbers(folder: str) -> list[int]:
+    """Threads of the process with this folder in procfs; empty if it ended."""
+    return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
+
+
+def wait_channel(folder: str) -> str:
+    """The kernel function that the thread with this folder waits in; "" if unknown."""
+    channel = printable(text_of(f"{folder}/wchan"))
+    return channel if _SYMBOL.fullmatch(channel) else ""
 
 
 def _switches(folder: str, thread: int) -> int | None:

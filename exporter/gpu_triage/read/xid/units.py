@@ -47,8 +47,6 @@ class XidSite(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """One process's failure, which may span several log lines."""
-
     pid: str
     program: str
     at: float
