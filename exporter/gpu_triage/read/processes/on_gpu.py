@@ -13,15 +13,14 @@ from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes import cgroups as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.driver_pids import DriverPids, driver_pids
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
-from gpu_triage.read.processes.pids import ProcessFacts, sees_every_process
+from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
 from gpu_triage.read.processes.placement import Locality, LocalityJudge
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
-_MOST_PERCENT: Final = 100
 
 
 GPU_PROCESSES = gpu_gauge(
@@ -126,12 +124,9 @@ class ProcessReading:
     """One process on one GPU.
 
     Attributes:
-        pid: as reported by the driver: see `driver_pids`.
-        is_compute: whether it has a compute context, directly or through MPS.
         facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
-        locality: of its CPU affinity.
         workload: its pod and container; empty names if not known for certain.
-        vitals: CPU time, memory and threads on the host; None if `facts` is, or if unreadable.
+        vitals: None if `facts` is, or if unreadable.
         numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
     """
 
@@ -142,8 +137,13 @@ class ProcessReading:
     facts: ProcessFacts | None
     locality: Locality
     workload: Workload
-    vitals: ProcessVitals | None = None
+    vitals: Annotated[ProcessVitals | None, Each()] = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
+
+    @property
+    def name(self) -> str:
+        """From `process_name`; "" if it is unknown."""
+        return self.facts.name if self.facts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +156,14 @@ class ProcessesReading:
         processes: the largest by memory, up to the configured maximum.
         truncated: minimum number of processes left out.
         locality_known: whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
-        cgroups: cgroups that contain the processes, with their limits.
-        threads: thread activity of the processes and their children; None if unknown.
     """
 
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
-    processes: tuple[ProcessReading, ...]
+    processes: Annotated[tuple[ProcessReading, ...], Each("pid", "name")]
     truncated: int
     locality_known: bool
-    cgroups: tuple[CgroupReading, ...] = ()
-    threads: ThreadsReading | None = None
+    cgroups: Annotated[tuple[CgroupReading, ...], Each("path")] = ()
+    threads: Annotated[ThreadsReading | None, Each()] = None
 
 
 class ProcessesReader:
@@ -257,8 +255,7 @@ class ProcessesReader:
         latest: dict[int, float | None] = {}
         for sample in sorted(samples, key=lambda sample: sample.timeStamp):
             if self._newest_us < sample.timeStamp <= latest_us:
-                percent = inquiry.within(sample.smUtil, 0, _MOST_PERCENT)
-                latest[sample.pid] = None if percent is None else percent / 100
+                latest[sample.pid] = inquiry.ratio(sample.smUtil)
         seen = (sample.timeStamp for sample in samples if sample.timeStamp <= latest_us)
         self._newest_us = max((self._newest_us, *seen))
         return latest
@@ -276,10 +273,6 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
-    if reading.threads is not None:
-        yield from process_threads.render(reading.threads, gpu)
-    for cgroup in reading.cgroups:
-        yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
         compute = [process.locality for process in reading.processes if process.is_compute]
         yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
@@ -287,19 +280,14 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
-    facts, pid = process.facts, str(process.pid)
-    name = facts.name if facts else ""
-    yield from samples(process, (*gpu, pid, name))
+    facts, pid, name = process.facts, str(process.pid), process.name
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
-    if process.vitals is not None:
-        yield from process_vitals.render(process.vitals, (*gpu, pid, name))
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    """Labels of the owner: user, pod UID, pod name, pod namespace, Slurm job."""
     pod, namespace, _ = process.workload
     if process.facts is None:
         return "", "", pod, namespace, ""
