@@ -88,7 +88,7 @@ def render(values: dict[str, Any] | None = None, chart: Path = CHART, release: s
     objects: list[dict[str, Any]] = []
     for path, text in sorted(files.items()):
         if path.endswith(".yaml"):
-            objects += [document for document in yaml.safe_load_all(text) if document is not None]
+            objects += [document for document in yaml.load_all(text, yaml.CSafeLoader) if document is not None]
     (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
     return Rendered(tuple(objects), notes)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_triage.options.config import Config
     from gpu_triage_simulator import Scenario
 
-_HORIZON_SECONDS = 240
+_HORIZON_SECONDS = 120
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 _EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS

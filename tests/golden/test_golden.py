@@ -57,8 +57,8 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 LONG_SECONDS = 300
-LONGEST = "h100-8-bad-night"
-"""Takes as long as all others together: `make full` plays it."""
+LONGEST = {"h100-8-bad-night", "h100-8", "moved-slot", "sick-host"}
+"""Take longer than all others together: `make full` plays them."""
 
 IN_FULL = {"v100-old-driver", "h100-fabric", "gb200-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
@@ -166,7 +166,7 @@ EACH = [
     pytest.param(
         name,
         id=name,
-        marks=[pytest.mark.full] if scenario_of(name) == LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
+        marks=[pytest.mark.full] if scenario_of(name) in LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
     )
     for name, seconds in CASES.items()
 ]
