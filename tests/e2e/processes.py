@@ -41,11 +41,9 @@ class Exporter:
     log: Path
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of a GET."""
         return self.request("GET", path, **headers)
 
     def request(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of any request."""
         client = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
         try:
             client.request(method, path, headers=headers)
@@ -55,7 +53,6 @@ class Exporter:
             client.close()
 
     def metrics(self) -> str:
-        """The page in the text format."""
         return self.get("/metrics")[2].decode()
 
 
@@ -88,7 +85,6 @@ class Prometheus:
     address: str
 
     def __call__(self, expression: str, at: float | None = None) -> list[Any]:
-        """The series that answer the query."""
         parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
         result: list[Any] = self._ask(f"query?{urllib.parse.urlencode(parameters)}")["result"]
         return result

@@ -18,7 +18,7 @@ from tests.conftest import RequiresTool
 from tests.e2e.notifications import PAGER, TICKETS, Inbox, opened, summary
 from tests.e2e.processes import wait_for
 
-import gpu_triage
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 PACE = 10
 TOLD_WITHIN_SECONDS = 240.0
@@ -27,7 +27,6 @@ HEALTHY, LOST = "idle-downshift", "lost-before-start"
 SICK_HOST = "gpu-host-4:9836"
 OTHER_HOST = "gpu-host-3"
 """A host of another shard, and of another site, than the sick one."""
-_SCENARIOS = Path(gpu_triage.__file__).parent / "simulator" / "scenarios"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Live:
 
     def lose_a_gpu_elsewhere(self) -> None:
         """Boot `OTHER_HOST` with a GPU that is lost."""
-        self.scenario.write_text((_SCENARIOS / f"{LOST}.toml").read_text())
+        self.scenario.write_text((SCENARIOS / f"{LOST}.toml").read_text())
         self.fleet.servers[OTHER_HOST].restart()
 
     def wait_until_told(self, alert: str, of: str, receiver: str = PAGER) -> None:
@@ -107,7 +106,7 @@ def running(topology: Topology, directory: Path, requires_tool: RequiresTool) ->
     for program in ("prometheus", "prometheus-alertmanager", "victoria-metrics"):
         requires_tool(program)
     scenario = directory / "other-host.toml"
-    scenario.write_text((_SCENARIOS / f"{HEALTHY}.toml").read_text())
+    scenario.write_text((SCENARIOS / f"{HEALTHY}.toml").read_text())
     hosts = [
         Host("gpu-host-1", HEALTHY),
         Host("gpu-host-2", HEALTHY),
