@@ -57,7 +57,6 @@ class Rendered:
     notes: str
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Every object of a kind."""
         return [each for each in self.objects if each["kind"] == kind]
 
     def only(self, kind: str) -> dict[str, Any]:
@@ -67,13 +66,11 @@ class Rendered:
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The spec of the exporter's pods."""
         spec: dict[str, Any] = self.only("DaemonSet")["spec"]["template"]["spec"]
         return spec
 
     @property
     def container(self) -> dict[str, Any]:
-        """The exporter's container."""
         (found,) = self.pod["containers"]
         container: dict[str, Any] = found
         return container

@@ -67,7 +67,6 @@ class StandIn:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Flags that show a command the bus of this host."""
         return ("--path.sysfs", str(self.folder / "sys"))
 
     def set(self, *lines: str) -> None:
@@ -81,7 +80,6 @@ class StandIn:
         self._write()
 
     def replace(self, *lines: str) -> None:
-        """Have these lines and no others."""
         self._lines = list(lines)
         self._write()
 
@@ -128,7 +126,6 @@ class StandIn:
 
 
 def up(page: str) -> list[str]:
-    """Which GPUs are up on a page."""
     return sorted(re.findall(r'^gpu_up\{gpu="([0-9]+)".* 1(?:\.0)?$', page, re.MULTILINE))
 
 

@@ -84,7 +84,6 @@ BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 
 def scraped(running: Rig, accept: str = "") -> bytes:
-    """The page as a client gets it from the real server."""
     front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
     server = WebServer(front.application(), ["127.0.0.1:0"])
     (url,) = server.bind()
@@ -112,7 +111,6 @@ def steady(page: str) -> str:
 
 
 def scenario_of(name: str) -> str:
-    """The scenario that a page shows a moment of."""
     return name.split("-at-", maxsplit=1)[0]
 
 
@@ -126,7 +124,6 @@ def loaded(scenario: str, folder: Path) -> Scenario:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that is republished."""
     folder = tmp_path_factory.mktemp("jobs")
     for file, text in JOBS.items():
         (folder / file).parent.mkdir()
@@ -174,7 +171,6 @@ EACH = [
 
 @pytest.fixture(scope="module", params=EACH)
 def case(request: pytest.FixtureRequest, jobs: Path) -> tuple[str, str]:
-    """A page's name and its text as served now."""
     name: str = request.param
     return name, played(scenario_of(name), jobs)[name]
 
