@@ -34,17 +34,19 @@ class Exporter:
         process: its handle.
         address: ``host:port`` it listens on.
         log: where its stderr goes.
+        timeout_seconds: how long an answer may take.
     """
 
     process: subprocess.Popen[bytes]
     address: str
     log: Path
+    timeout_seconds: float = WAIT_SECONDS
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         return self.request("GET", path, **headers)
 
     def request(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        client = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+        client = http.client.HTTPConnection(self.address, timeout=self.timeout_seconds)
         try:
             client.request(method, path, headers=headers)
             response = client.getresponse()
@@ -60,6 +62,19 @@ PROGRAM = (sys.executable, "-m", "gpu_triage")
 """How the exporter is called."""
 
 
+def listening(process: subprocess.Popen[bytes], log: Path) -> str:
+    """``host:port`` of the first address that an exporter's log names; waits until it does.
+
+    Raises:
+        AssertionError: the process ended before, or takes too long.
+    """
+    address = re.compile(r"https?://([0-9.:]+)/metrics")
+    wait_for(lambda: address.search(log.read_text()) or process.poll() is not None)
+    found = address.search(log.read_text())
+    assert found, log.read_text()
+    return found[1]
+
+
 @contextmanager
 def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> Iterator[Exporter]:
     """The exporter on a port of its own, for the length of a ``with`` block; all that `program` starts ends with it."""
@@ -68,10 +83,7 @@ def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> I
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
     try:
-        wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
-        found = re.search(r"http://([0-9.:]+)/", log.read_text())
-        assert found, log.read_text()
-        running = Exporter(process, found[1], log)
+        running = Exporter(process, listening(process, log), log)
         wait_for(lambda: running.get("/-/ready")[0] == 200)
         yield running
     finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.certificates import Authority, trusting_context
-from tests.e2e.processes import end, wait_for
+from tests.e2e.processes import end, listening, wait_for
 
 from gpu_triage.serve.passwords import hashed
 
@@ -111,11 +111,8 @@ def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024)
     with (folder / "log").open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
     try:
-        url = re.compile(r"https?://127\.0\.0\.1:([0-9]+)/metrics")
-        wait_for(lambda: url.search((folder / "log").read_text()) or process.poll() is not None)
-        found = url.search((folder / "log").read_text())
-        assert found, (folder / "log").read_text()
-        running = Target(int(found[1]), process.pid, folder, guarded)
+        port = int(listening(process, folder / "log").rpartition(":")[2])
+        running = Target(port, process.pid, folder, guarded)
         wait_for(lambda: probe(running) == http.HTTPStatus.OK)
         yield running
     finally:
