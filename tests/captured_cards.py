@@ -97,17 +97,14 @@ class Capture:
 
     @property
     def name(self) -> str:
-        """The product."""
         return self.facts["name"]
 
     @property
     def mig(self) -> bool:
-        """Whether MIG is on."""
         return self.facts.get("mig.mode.current") == "Enabled"
 
     @property
     def working(self) -> bool:
-        """Whether it was at work."""
         shares = (self.facts.get(f"utilization.{engine}", "") for engine in ("gpu", "encoder"))
         return any(share.removesuffix(" %").isdigit() and int(share.removesuffix(" %")) > 1 for share in shares)
 
@@ -117,7 +114,6 @@ class Capture:
         return None if told is None else told not in ABSENT and told.strip("[]") != DEPRECATED
 
     def number(self, fact: str) -> float | None:
-        """The number that it said."""
         return float(self.facts[fact].split()[0]) if self.present(fact) else None
 
 
@@ -150,7 +146,6 @@ def text_captures(path: Path) -> Iterator[Capture]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """Arguments of each nvidia-smi command and what it printed."""
     for part in text.split("\n# $ nvidia-smi ")[1:]:
         command, _, body = part.partition("\n")
         yield command.strip(), body.partition("\n\n\n####")[0].strip()

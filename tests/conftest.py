@@ -106,7 +106,6 @@ def pytest_collection_finish() -> None:
 
 
 def in_continuous_integration() -> bool:
-    """Whether a skipped test counts as a failure."""
     return os.environ.get("CI") == "true"
 
 
@@ -147,13 +146,11 @@ def psutil_reads_this_machine() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
-    """The root of the working tree."""
     return REPOSITORY
 
 
 @pytest.fixture(scope="session")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The distribution."""
     from tests.distribution import build_wheel  # noqa: PLC0415 - this file also works in a folder of its own
 
     return build_wheel(repository, tmp_path_factory.mktemp("distribution"))
@@ -186,7 +183,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """As for single tests, for whole modules."""
     report = yield
     if report.skipped:
         _fail_if_skipped_in_continuous_integration(report)

@@ -56,7 +56,6 @@ def install(python: Path | str, *what: str) -> None:
 
 
 def uv() -> str:
-    """The uv of the development environment."""
     return str(Path(sysconfig.get_path("scripts")) / "uv")
 
 

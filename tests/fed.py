@@ -46,7 +46,6 @@ class Fed:
         self._judge = HostJudge(JudgedHost("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
 
     def see(self, samples: Iterable[Sample]) -> None:
-        """Judge these samples, and go on by one step."""
         now = Moment(self.seconds, WALL + self.seconds)
         made = tuple(samples)
         self._store.put(Outcome("some", "", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
@@ -75,20 +74,17 @@ class Fed:
         return changes
 
     def state(self, code: str) -> str:
-        """Where a finding is in its life."""
         assert self.latest is not None
         report = self.latest.report
         every = (*report.findings, *report.ended)
         return next((State(each.state).name.lower() for each in every if each.check.code == code), "absent")
 
     def finding(self, code: str) -> Finding:
-        """The one finding of this code that is there now."""
         assert self.latest is not None
         (found,) = (each for each in self.latest.report.findings if each.check.code == code)
         return found
 
     def codes(self) -> set[str]:
-        """Codes of the findings that are there now."""
         assert self.latest is not None
         return {each.check.code for each in self.latest.report.findings}
 

@@ -53,7 +53,6 @@ class Course:
 
 
 def confirmed() -> Course:
-    """A course on which HOT has just been confirmed."""
     course = Course()
     course.look(HOT)
     assert course.look(HOT, after=WAIT) is CONFIRMED

@@ -54,7 +54,6 @@ def wrong_values() -> Iterator[set[str]]:
 
 @pytest.fixture(autouse=True)
 def findings_have_the_values_that_their_rows_measure(wrong_values: set[str]) -> Iterator[None]:
-    """Fails a test in which one has not."""
     wrong_values.clear()
     yield
     if wrong_values:

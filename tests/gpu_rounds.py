@@ -34,7 +34,6 @@ class Rounds:
         self._devices = devices_of(self._session)
 
     def at(self, seconds: float, gpu: int = 0) -> GpuRound:
-        """A round of a GPU at a scenario time."""
         self._clock.advance(seconds - self.simulated.host.seconds())
         inquiry = Inquiry(self._devices[gpu])
         return GpuRound(inquiry, self._session.versions, (), self.simulated.machine, self._clock.now())

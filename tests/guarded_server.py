@@ -29,8 +29,6 @@ PASSWORDS = f"basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n"
 
 
 class Running(NamedTuple):
-    """A server at work."""
-
     port: int
     source: SecuritySource
     health: list[WebConfigHealth]
@@ -64,7 +62,6 @@ def serving(
     reload_seconds: float = 600.0,
     host: Host | None = None,
 ) -> Iterator[Running]:
-    """A server guarded by a file of this content."""
     file = folder / "web.yml"
     file.write_text(content)
     health: list[WebConfigHealth] = []

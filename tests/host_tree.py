@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class HostTree:
-    """Kernel files below a temporary folder, and rounds that read them."""
-
     def __init__(self, root: Path) -> None:
         self.procfs = root / "proc"
         self.sysfs = root / "sys"
@@ -44,5 +42,4 @@ class HostTree:
         file.mkdir(parents=True)
 
     def round(self) -> HostRound:
-        """A new round of this host."""
         return HostRound(real_machine(self.sysfs, self.procfs, None), Moment(monotonic=0.0, wall=0.0))

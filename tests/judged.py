@@ -41,7 +41,6 @@ class Judged:
         self.lives: dict[tuple[Subject, Code], list[tuple[float, State | None]]] = {}
 
     def run_to(self, seconds: float) -> None:
-        """Go on to this scenario time."""
         running, interval = self.running, self.running.config.sample_fast_seconds
         while running.elapsed < seconds:
             running.sampler.step()
@@ -63,18 +62,15 @@ class Judged:
 
     @property
     def report(self) -> Report:
-        """The last judgment's."""
         latest = self.running.judge.latest
         assert latest is not None
         return latest.report
 
     def classes(self) -> dict[str, str]:
-        """Class of each GPU by its index, as published."""
         states = GPU_BOTTLENECK.states
         return {s.labels[0]: states[int(s.value)] for s in self._published() if s.spec is GPU_BOTTLENECK}
 
     def findings(self) -> dict[tuple[Subject, Code], State]:
-        """State of each finding by its subject and code, as published."""
         found = {}
         for sample in self._published():
             if sample.spec is GPU_FINDING:
@@ -107,7 +103,6 @@ class Judged:
         return incidents
 
     def told_codes(self, subject: Subject) -> set[Code]:
-        """Codes of all findings about a subject that were ever confirmed."""
         return {code for whose, code in self.lives if whose == subject and self.told(whose, code)}
 
 

@@ -41,16 +41,12 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
 
 
 class Claim(NamedTuple):
-    """A device that a container has through a resource claim (DRA)."""
-
     driver: str
     device: str
     cdi: str
 
 
 class Held(NamedTuple):
-    """A container and the devices the kubelet gave it."""
-
     pod: str
     namespace: str
     container: str
@@ -60,7 +56,6 @@ class Held(NamedTuple):
 
 
 def response(*held: Held) -> bytes:
-    """A ListPodResourcesResponse on the wire."""
     kinds = _message_classes()
     listed = kinds["ListPodResourcesResponse"]()
     pods: dict[tuple[str, str], Any] = {}

@@ -58,7 +58,6 @@ class Mutation:
     after: str
 
     def applied(self, text: str) -> str:
-        """The text of its file with the change."""
         assert text[self.start : self.end] == self.before
         return text[: self.start] + self.after + text[self.end :]
 
@@ -72,7 +71,6 @@ class Mutation:
 
     @property
     def folder(self) -> Path:
-        """Where it is in the package."""
         package, *folders = self.path.relative_to(SOURCES).parent.parts
         return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
@@ -81,7 +79,6 @@ class Mutation:
 
 
 def mutations_of(path: Path, text: str) -> Iterator[Mutation]:
-    """Every mutation of a file."""
     lines = text.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -126,7 +123,6 @@ def drawn(count: int, seed: int) -> list[Mutation]:
 
 @cache
 def _by_place() -> Mapping[tuple[str, Path], list[Mutation]]:
-    """All mutations of the package, by kind and folder."""
     found: dict[tuple[str, Path], list[Mutation]] = {}
     for path in sorted((REPOSITORY / SOURCES).rglob("*.py")):
         name = path.relative_to(REPOSITORY)

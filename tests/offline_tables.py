@@ -23,7 +23,6 @@ TABLE_END = "+------------------------------------------------------------------
 
 
 def table_row(index: int, bus: int, errors: str = "0") -> str:
-    """The lines of one GPU of the table."""
     return (
         f"|   {index}  NVIDIA A100-SXM4-40GB          On  |   00000000:{bus:02X}:00.0 Off |{errors:>21} |\n"
         "| N/A   34C    P0             60W /  400W |    1024MiB /  40960MiB |    100%      Default |\n"

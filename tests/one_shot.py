@@ -29,7 +29,6 @@ def look_at(
     patience_seconds: float = 30.0,
     config: Config | None = None,
 ) -> Report:
-    """The verdict on a scenario, measured until this time of it."""
     clock = VirtualClock()
     begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
@@ -42,14 +41,11 @@ def _config_of(scenario: Scenario) -> Config:
 
 
 def finding(report: Report, code: str) -> Finding:
-    """The one finding of this code."""
     (found,) = (each for each in report.findings if each.check.code == code)
     return found
 
 
 def with_life(report: Report, code: str, **life: object) -> Report:
-    """The report with another life of its findings of this code."""
-
     def changed(finding: Finding) -> Finding:
         return replace(finding, **life) if finding.check.code == code else finding  # type: ignore[arg-type] # any field
 
@@ -58,5 +54,4 @@ def with_life(report: Report, code: str, **life: object) -> Report:
 
 
 def codes(report: Report, subject: str) -> set[str]:
-    """Codes of what was found of a subject."""
     return {each.check.code for each in report.findings if each.subject == subject}

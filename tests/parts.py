@@ -18,12 +18,12 @@ TESTS = Path(__file__).parent
 
 FULL = {
     "bench/test_attribution": "how soon a fault has its class, and how steady classes are",
-    "bench/test_fleet_cost.py": "the benchmark of a fleet, on real servers",
     "dashboards/test_two_clusters.py": "the dashboards over two clusters",
     "dashboards/test_watched_scenarios.py": "the dashboards over a fleet of scenarios",
     "deploy/test_package_life.py": "packages in the life of a host, with systemd",
     "deploy/test_packages.py": "the deb and the rpm",
     "deploy/test_slurm_live.py": "a real Slurm",
+    "e2e/test_alerting.py": "a night through Prometheus and Alertmanager",
     "e2e/test_demo_ends.py": "the demo",
     "e2e/test_pythons.py": "every supported Python",
     "e2e/test_rehearsal.py": "the pager's rehearsal",

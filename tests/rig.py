@@ -79,7 +79,6 @@ class Rig:
         self._parsed: list[tuple[str, Labels, float]] | None = None
 
     def run(self, seconds: float) -> None:
-        """Sample for so long, one step a fast interval."""
         self._parsed = None
         interval = self.config.sample_fast_seconds
         for _ in range(round(seconds / interval)):
@@ -92,15 +91,12 @@ class Rig:
         self.exposition.refresh()
 
     def run_to(self, seconds: float) -> None:
-        """Sample until this scenario time."""
         self.run(seconds - self.elapsed)
 
     def page(self) -> str:
-        """What a scrape answers, in the text format."""
         return self.exposition.page("", (), gzipped=False).body.decode()
 
     def series(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
-        """Labels and values of a metric's series that have these labels."""
         if self._parsed is None:
             families = text_string_to_metric_families(self.page())
             self._parsed = [(s.name, s.labels, s.value) for family in families for s in family.samples]
@@ -115,7 +111,6 @@ class Rig:
 
     @property
     def kmsg(self) -> Path:
-        """The kernel log's device, a file."""
         path = self.simulated.machine.kmsg
         assert path is not None
         return path
@@ -146,7 +141,6 @@ def scenario_with(tmp_path: Path, base: str, *events: str) -> Scenario:
 
 @cache
 def _shipped(base: str) -> tuple[str, dict[str, Any]]:
-    """The text of a shipped scenario's file, and its top table."""
     path = SCENARIOS / f"{base}.toml"
     return path.read_text(), read_toml(path)
 

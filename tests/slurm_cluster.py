@@ -73,8 +73,6 @@ exec {script}
 
 
 class Job:
-    """A job of the cluster."""
-
     def __init__(self, cluster: Cluster, number: str) -> None:
         self.number = number
         self._cluster = cluster
@@ -99,13 +97,10 @@ class Job:
         wait_for(completed, PATIENCE_SECONDS)
 
     def is_requeued(self) -> None:
-        """Wait until Slurm has put it back into the queue."""
         wait_for(lambda: self["Restarts"] == "1" and self["JobState"] == "PENDING", PATIENCE_SECONDS)
 
 
 class Cluster:
-    """A running cluster."""
-
     def __init__(self, folder: Path, repository: Path) -> None:
         self.folder = folder
         self.scripts = repository / "deploy" / "slurm"
@@ -136,11 +131,9 @@ class Cluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Of Slurm's commands."""
         return {**os.environ, "SLURM_CONF": str(self._configuration)}
 
     def configure(self, **more: str) -> None:
-        """Let slurmctld and slurmd run with more parameters."""
         self._write_configuration(more)
         self.scontrol("reconfigure")
 
@@ -161,7 +154,6 @@ class Cluster:
         return Job(self, self._run(*command).strip())
 
     def go(self) -> None:
-        """Let the jobs that wait end."""
         (self.folder / "go").touch()
 
     def node(self) -> Mapping[str, str]:
@@ -169,7 +161,6 @@ class Cluster:
         return _fields(self.scontrol("show", "node", NODE))
 
     def scontrol(self, *arguments: str) -> str:
-        """What scontrol prints."""
         return self._run("scontrol", "--oneliner", *arguments)
 
     def syslog(self) -> list[str]:
@@ -192,7 +183,6 @@ class Cluster:
         self.syslog()
 
     def log(self) -> str:
-        """What the daemons have logged, for a test that failed."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
 
     def _answers(self) -> bool:

@@ -56,15 +56,12 @@ class Node:
         self.configured()
 
     def program(self, script: str) -> None:
-        """What is installed as gpu-triage."""
         self._write("gpu-triage", script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
 
     def has_no_program(self) -> None:
-        """Nothing is installed as gpu-triage."""
         (self._folder / "gpu-triage").unlink()
 
     def has_no_gpus(self) -> None:
-        """The kernel shows no NVIDIA GPU."""
         shutil.rmtree(self._folder / "pci")
 
     def configured(self, **changes: str) -> None:
@@ -73,11 +70,9 @@ class Node:
         (self._folder / "config").write_text("".join(told))
 
     def is_draining(self) -> None:
-        """Somebody has drained the node."""
         self._state.write_text("NodeName=gpu-7 State=IDLE+DRAIN Reason=disk")
 
     def numbers(self, **slots: str) -> None:
-        """The driver's numbers of the GPUs in these slots."""
         for number, slot in slots.items():
             folder = self._folder / "driver" / slot
             folder.mkdir(parents=True)
@@ -85,7 +80,6 @@ class Node:
             (folder / "information").write_text(f"Model: \t\t NVIDIA A10\nDevice Minor: \t {minor}\n")
 
     def run(self, script: str, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script as slurmd would."""
         return self.run_file(self.scripts / f"{script}.sh", url, **environment)
 
     def run_file(self, script: Path, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -102,12 +96,10 @@ class Node:
         return subprocess.run([script], env=given | environment, check=False, capture_output=True, text=True)
 
     def prolog(self, url: str, gpus: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the prolog of a job on these GPUs."""
         return self.run("prolog", url, SLURM_JOB_GPUS=gpus, SLURM_JOB_ID="42", **environment)
 
     @property
     def told(self) -> list[str]:
-        """What scontrol was told to change."""
         return self._told.read_text().splitlines()
 
     @property

@@ -40,7 +40,6 @@ class StatusServer:
         self._thread.start()
 
     def run(self, seconds: float) -> None:
-        """Sample for so long and once more, as the daemon does."""
         interval = self.rig.config.sample_fast_seconds
         for _ in range(round(seconds / interval)):
             self._round()
@@ -48,7 +47,6 @@ class StatusServer:
         self._round()
 
     def stop(self) -> None:
-        """Answer no more."""
         self._server.stop()
         self._thread.join()
 

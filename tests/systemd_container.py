@@ -143,7 +143,6 @@ def _debootstrap(release: str, system: Path) -> None:
 
 
 def _mirror(release: str) -> str:
-    """Where this machine's apt gets the release from."""
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages"]
     targets = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     for line in targets.splitlines():

@@ -44,7 +44,6 @@ class Host:
     broken: bool = False
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - the contract's
-        """As Source."""
         self.asked.append((accept, names, gzipped))
         if self.broken:
             raise RuntimeError("secret of the encoder")
@@ -53,19 +52,15 @@ class Host:
         return Page(self.body, OPENMETRICS, gzipped)
 
     def scraped(self) -> None:
-        """As Source."""
         self.scrapes += 1
 
     def alive(self) -> str | None:
-        """As Source."""
         return self.dead
 
     def ready(self) -> str | None:
-        """As Source."""
         return self.unready
 
     def status_page(self) -> Answer:
-        """As Source."""
         self.judged.append("page")
         if self.broken:
             raise RuntimeError("secret of the judges")
@@ -75,15 +70,12 @@ class Host:
         return Answer(200, b"host\tkeep\tgpu-7\t-\n", "text/plain; charset=utf-8")
 
     def verdict(self) -> Answer:
-        """As Source."""
         self.judged.append("verdict")
         self.hold()
         return self.given
 
     def release(self) -> None:
-        """As Source."""
         self.ordered.append("release")
 
     def acquire(self) -> None:
-        """As Source."""
         self.ordered.append("acquire")

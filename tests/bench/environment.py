@@ -29,7 +29,6 @@ class CommandWiring:
 
 
 def wiring(arguments: list[str], load_before: float) -> CommandWiring:
-    """This machine, now."""
     memory_gib = psutil.virtual_memory().total / 2**30
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return CommandWiring(

@@ -90,12 +90,10 @@ def _token(key: str, value: str) -> str:
 
 
 def host_name(number: int) -> str:
-    """The target's label instance."""
     return f"host-{number:04d}"
 
 
 def uuid_part(number: int) -> str:
-    """What stands for HOST in a host's UUIDs."""
     return f"{number:04x}"
 
 
@@ -159,7 +157,6 @@ class LinearPages:
         self._rendered: tuple[float, bytes] | None = None
 
     def __call__(self, host: int) -> bytes:
-        """The page of a host now."""
         with self._lock:
             now = self._clock_seconds["now"]
             if self._rendered is None or self._rendered[0] != now:

@@ -43,7 +43,6 @@ class Block:
 
     @property
     def bytes_per_sample(self) -> float:
-        """Of Prometheus, index included."""
         return (self.chunk_bytes + self.index_bytes) / self.samples
 
     @property
@@ -88,7 +87,6 @@ def _imported(history: History, samples: int, directory: Path) -> int:
 
 
 def json_lines(history: History) -> Iterator[str]:
-    """A line per series, as VictoriaMetrics imports them."""
     for (name, labels), values in history.series.items():
         present = [(step, value) for step, value in enumerate(values) if not math.isnan(value)]
         line = {

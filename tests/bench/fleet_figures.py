@@ -51,7 +51,6 @@ class Write:
 
     @property
     def kept_up(self) -> bool:
-        """Whether its rate is that of the fleet."""
         return abs(self.read_share - 1) <= ALLOWED_DRIFT and not self.failed
 
 
@@ -105,7 +104,6 @@ class Cost:
     victoria: Victoria | None = None
 
     def write(self, name: str) -> Write | None:
-        """What a queue sent."""
         return next((each for each in self.writes if each.name == name), None)
 
 
@@ -147,7 +145,6 @@ class FleetCosts:
 
     @cached_property
     def everything(self) -> Cost | None:
-        """The run that sent every series."""
         return next((cost for cost in self.costs if cost.kind == EVERYTHING), None)
 
     @cached_property
@@ -162,7 +159,6 @@ class FleetCosts:
 
     @cached_property
     def evaluation(self) -> Line | None:
-        """Longest share of an interval by hosts."""
         return line_through([(cost.hosts, cost.evaluation[0]) for cost in self.calm])
 
     @cached_property
@@ -185,7 +181,6 @@ class FleetCosts:
         return bytes_per_second * 8 / size * hosts
 
     def page_series(self, profile: str) -> int:
-        """Series that one host serves."""
         return self._largest(profile).page_series
 
     def series_per_host(self, profile: str) -> float:

@@ -55,7 +55,6 @@ def with_noise(history: History, seed: int = 1) -> History:
 
 
 def changing_series(history: History) -> int:
-    """Series with more than two different values."""
     return sum(len(set(values)) > 2 for values in history.series.values())
 
 
@@ -102,7 +101,6 @@ class PlayedPages:
         return sum(not math.isnan(values[-1]) for _, _, values in self._series)
 
     def page(self, host: int, now_seconds: float) -> bytes:
-        """What a host serves at this time."""
         step = int((now_seconds - self._start_seconds) // self._history.step_seconds) + host % PHASES
         with self._lock:
             frame = self._frames.get(step)

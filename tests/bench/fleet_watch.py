@@ -63,15 +63,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """For progress."""
         sent = ", everything sent to VictoriaMetrics" if self.everything else ""
         return f"{self.hosts:,} hosts with profile {self.profile}{sent}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Totals at one moment."""
-
     at: float
     own: Counters
     cpu_seconds: float
@@ -148,7 +145,6 @@ def longest(groups: dict[str, Seen]) -> tuple[float, str]:
 
 
 def _let_run(run: Run, seconds: float, stop: threading.Event) -> None:
-    """Waits, and watches the machine's memory meanwhile."""
     limit = time.monotonic() + seconds
     while (left := limit - time.monotonic()) > 0:
         if stop.wait(min(1.0, left)):

@@ -40,7 +40,6 @@ def run(scenario: Path) -> float:
 
 
 def _noted(play: Callable[[], None]) -> list[Question]:
-    """The questions that are asked meanwhile."""
     noted: list[Question] = []
     module: Any = inquiry
     ask, read_list, read_fields = inquiry.Inquiry._ask, module.read_list, module.read_fields

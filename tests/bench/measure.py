@@ -123,7 +123,6 @@ def steady(subject: Subject, scenario: Path, logs: Path, durations: Durations) -
 
 
 def loaded(subject: Subject, scenario: Path, logs: Path, durations: Durations) -> Loaded:
-    """Four scrapers side by side."""
     with subjects.running(subject, scenario, logs) as exporter:
         time.sleep(WARM_UP_SECONDS)
         psutil.cpu_percent()  # from here on
@@ -199,7 +198,6 @@ def two_pages(port: int, metric: str, wait: float) -> tuple[dict[str, str], dict
 
 
 def values_on(page: str, metric: str) -> dict[str, str]:
-    """A metric's values by series."""
     rows = (line.rpartition(" ") for line in page.splitlines() if line.startswith(metric + "{"))
     return {series: value for series, _, value in rows}
 

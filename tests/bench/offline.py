@@ -58,7 +58,6 @@ class Cost(NamedTuple):
 
 
 def cost_of(path: Path) -> Cost:
-    """What reading a file takes."""
     command = [sys.executable, "-c", PROGRAM, str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return Cost(*map(float, done.stderr.split()[-3:]))
@@ -80,7 +79,6 @@ def numbered(line: str) -> Callable[[], Iterator[bytes]]:
 
 
 def repeated(text: str) -> Callable[[], Iterator[bytes]]:
-    """A text again and again."""
     return lambda: repeat((text * (1 + 60_000 // len(text))).encode())
 
 

@@ -99,13 +99,11 @@ class Connection:
         return status, b"".join(self._body)
 
     def close(self) -> None:
-        """End the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def on_body(self, part: bytes) -> None:
-        """Called by the parser."""
         self._body.append(part)
 
     def on_message_complete(self) -> None:
@@ -113,7 +111,6 @@ class Connection:
         self._complete, self._kept = True, self._parser.should_keep_alive()
 
     def _ask(self, headers: dict[str, str]) -> int:
-        """Status of the answer."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -164,7 +161,6 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
 
 
 def merged(parts: list[Scrapes]) -> Scrapes:
-    """Scrapers that ran side by side, as one."""
     return Scrapes(
         tuple(latency for part in parts for latency in part.latencies_ms),
         sum(part.failures for part in parts),
@@ -182,7 +178,6 @@ def page(port: int) -> str:
 
 
 def page_size(port: int) -> PageSize:
-    """How large the page is that Prometheus gets."""
     plain = _body(port, HEADERS | {"Accept-Encoding": "identity"})
     packed = _body(port, HEADERS)
     if gzip.decompress(packed).count(b"\n") < plain.count(b"\n") // 2:

@@ -118,6 +118,5 @@ def own_metrics(url: str) -> Counters:
 
 
 def summed(counters: Counters, name: str, **labels: str) -> float:
-    """The sum over all series of a metric with these labels."""
     wanted = frozenset(labels.items())
     return sum(value for (found, had), value in counters.items() if found == name and wanted <= had)

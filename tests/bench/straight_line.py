@@ -22,7 +22,6 @@ class Line:
     points: tuple[tuple[float, float], ...]
 
     def at(self, x: float) -> float:
-        """Value of the line."""
         return self.base + self.slope * x
 
     def reaches(self, y: float) -> float:
@@ -31,7 +30,6 @@ class Line:
 
     @property
     def sizes(self) -> int:
-        """How many different sizes were measured."""
         return len({x for x, _ in self.points})
 
     @property

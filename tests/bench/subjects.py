@@ -65,13 +65,11 @@ class Running:
         return float(total)
 
     def resident_bytes(self) -> int:
-        """Resident memory of the process and its children."""
         family = (self.process, *self.process.children(recursive=True))
         return sum(int(member.memory_info().rss) for member in family)
 
 
 def this_exporter(version: str) -> Subject:
-    """This repository's, with the default intervals."""
     serve = ("serve", "--simulate", "{scenario}", "--web.listen-address", "127.0.0.1:{port}")
     return Subject(
         name="gpu-triage",
@@ -100,7 +98,6 @@ def nvitop_exporter() -> Subject:
 
 
 def peer_pins() -> dict[str, str]:
-    """Version of each distribution that the peer's lock names."""
     return dict(line.split()[0].split("==") for line in REQUIREMENTS.read_text("utf-8").splitlines() if "==" in line)
 
 

@@ -64,7 +64,6 @@ class _Parts:
             self._time_readers(kind)
 
     def time(self, name: str, part: Callable[[], Any]) -> None:
-        """Run a part."""
         self._timed(name, part)()
 
     def own(self) -> dict[str, float]:

@@ -46,13 +46,11 @@ def scenario_text(pids: Sequence[int], hang: Hang | None = None) -> str:
 
 
 def process_count() -> int:
-    """Processes in the scenario."""
     base = resources.files("gpu_triage_simulator").joinpath(f"scenarios/{BASE_SCENARIO}.toml")
     return len(_PID.findall(base.read_text("utf-8")))
 
 
 def write_scenario(directory: Path, pids: Sequence[int], hang: Hang | None = None) -> Path:
-    """The scenario as a file."""
     path = directory / ("hang.toml" if hang else "steady.toml")
     path.write_text(scenario_text(pids, hang), encoding="utf-8")
     return path

@@ -57,7 +57,6 @@ class Rendered:
     notes: str
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """Every object of a kind."""
         return [each for each in self.objects if each["kind"] == kind]
 
     def only(self, kind: str) -> dict[str, Any]:
@@ -67,13 +66,11 @@ class Rendered:
 
     @property
     def pod(self) -> dict[str, Any]:
-        """The spec of the exporter's pods."""
         spec: dict[str, Any] = self.only("DaemonSet")["spec"]["template"]["spec"]
         return spec
 
     @property
     def container(self) -> dict[str, Any]:
-        """The exporter's container."""
         (found,) = self.pod["containers"]
         container: dict[str, Any] = found
         return container
@@ -88,7 +85,7 @@ def render(values: dict[str, Any] | None = None, chart: Path = CHART, release: s
     objects: list[dict[str, Any]] = []
     for path, text in sorted(files.items()):
         if path.endswith(".yaml"):
-            objects += [document for document in yaml.safe_load_all(text) if document is not None]
+            objects += [document for document in yaml.load_all(text, yaml.CSafeLoader) if document is not None]
     (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
     return Rendered(tuple(objects), notes)
 

@@ -10,7 +10,6 @@ from tests.dashboards.store import Store, serving
 
 @pytest.fixture(scope="session")
 def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A Prometheus that has watched all the scenarios at once."""
     prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
     directory = tmp_path_factory.mktemp("store")
     with serving(record_fleet(promtool, directory), prometheus, promtool, directory) as running:

@@ -90,12 +90,10 @@ class Fleet:
 
 
 def scenarios() -> dict[str, Scenario]:
-    """The fleet's scenarios by instance."""
     return {DRIFT: _drift(), GRACE.stem: load_scenario(GRACE)} | {name: _loaded(name) for name in (*SHIPPED, *CASES)}
 
 
 def expected_moments() -> list[tuple[str, Expectation]]:
-    """Everything that a scenario of the fleet expects, with its instance."""
     return [
         (name, each)
         for name, scenario in scenarios().items()
@@ -200,7 +198,6 @@ def _in_cluster(history: History, cluster: str, behind: int) -> History:
 
 
 def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
-    """The series by metric."""
     members: dict[str, list[SeriesKey]] = {}
     for key in sorted(series):
         members.setdefault(key[0], []).append(key)

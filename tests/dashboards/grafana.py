@@ -41,12 +41,10 @@ class Target:
 
     @property
     def name(self) -> str:
-        """For a test's name."""
         return f"{self.file.removesuffix('.json')}: {self.panel['title']} {self.ref}"
 
 
 def read(file: str) -> dict[str, Any]:
-    """A committed dashboard."""
     found: dict[str, Any] = json.loads((FOLDER / file).read_text(encoding="utf-8"))
     return found
 
@@ -66,7 +64,6 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def targets(file: str) -> list[Target]:
-    """Every query of a dashboard's panels."""
     return [
         Target(file, panel, each["refId"], each["expr"], each.get("legendFormat", ""), each.get("instant", False))
         for panel in panels(read(file))
@@ -75,17 +72,14 @@ def targets(file: str) -> list[Target]:
 
 
 def all_targets() -> list[Target]:
-    """Every query of all dashboards' panels."""
     return [target for file in FILES for target in targets(file)]
 
 
 def find(file: str, title: str) -> Target:
-    """The first query of the panel of this title."""
     return next(target for target in targets(file) if target.panel["title"] == title)
 
 
 def column(file: str, panel: str, title: str) -> Target:
-    """The query of a table's column."""
     return next(each for each in targets(file) if each.panel["title"] == panel and _column(each) == title)
 
 
@@ -147,7 +141,6 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
 
 
 def _column(target: Target) -> str:
-    """Title of the column that shows the query's value."""
     (renamed,) = (
         each["options"]["renameByName"] for each in target.panel["transformations"] if each["id"] == "organize"
     )

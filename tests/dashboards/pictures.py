@@ -72,7 +72,6 @@ class Picture:
 
     @property
     def height(self) -> int:
-        """In pixels."""
         return max(place["y"] + place["h"] for _, place in self.panels) * ROW_HEIGHT + GAP + NOTE_HEIGHT
 
 
@@ -112,7 +111,6 @@ def pictures() -> list[Picture]:
 
 
 def _bundle(directory: Path) -> None:
-    """Put the page's script, style, fonts and icons into the directory."""
     public = directory / "public"
     shutil.copytree(LIBRARIES / "@grafana" / "ui" / "dist" / "public", public)
     fonts = public / "fonts" / "inter"

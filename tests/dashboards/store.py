@@ -42,8 +42,6 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The running database, and the fleet whose history it holds."""
-
     address: str
     fleet: Fleet
 
@@ -58,7 +56,6 @@ class Store:
         return self.start + (self.fleet.history.steps - 1) * STEP_SECONDS
 
     def at(self, expr: str, seconds: float) -> list[Series]:
-        """What an expression yields at a scenario time."""
         found = self._ask("query", query=expr, time=self.start + seconds)
         if found["resultType"] == "scalar":
             return [Series({}, {float(found["result"][0]): float(found["result"][1])})]

@@ -38,7 +38,6 @@ VARIABLES = {"cluster": ("=~", "C"), "job": ("=~", "J"), "instance": ("=~", "I")
 
 
 def all_panels() -> list[dict[str, Any]]:
-    """Every panel, and the file it is of."""
     return [{**panel, "file": file} for file in FILES for panel in panels(read(file))]
 
 
@@ -48,7 +47,6 @@ every_target = for_each("target", all_targets, ids=lambda target: target.name)
 
 
 def static(expr: str) -> str:
-    """The query with words in place of variables."""
     return substitute(expr, 3600, cluster="C", job="J", instance="I", gpu="G")
 
 

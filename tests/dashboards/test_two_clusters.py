@@ -36,7 +36,6 @@ def clusters(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFacto
 
 
 def rows(found: list[Series]) -> dict[Row, str]:
-    """Values by labels."""
     return {frozenset(each.labels.items()): f"{value:.9g}" for each in found for value in each.values.values()}
 
 
@@ -56,7 +55,6 @@ def unnamed(name: str, found: dict[Row, str]) -> dict[Row, str]:
 
 
 def answers(store: Store, target: Target, cluster: str) -> list[dict[Row, str]]:
-    """What a query yields at each moment with these clusters chosen."""
     expr = substitute(target.expr, 1800, cluster=cluster)
     return [rows(store.at(expr, minute * 60)) for minute in MOMENTS]
 

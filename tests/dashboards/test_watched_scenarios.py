@@ -38,7 +38,6 @@ of_each_table = for_each(
 
 
 def answer(store: Store, target: Target) -> list[Series]:
-    """Every series that the query yields, at any time."""
     expr = substitute(target.expr, store.end - store.start)
     if not target.instant:
         return store.over_time(expr)
@@ -142,7 +141,6 @@ def verdict(store: Store, step: Step, instance: str, seconds: float, gpu: str = 
 
 
 def counted_alerts(expectation: Expectation) -> Iterator[str]:
-    """Names of expected alerts that make a step suspect."""
     for text in expectation.alerts:
         labels = wanted(text).labels
         if {labels["severity"]} & COUNTED if "severity" in labels else SEVERITIES[labels["alertname"]] & COUNTED:

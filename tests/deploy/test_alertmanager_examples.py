@@ -32,7 +32,6 @@ def _run(*command: str | Path) -> str:
 
 
 def _way(config: Path, labels: str) -> dict[str, Any]:
-    """Receiver and waits of the one route that an alert takes."""
     answer = json.loads(_run(AMLINT, "route", config, *labels.split(), "--format", "json"))
     (route,) = answer["routes"]
     way: dict[str, Any] = route

@@ -24,7 +24,6 @@ def services(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _mounts(service: dict[str, Any]) -> dict[str, str]:
-    """What is mounted, by its path in the container."""
     mounts = (mount.split(":") for mount in service.get("volumes", []))
     return {target: source for source, target, *_ in mounts}
 

@@ -37,7 +37,6 @@ def _matches(rule: Rule, matchers: list[str]) -> bool:
 
 
 def _symptoms(repository: Path) -> dict[str, set[str]]:
-    """Which pages each page holds back."""
     pages = [rule for rule in alerts(read_rules(rule_files())) if rule.labels["severity"] == "critical"]
     found: dict[str, set[str]] = {page.name: set() for page in pages}
     for each in _inhibitions(repository):

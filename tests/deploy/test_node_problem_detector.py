@@ -35,7 +35,6 @@ def ask(
 def ask_one_that_answers(
     repository: Path, severity: str, answer: str, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """The plugin's result where a server gives this answer."""
     (folder / "answer").write_text(answer, newline="")
     port = free_port()
     serve = (

@@ -136,12 +136,10 @@ def replace_line(file: Path, start: str, by: str) -> None:
 
 
 def state(life: Path, step: str) -> dict[str, str]:
-    """What systemctl showed of the unit."""
     return dict(line.split("=", 1) for line in (life / f"{step}-state").read_text().splitlines())
 
 
 def series(life: Path, step: str, name: str) -> list[str]:
-    """The series of a metric on the page."""
     return [line for line in (life / f"{step}-page").read_text().splitlines() if line.startswith(name)]
 
 

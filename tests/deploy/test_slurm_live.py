@@ -33,7 +33,6 @@ def started(repository: Path, requires_tool: RequiresTool) -> Iterator[Cluster]:
 
 @pytest.fixture
 def slurm(started: Cluster) -> Cluster:
-    """The cluster, idle and configured as the README recommends."""
     started.configure(**NO_HOLD)
     started.settings()
     started.idle()
@@ -41,7 +40,6 @@ def slurm(started: Cluster) -> Cluster:
 
 
 def program(slurm: Cluster, scenario: str) -> str:
-    """An installed gpu-triage, on a host that is simulated."""
     path = slurm.folder / "gpu-triage"
     simulated = f"--simulate {scenario} --simulate-at 1m"
     path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpu_triage "$@" {simulated}\n')

@@ -52,7 +52,6 @@ REJECTED = re.compile(r'gpu_throttle_counter_rejected_info\{cause="\w+",(.*)\}')
 
 
 def told(page: str) -> list[str]:
-    """What a page says of GPUs and driver."""
     found = (line for line in page.splitlines() if OF_THE_DRIVER.match(line) and not OF_THE_JUDGE.match(line))
     lines = sorted(found)
     rejected = {f"gpu_throttle_seconds_total{{{match[1]}}}" for line in lines if (match := REJECTED.match(line))}
@@ -113,7 +112,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, regenerate: bool) -> Mapping
 
 
 def reviewed(host: str) -> list[str]:
-    """What the page must say."""
     return (HERE / "hosts" / f"{host}.prom").read_text().splitlines()
 
 

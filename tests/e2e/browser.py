@@ -65,13 +65,11 @@ class Browser:
             self._take(limit)
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression on the page."""
         answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        """Write a picture of the page, PNG."""
         picture = self._call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
         path.write_bytes(base64.b64decode(picture))
 

@@ -15,14 +15,11 @@ TICKETS = "gpu-tickets"
 
 
 class Inbox:
-    """Every notification, in the order of arrival."""
-
     def __init__(self) -> None:
         self._told: list[Notification] = []
         self._lock = threading.Lock()
 
     def add(self, notification: Notification) -> None:
-        """Take one."""
         with self._lock:
             self._told.append(notification)
 
@@ -42,13 +39,11 @@ class Inbox:
         return list(found.values())
 
     def names(self) -> set[str]:
-        """Alerts that anybody but the dead man's switch was told of."""
         told = self.where(lambda _: True)
         return {each.labels["alertname"] for n in told if n.receiver != "gpu-dead-man" for each in n.alerts}
 
 
 def summary(notifications: list[Notification]) -> str:
-    """One line for each, for a failed test."""
     return "\n".join(
         f"{n.receiver} {n.status}: "
         + ", ".join(f"{each.labels['alertname']} {each.status} {each.labels.get('gpu', '')}" for each in n.alerts)
@@ -69,7 +64,6 @@ def opened(notifications: list[Notification]) -> int:
 
 
 def still_open(notifications: list[Notification]) -> list[str]:
-    """Groups whose last word is that they fire."""
     last = {each.group: each.status for each in notifications}
     return [group for group, status in last.items() if status == "firing"]
 

@@ -34,19 +34,19 @@ class Exporter:
         process: its handle.
         address: ``host:port`` it listens on.
         log: where its stderr goes.
+        timeout_seconds: how long an answer may take.
     """
 
     process: subprocess.Popen[bytes]
     address: str
     log: Path
+    timeout_seconds: float = WAIT_SECONDS
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of a GET."""
         return self.request("GET", path, **headers)
 
     def request(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of any request."""
-        client = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+        client = http.client.HTTPConnection(self.address, timeout=self.timeout_seconds)
         try:
             client.request(method, path, headers=headers)
             response = client.getresponse()
@@ -55,12 +55,24 @@ class Exporter:
             client.close()
 
     def metrics(self) -> str:
-        """The page in the text format."""
         return self.get("/metrics")[2].decode()
 
 
 PROGRAM = (sys.executable, "-m", "gpu_triage")
 """How the exporter is called."""
+
+
+def listening(process: subprocess.Popen[bytes], log: Path) -> str:
+    """``host:port`` of the first address that an exporter's log names; waits until it does.
+
+    Raises:
+        AssertionError: the process ended before, or takes too long.
+    """
+    address = re.compile(r"https?://([0-9.:]+)/metrics")
+    wait_for(lambda: address.search(log.read_text()) or process.poll() is not None)
+    found = address.search(log.read_text())
+    assert found, log.read_text()
+    return found[1]
 
 
 @contextmanager
@@ -71,10 +83,7 @@ def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> I
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
     try:
-        wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
-        found = re.search(r"http://([0-9.:]+)/", log.read_text())
-        assert found, log.read_text()
-        running = Exporter(process, found[1], log)
+        running = Exporter(process, listening(process, log), log)
         wait_for(lambda: running.get("/-/ready")[0] == 200)
         yield running
     finally:
@@ -88,7 +97,6 @@ class Prometheus:
     address: str
 
     def __call__(self, expression: str, at: float | None = None) -> list[Any]:
-        """The series that answer the query."""
         parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
         result: list[Any] = self._ask(f"query?{urllib.parse.urlencode(parameters)}")["result"]
         return result

@@ -58,7 +58,6 @@ effect = { kind = "lost" }
 
 @pytest.fixture
 def night(tmp_path: Path) -> str:
-    """The host of the bad night in a shorter one."""
     host = (SCENARIOS / f"{HOST}.toml").read_text(encoding="utf-8").split("[[event]]", 1)[0]
     path = tmp_path / "short-night.toml"
     path.write_text(host.replace(f'"{HOST}"', '"short-night"', 1) + NIGHT, encoding="utf-8")

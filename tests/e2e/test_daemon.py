@@ -113,6 +113,7 @@ def test_gpus_are_released_and_acquired_by_signal(tmp_path: Path) -> None:
         assert "gpu_exporter_gpus_released 0.0" in running.metrics()
 
 
+@pytest.mark.full
 def test_gpus_are_released_and_acquired_over_http_only_where_that_is_enabled(tmp_path: Path) -> None:
     with exporter(tmp_path, "--simulate", "dual-a10", "--web.enable-lifecycle") as running:
         assert running.request("POST", "/-/release", Origin="http://evil.example")[0] == 403
@@ -151,6 +152,7 @@ def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
     assert len(second.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_scenarios_are_listed_and_described() -> None:
     listed = subprocess.run(
         [sys.executable, "-m", "gpu_triage", "simulate", "--list"], capture_output=True, text=True, check=True

@@ -107,7 +107,6 @@ def _assert_one_page(inbox: Inbox, **labels: str) -> Notification:
 
 
 def _uuids(page: Notification) -> set[str]:
-    """The GPUs that it names."""
     return {each.labels["uuid"] for each in page.alerts if each.labels.get("uuid")}
 
 

@@ -53,10 +53,8 @@ def every_collector() -> frozenset[str]:
 
 
 def callers_of(function: str) -> tuple[str, ...]:
-    """Collectors that call a function, in the order they run in."""
     return tuple(name for name, functions in asked_by_collector().items() if function in functions)
 
 
 def every_function() -> tuple[str, ...]:
-    """Every function that a reader calls, by name."""
     return tuple(sorted({function for functions in asked_by_collector().values() for function in functions}))

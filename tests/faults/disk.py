@@ -37,11 +37,9 @@ class Disk:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Flags of an exporter that keeps its state here."""
         return ("--state.directory", str(self.state))
 
     def takes(self, seconds: float) -> None:
-        """Have each fsync take so much longer from now on."""
         self._speed.write_text(str(seconds))
 
     def memory(self) -> dict[str, Any]:
@@ -51,7 +49,6 @@ class Disk:
         return found
 
     def incidents(self) -> set[tuple[str, str]]:
-        """Kind and slot of each incident on it."""
         return {(each["kind"], each["slot"]) for each in self.memory().get("incidents", [])}
 
     def partial(self) -> list[str]:

@@ -26,22 +26,18 @@ def unreadable(path: Path) -> None:
 
 
 def directory(path: Path) -> None:
-    """A directory stands in its place."""
     path.mkdir()
 
 
 def pipe(path: Path) -> None:
-    """A pipe stands in its place, and nobody writes into it."""
     os.mkfifo(path)
 
 
 def empty(path: Path) -> None:
-    """It holds nothing."""
     path.write_bytes(b"")
 
 
 def junk(path: Path) -> None:
-    """It holds what no kernel wrote."""
     path.write_bytes(b"\x00\xff\xfe\x80 -1 nan \n" * 40)
 
 
@@ -51,7 +47,6 @@ def enormous(path: Path) -> None:
 
 
 def truncated(path: Path) -> None:
-    """It ends in the middle of a word."""
     whole = _aside(path).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
 
@@ -85,7 +80,6 @@ class Files:
         self._found: dict[str, list[Path]] = {}
 
     def hurt(self) -> None:
-        """Put the damage on."""
         for damaged in self.damaged:
             if damaged.pattern not in self._found:
                 # Once: looking through all of sysfs takes longer than a second's sampling.
@@ -98,7 +92,6 @@ class Files:
                 self._hurt.append(path)
 
     def heal(self) -> None:
-        """Take it off again."""
         for path in reversed(self._hurt):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

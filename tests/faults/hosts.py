@@ -42,7 +42,6 @@ def steady(base: str, gpus: int) -> Scenario:
 
 
 def one_uuid() -> Scenario:
-    """Two GPUs under one UUID."""
     scenario = steady("h100-8", 2)
     first, second = scenario.gpus
     return dataclasses.replace(scenario, gpus=(first, dataclasses.replace(second, uuid=first.uuid)))

@@ -82,7 +82,6 @@ def lacks(*functions: str) -> Begin:
 
 
 def says_count(number: int) -> Begin:
-    """The driver counts so many GPUs."""
     return counting("nvmlDeviceGetCount_v2", number, gpu=None)
 
 

@@ -36,7 +36,6 @@ class Kind:
 
     @property
     def names(self) -> frozenset[str]:
-        """All of its codes."""
         return frozenset({self.staged, *self.alike})
 
 

@@ -37,7 +37,6 @@ Fault = Callable[[Call], int]
 
 
 def no_fault(call: Call) -> int:
-    """The healthy library."""
     return call.proceed()
 
 
@@ -64,7 +63,6 @@ class FaultyLibrary:
         return self
 
     def hide(self, *functions: str) -> None:
-        """Export these no more, as another version of the library would."""
         self.hidden = frozenset(functions)
         pynvml._nvmlGetFunctionPointer_cache.clear()
 
@@ -90,7 +88,6 @@ class FaultyLibrary:
         return code
 
     def _asked_of(self, arguments: tuple[Any, ...]) -> tuple[int | None, int | None]:
-        """The GPU and the MIG instance that a call is about."""
         if not arguments or not isinstance(arguments[0], pynvml.c_nvmlDevice_t):
             return None, None
         address = _address(arguments[0])

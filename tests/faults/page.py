@@ -27,7 +27,6 @@ one by one, not compared. A finding stays confirmed for its hold after its fault
 
 
 def parsed(page: str) -> Page:
-    """The series of a page."""
     lines = [line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")]
     series = {name: float(value) for name, _, value in lines}
     assert len(series) == len(lines), "a series appears twice"
@@ -35,7 +34,6 @@ def parsed(page: str) -> Page:
 
 
 def found(page: Page, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
-    """Labels and values of a metric's series that have these labels."""
     had = [(labels_of(series), value) for series, value in page.items() if name_of(series) == name]
     return [(own, value) for own, value in had if labels.items() <= own.items()]
 
@@ -60,18 +58,15 @@ def _is_reading(series: str) -> bool:
 
 @cache
 def name_of(series: str) -> str:
-    """The metric of a series."""
     return series.partition("{")[0]
 
 
 @cache
 def labels_of(series: str) -> Mapping[str, str]:
-    """The labels of a series."""
     return MappingProxyType(dict(_LABEL.findall(series.partition("{")[2])))
 
 
 def readings(page: Page) -> Page:
-    """The series that readings made, known by UUID alone."""
     return {_known_by_uuid(series): value for series, value in page.items() if _is_reading(series)}
 
 

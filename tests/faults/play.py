@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpu_triage.options.config import Config
     from gpu_triage_simulator import Scenario
 
-_HORIZON_SECONDS = 240
+_HORIZON_SECONDS = 120
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 _EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS
@@ -41,13 +41,11 @@ _OF_EACH_GPU = {GPU_P2P_PEERS.name, GPU_PCIE_RECEIVE_BYTES_TOTAL.name, GPU_PCIE_
 
 @cache
 def scenario_of(host: str) -> Scenario:
-    """The scenario of a key of HOSTS."""
     return HOSTS[host]()
 
 
 @cache
 def twin_of(host: str, config: Config) -> Twin:
-    """A healthy host."""
     return Twin(scenario_of(host), config, _seconds_needed(host, config))
 
 
@@ -59,8 +57,6 @@ def _seconds_needed(host: str, config: Config) -> int:
 
 
 class Play:
-    """One row on one stage."""
-
     def __init__(self, stage: Stage, row: Row, twin: Twin, gpus: Mapping[str, str]) -> None:
         self._stage = stage
         self._row = row
@@ -130,7 +126,6 @@ class Play:
         return {series: value + self._lacking.get(series, 0.0) for series, value in readings(page).items()}
 
     def _lacking_already(self, page: Page) -> dict[str, float]:
-        """By how much counters lack behind the healthy ones."""
         changed, now = self._compare(page).changed, readings(page)
         healthy = self._twin.pages[self._stage.seconds]
         return {series: healthy[series] - now[series] for series in changed if name_of(series).endswith("_total")}
@@ -208,7 +203,6 @@ class Play:
         return frozenset({self._owner(series)})
 
     def _cost(self, absent: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Metrics lost by the subject whose they are."""
         healthy = self._twin.pages[self._stage.seconds]
         had: dict[tuple[str, str], int] = {}
         for series in healthy:
@@ -273,7 +267,6 @@ def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = F
 
 
 def play_alone(row: Row) -> Seen:
-    """Play a row on a stage of its own."""
     scenario = scenario_of(row.host)
     scenario = dataclasses.replace(scenario, events=(*scenario.events, *row.events))
     twin = twin_of(row.twin, row.config)

@@ -43,14 +43,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is done to a host of so many GPUs."""
-
     seed: int
     gpus: int
     lines: tuple[Line, ...]
 
     def __str__(self) -> str:
-        """All of it, a line each."""
         lines = [f"{line.at:.1f} to {line.until:.1f} s: {line.text}" for line in self.lines]
         return "\n".join([f"seed {self.seed}, {self.gpus} GPUs", *lines])
 
@@ -143,7 +140,6 @@ class _Watch:
         self._settled(RECOVERS_WITHIN, healthy)
 
     def _settled(self, within: float, healthy: frozenset[str]) -> Page:
-        """The first page that is as it should be."""
         limit = time.monotonic() + within
         while True:
             page = self._page()

@@ -74,7 +74,6 @@ class CallFault:
     amount: float = 0
 
     def meets(self, function: str, gpu: int | None, seconds: float) -> bool:
-        """Whether a call is one of them."""
         meant = function not in OF_THE_LOOK if self.function is None else function == self.function
         return meant and gpu == self.gpu and self.at <= seconds < self.until
 
@@ -113,7 +112,6 @@ class Hostile:
 
     @property
     def scenario(self) -> Scenario:
-        """The host."""
         return read_scenario(tomllib.loads(self.text), f"seed {self.seed}")
 
     @property
@@ -332,7 +330,6 @@ _ON_HOST: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
 
 
 def _inline(value: Any) -> str:
-    """A value as TOML writes it on one line."""
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_inline(each)}" for key, each in value.items()) + " }"
     if isinstance(value, list):

@@ -67,8 +67,6 @@ class Broken(AssertionError):
 
 
 class Pages:
-    """Checks pages in themselves, and each against the ones before it."""
-
     def __init__(self) -> None:
         self._parsed_before: set[str] = set()
         self._counters: dict[str, float] = {}
@@ -170,7 +168,6 @@ class _Play:
         self._healthy: frozenset[str] = frozenset()
 
     def run(self) -> None:
-        """All of it."""
         recovered = self._host.over + self._host.recovers_within
         for second in range(recovered + READ_IN_FULL_SECONDS + 1):
             page = self._second()
@@ -236,7 +233,6 @@ READ_IN_FULL_SECONDS = 6
 
 
 def standing(page: Page) -> frozenset[str]:
-    """Series that a healthy host always has, known by UUID alone."""
     standing = (series for series in page if not _PASSING.match(series))
     return frozenset(re.sub(r'\b(peer_)?gpu="[^"]*",?', "", series) for series in standing)
 

@@ -65,7 +65,6 @@ class Within:
 
 
 def agrees(says: Says, expected: Says | Within) -> bool:
-    """Whether a page says what it should."""
     if isinstance(expected, Says):
         return says == expected
     allowed = {f"{collector}: {error}" for collector in expected.collectors for error in expected.errors}
@@ -130,7 +129,6 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
         return f"{self.group} / {self.fault} / {self.moment}"
 
 

@@ -8,7 +8,7 @@ that readers make have their rows by themselves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import groupby
 
 from tests.faults import (
@@ -24,8 +24,9 @@ from tests.faults import (
     rows_xid,
 )
 from tests.faults.row import Row
-from tests.faults.rows_calls import ONE_CALL
+from tests.faults.rows_calls import ONE_CALL, ONE_CODE
 from tests.faults.rows_driver import COUNT, HANDLE, INIT
+from tests.faults.rows_files import FILES
 
 ROWS: tuple[Row, ...] = (
     *rows_driver.rows(),
@@ -42,10 +43,10 @@ ROWS: tuple[Row, ...] = (
 
 
 def brief(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Some of the rows, in their order, that `make test` has time for: about a quarter.
+    """Some of the rows, in their order, that `make test` has time for: about a seventh.
 
-    Every call fails once, and so does every way to reach the driver with every kind of code. Of each other group: a row
-    for each moment, their faults in turn, where rows share a stage; and one of those that need a stage of their own.
+    Every way to reach the driver fails with every kind of code. Of each other group: a call of each collector, each
+    kind of code, each damage of a file, or each moment, where rows share a stage; and one of those that need their own.
     """
     chosen: set[str] = set()
     for group, members in groupby(sorted(rows, key=lambda row: row.group), key=lambda row: row.group):
@@ -54,17 +55,26 @@ def brief(rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple(row for row in rows if row.key in chosen)
 
 
-_WHOLE = frozenset({ONE_CALL, INIT, COUNT, HANDLE})
+_WHOLE = frozenset({INIT, COUNT, HANDLE})
+_A_ROW_FOR_EACH_CALLER = frozenset({ONE_CALL})
+_A_ROW_FOR_EACH_FAULT = frozenset({ONE_CODE, FILES})
 
 
 def _one_of_each(rows: tuple[Row, ...]) -> Iterator[Row]:
     yield from [row for row in rows if not row.shared][:1]
     shared = [row for row in rows if row.shared]
     used: Counter[str] = Counter()
-    for moment in dict.fromkeys(row.moment for row in shared):
-        row = min((row for row in shared if row.moment == moment), key=lambda row: used[row.fault])
-        used[row.fault] += 1
+    for case in dict.fromkeys(map(_case, shared)):
+        row = min((row for row in shared if _case(row) == case), key=lambda row: used[row.fault] + used[row.moment])
+        used.update((row.fault, row.moment))
         yield row
+
+
+def _case(row: Row) -> Hashable:
+    """What `make test` plays once of a group."""
+    if row.group in _A_ROW_FOR_EACH_CALLER:
+        return str(row.says)
+    return row.fault if row.group in _A_ROW_FOR_EACH_FAULT else row.moment
 
 
 BRIEF = brief(ROWS)

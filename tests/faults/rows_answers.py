@@ -20,7 +20,6 @@ _NANOSECONDS = 10**9
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     yield _fields(
         "the throttle counters run ten times as fast as time",
         with_fields(_SLOWDOWN, lambda seconds, _value: seconds * 10 * _NANOSECONDS),

@@ -30,7 +30,6 @@ _OF_PAIRS = frozenset({"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAnc
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     for function in every_function():
         yield Row(
             group=ONE_CALL,

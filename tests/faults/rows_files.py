@@ -85,7 +85,6 @@ _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     for subject, pattern, collectors, reach in SUBJECTS:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL

@@ -25,7 +25,6 @@ _HOUR_SECONDS = 3600.0
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     yield _of_a_process("a PID is reused by another process", another_process)
     yield _of_a_process("the driver lists a process that is gone from `/proc`", files.missing)
     for hours in (-3, 3):
@@ -98,7 +97,6 @@ def _of_a_process(fault: str, damage: files.Damage) -> Row:
 
 
 def another_process(path: Path) -> None:
-    """Another process under the same PID, started later."""
     path.mkdir()
     (path / "comm").write_text("nvtop\n")
     (path / "stat").write_text(f"{path.name} (nvtop) S 1 {' '.join(['0'] * 17)} 99999999 0 0\n")

@@ -20,7 +20,6 @@ _BOTH = frozenset({"0", "1"})
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     anywhere = {None, 0, 1}
     yield _row(
         GPM, f"`{_GET}` answers UNKNOWN", answers(_UNKNOWN, _GET, gpus=anywhere), *_by_gpm("unknown"), reach=_BOTH

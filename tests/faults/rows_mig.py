@@ -29,7 +29,6 @@ _OTHER_CUT = Mig((MigInstance("3g.40gb", gi=1, slot=0), MigInstance("4g.40gb", g
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     yield _row(f"`{_MODE}` answers UNKNOWN", answers(_UNKNOWN, _MODE), "mig", "modes")
     yield _row(f"`{_MOST}` answers UNKNOWN", answers(_UNKNOWN, _MOST), "mig")
     yield _row("the driver counts two billion instances", counting(_MOST, 1 << 31), "mig", error="implausible")

@@ -35,7 +35,6 @@ _DEADLINE_AND_A_ROUND_SECONDS = 20
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     yield Row(
         group=HANG,
         fault=f"`{_COUNT}`",

@@ -36,7 +36,6 @@ _CODES_OF_ONE_GPU = 2000
 
 
 def rows() -> Iterator[Row]:
-    """All of them."""
     yield from _events()
     yield from _kernel_log()
     yield from _codes()

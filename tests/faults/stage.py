@@ -80,7 +80,6 @@ class Stage(Rig):
         self.time.park(seconds)
 
     def log_to_kernel(self, content: bytes) -> None:
-        """Write to the kernel log what the simulated kernel does not."""
         with self.kmsg.open("ab") as log:
             log.write(content)
 
@@ -91,11 +90,9 @@ class Stage(Rig):
         kernel._log._read = read
 
     def set_wall_by(self, seconds: float) -> None:
-        """Set the wall clock forward, or back."""
         self.time.set_wall_by(seconds)
 
     def cure(self) -> None:
-        """End every fault of calls and files."""
         self.library.fault = no_fault
         self.library.hide()
         self.time.wake()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.e2e.processes import Exporter, end, listening
 from tests.stand_in_library import compile_library
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCE = Path(__file__).parent / "stand_in.c"
 FIRST_BUS = 0x10
-START_SECONDS = 30.0
+ANSWER_SECONDS = 5.0
 
 
 class StandIn:
@@ -67,7 +67,6 @@ class StandIn:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Flags that show a command the bus of this host."""
         return ("--path.sysfs", str(self.folder / "sys"))
 
     def set(self, *lines: str) -> None:
@@ -81,7 +80,6 @@ class StandIn:
         self._write()
 
     def replace(self, *lines: str) -> None:
-        """Have these lines and no others."""
         self._lines = list(lines)
         self._write()
 
@@ -108,12 +106,7 @@ class StandIn:
             yield Daemon(process, log)
         finally:
             self.clear()
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(START_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
     def _put_on_bus(self, index: int) -> None:
         device = self.folder / "sys" / "bus" / "pci" / "devices" / f"0000:{FIRST_BUS + index:02x}:00.0"
@@ -128,7 +121,6 @@ class StandIn:
 
 
 def up(page: str) -> list[str]:
-    """Which GPUs are up on a page."""
     return sorted(re.findall(r'^gpu_up\{gpu="([0-9]+)".* 1(?:\.0)?$', page, re.MULTILINE))
 
 
@@ -143,46 +135,18 @@ class Daemon:
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
         self.log = log
-        self._port: int | None = None
 
-    @property
-    def port(self) -> int:
-        """Where it listens; waits until it does.
-
-        Raises:
-            AssertionError: it ended, or takes too long.
-        """
-        limit = time.monotonic() + START_SECONDS
-        while self._port is None:
-            found = re.search(r"http://127\.0\.0\.1:([0-9]+)/metrics", self.log.read_text())
-            if found is not None:
-                self._port = int(found[1])
-                break
-            assert self.process.poll() is None, self.log.read_text()
-            assert time.monotonic() < limit, f"does not listen: {self.log.read_text()}"
-            time.sleep(0.05)
-        return self._port
+    @cached_property
+    def _running(self) -> Exporter:
+        return Exporter(self.process, listening(self.process, self.log), self.log, ANSWER_SECONDS)
 
     def get(self, path: str = "/metrics") -> str:
         """The body of an answer, as text.
 
         Raises:
-            OSError: nobody answers.
+            OSError: nobody answers, or not in five seconds.
         """
-        return self.get_bytes(path).decode()
-
-    def get_bytes(self, path: str, headers: Mapping[str, str] | None = None) -> bytes:
-        """The body of an answer to a request with these headers.
-
-        Raises:
-            OSError: nobody answers.
-        """
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            client.request("GET", path, headers=dict(headers or {}))
-            return client.getresponse().read()
-        finally:
-            client.close()
+        return self._running.get(path)[2].decode()
 
     def wait_for(self, what: Callable[[str], bool], seconds: float) -> str:
         """The first page of which it is true.

@@ -22,19 +22,16 @@ PRIVATE = "not-for-the-log"
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
-    """A host of two GPUs."""
     return StandIn(tmp_path, gpus=2)
 
 
 def report_in(log: str) -> str:
-    """The crash report at the end of a log."""
     before, title, report = log.partition("Fatal Python error: ")
     assert title, before
     return report
 
 
 def current_thread_in(report: str) -> str:
-    """Where the thread was that crashed."""
     (current,) = (part for part in report.split("\n\n") if part.startswith("Current thread "))
     return current
 

@@ -24,13 +24,11 @@ PENDING, CONFIRMED = f"{FINDING} 1.0", f"{FINDING} 2.0"
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
-    """A host of four GPUs."""
     return StandIn(tmp_path, gpus=4)
 
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """Its disk."""
     return Disk(tmp_path, monkeypatch)
 
 
@@ -97,6 +95,7 @@ def test_time_in_which_no_process_ran_counts_for_a_condition_that_still_holds(ho
         assert CONFIRMED in page, "from its first publication on"
 
 
+@pytest.mark.full
 def test_a_kill_in_the_middle_of_a_write_costs_at_most_a_minute_of_the_wait(host: StandIn, disk: Disk) -> None:
     with host.daemon(*disk.flags, *MISSING) as daemon:
         before = pending(daemon, disk)
@@ -132,6 +131,7 @@ def test_a_disk_that_takes_its_time_delays_no_publication(host: StandIn, disk: D
         disk.takes(0.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("content", OF_NO_USE)
 def test_a_file_of_no_use_costs_the_past_and_nothing_else(host: StandIn, disk: Disk, content: bytes) -> None:
     (disk.state / "findings.json").write_bytes(content)
@@ -152,6 +152,7 @@ def test_without_a_state_directory_the_log_and_the_page_say_so(host: StandIn) ->
         assert "set --state.directory" in line
 
 
+@pytest.mark.full
 def test_the_second_exporter_on_a_host_says_that_it_saves_nothing(host: StandIn, disk: Disk) -> None:
     with host.daemon(*disk.flags, *MISSING) as first:
         before = pending(first, disk)

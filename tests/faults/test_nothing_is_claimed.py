@@ -24,7 +24,6 @@ AT_ONCE = ("--judge", "driver.unavailable.wait=1s", "--judge", "driver.unavailab
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
-    """A host of two GPUs."""
     return StandIn(tmp_path, gpus=2)
 
 

@@ -32,19 +32,16 @@ IN_USE = "\ngpu_exporter_state_directory_in_use"
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
-    """A host of four GPUs."""
     return StandIn(tmp_path, gpus=4)
 
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """Its disk."""
     return Disk(tmp_path, monkeypatch)
 
 
 @contextmanager
 def mounted(folder: Path, options: str) -> Iterator[None]:
-    """An empty file system in memory over a folder."""
     if os.geteuid() != 0:
         pytest.skip("mounting a file system takes root")
     mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
@@ -85,7 +82,6 @@ def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_firs
 
 
 def fill(path: Path) -> None:
-    """Write to a file until the disk is full."""
     with path.open("wb", buffering=0) as file, suppress(OSError):
         while file.write(b"x" * 4096):
             pass
@@ -123,6 +119,7 @@ def test_what_could_not_be_written_to_a_read_only_disk_is_tried_once_more_at_the
     assert disk.incidents() == {("48", slot(1))}
 
 
+@pytest.mark.full
 def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: StandIn, disk: Disk) -> None:
     with host.daemon(*disk.flags) as daemon:
         settled(daemon, disk)
@@ -144,7 +141,6 @@ def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: S
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can reach, unlike those of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)

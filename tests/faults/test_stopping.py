@@ -18,13 +18,11 @@ STOP_SECONDS = 3.0
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
-    """A host of four GPUs."""
     return StandIn(tmp_path, gpus=4)
 
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """Its disk."""
     return Disk(tmp_path, monkeypatch)
 
 
@@ -56,6 +54,7 @@ def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
     assert took < STOP_SECONDS
 
 
+@pytest.mark.full
 def test_an_xid_while_an_older_one_is_being_written_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
     with host.daemon(*disk.flags) as daemon:
         settled(daemon, disk)
@@ -69,6 +68,7 @@ def test_an_xid_while_an_older_one_is_being_written_is_on_a_slow_disk(host: Stan
     assert took < STOP_SECONDS
 
 
+@pytest.mark.full
 def test_an_xid_at_the_very_start_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
     disk.takes(0.7)
     with host.daemon(*disk.flags) as daemon:
@@ -97,6 +97,7 @@ def test_a_dead_disk_delays_the_end_by_three_seconds_at_most_and_the_log_says_wh
     assert disk.incidents() == set()
 
 
+@pytest.mark.full
 def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: StandIn, disk: Disk) -> None:
     (disk.state / ".incidents.json.new").write_text("half of i")
     (disk.state / ".baseline.json.new").write_text("half of i")
@@ -118,6 +119,7 @@ def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk
     assert took < STOP_SECONDS
 
 
+@pytest.mark.full
 def test_a_second_signal_changes_nothing(host: StandIn, disk: Disk) -> None:
     with host.daemon(*disk.flags) as daemon:
         settled(daemon, disk)
@@ -133,6 +135,7 @@ def test_a_second_signal_changes_nothing(host: StandIn, disk: Disk) -> None:
     assert log.count("msg=stopping") + log.count(" stopping") == 1, log
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: Disk, seconds: float) -> None:
     with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:

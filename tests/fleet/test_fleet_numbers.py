@@ -92,7 +92,6 @@ def rows(found: list[Series]) -> Rows:
 
 
 def differences(one: Rows, other: Rows) -> list[str]:
-    """What differs, but for the last digits of floating-point numbers."""
     return [
         f"{dict(row)}: {one.get(row)} and {other.get(row)}"
         for row in sorted({*one, *other}, key=sorted)
@@ -108,7 +107,6 @@ def _equal(some: list[float], others: list[float]) -> bool:
 
 
 def between(one: Store, other: Store, query: str) -> list[str]:
-    """What a query answers differently at one of the moments."""
     return [
         f"minute {minute:g}: {each}"
         for minute in MOMENTS

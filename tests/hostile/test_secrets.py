@@ -38,7 +38,6 @@ def seen_in(text: str, running: Target) -> list[str]:
 
 
 def answers(running: Target, path: str, authorization: dict[str, str]) -> str:
-    """Head and body of an answer."""
     with closing(running.client()) as client:
         client.request("GET", path, headers=authorization)
         response = client.getresponse()

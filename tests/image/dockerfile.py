@@ -43,7 +43,6 @@ class Image:
 
 
 def instructions(text: str) -> list[Instruction]:
-    """Every instruction of a Dockerfile, continued lines joined."""
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     found: list[Instruction] = []
     stage = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.processes import end, wait_for
+from tests.e2e.processes import end, listening, wait_for
 from tests.image.dockerfile import Image, Instruction, exec_form, instructions, play_stage
 
 from gpu_triage import __version__
@@ -80,10 +80,7 @@ def _running(dockerfile: list[Instruction], built: Image, *flags: str) -> Iterat
             stderr=stderr,
         )
     try:
-        wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
-        found = re.search(r"http://([0-9.:]+)/", log.read_text())
-        assert found, log.read_text()
-        yield found[1], Path(f"/proc/{process.pid}/status").read_text()
+        yield listening(process, log), Path(f"/proc/{process.pid}/status").read_text()
     finally:
         end(process)
 

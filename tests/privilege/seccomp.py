@@ -73,7 +73,6 @@ def deny_write_execute() -> None:
 
 
 def main() -> None:
-    """Confine this process and become the command."""
     unit, *command = sys.argv[1:]
     calls = allowed(Path(unit).read_text(encoding="utf-8"))
     deny_write_execute()

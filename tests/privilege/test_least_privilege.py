@@ -36,7 +36,6 @@ def open_folder() -> Iterator[Path]:
 
 
 def _confined(prefix: list[str], tmp_path: Path, *flags: str) -> AbstractContextManager[Exporter]:
-    """The exporter behind these words."""
     return exporter(tmp_path, *flags, program=[*prefix, *PROGRAM])
 
 
@@ -45,7 +44,6 @@ def _families(page: str) -> set[str]:
 
 
 def _daemon_status(running: Exporter) -> str:
-    """/proc/PID/status of the daemon itself, whatever stands before it."""
     children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
     return Path(f"/proc/{children[0] if children else running.process.pid}/status").read_text()
 

@@ -41,8 +41,6 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A firing alert as Alertmanager would be told of it."""
-
     labels: Labels
     annotations: Labels
 
@@ -71,7 +69,6 @@ class Run:
     evaluation_seconds: float | None = None
 
     def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:
-        """This run with these questions instead of its own."""
         return replace(self, questions=questions, alerts=alerts)
 
 
@@ -128,7 +125,6 @@ def notation(values: Iterable[float]) -> str:
 
 
 def selector(name: str, labels: Iterable[tuple[str, str]]) -> str:
-    """A series as PromQL writes it."""
     return f"{name}{{{','.join(f'{label}={json.dumps(value)}' for label, value in labels)}}}"
 
 

@@ -20,40 +20,6 @@ def series(name: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize(
-    ("expr", "labels"),
-    [
-        ("power", "gpu instance"),
-        ("-(power)", "gpu instance"),
-        ("power > 3", "gpu instance"),
-        ("3 < bool power", "gpu instance"),
-        ("time() - power", "gpu instance"),
-        ("power / limit", "gpu instance"),
-        ("sum(power)", ""),
-        ("sum by (gpu) (power)", "gpu"),
-        ("max without (reason) (rate(throttle_total[5m]))", "gpu instance"),
-        ("power and on (instance) up", "gpu instance"),
-        ("power unless on (gpu, instance) throttle_total", "gpu instance"),
-        ("power or up", "gpu instance"),
-        ("power / on (gpu, instance) group_left (name) info", "gpu instance name"),
-        ("info * on (gpu, instance) group_right (name) throttle_total", "gpu instance name reason"),
-        ("power / on (instance, gpu) limit", "gpu instance"),
-        ("power / ignoring (reason) group_right () throttle_total", "gpu instance reason"),
-        ('absent(up{instance="a", instance!=""})', "instance"),
-        ('label_replace(power, "card", "$1", "gpu", "(.*)")', "card gpu instance"),
-        ('label_join(power, "both", "-", "gpu", "instance")', "both gpu instance"),
-        ('count_values("watts", power)', "watts"),
-        ("histogram_quantile(0.9, rate(buckets[5m]))", "instance"),
-        ("max_over_time((power > 3)[1h:])", "gpu instance"),
-        ("vector(1)", ""),
-        ("scalar(up)", ""),
-        ("1 + 2", ""),
-    ],
-)
-def test_the_labels_of_a_result_are_known(expr: str, labels: str) -> None:
-    assert labels_of(expr, series) == frozenset(labels.split())
-
-
-@pytest.mark.parametrize(
     ("expr", "message"),
     [
         ("sum by (link) (power)", "sum groups by link; there is only gpu, instance"),

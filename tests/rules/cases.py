@@ -17,7 +17,6 @@ FOLDER = Path(__file__).parent / "cases"
 
 
 def case_names() -> tuple[str, ...]:
-    """Names of the rules' own cases."""
     return tuple(path.stem for path in sorted(FOLDER.glob("*.toml")))
 
 
@@ -34,12 +33,10 @@ def load_case(name: str) -> Scenario:
 
 
 def load_any(name: str) -> Scenario:
-    """The shipped scenario, or the case, of this name."""
     return load_case(name) if name in case_names() else load_scenario(name)
 
 
 def every_name() -> tuple[str, ...]:
-    """Names of all shipped scenarios and of all cases."""
     return (*(summary.name for summary in list_scenarios()), *case_names())
 
 

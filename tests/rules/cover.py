@@ -1,4 +1,8 @@
-"""Scenarios that together show everything that any scenario shows: those that there is time for in every run."""
+"""Scenarios of every run: together they show all alerts of PromQL, topics of ``check`` and bottleneck classes.
+
+An alert that relays a finding is one rule for all codes, of which test_relay.py shows every branch; its findings have
+unit tests at their thresholds. `make full` plays the other scenarios.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from tests.rules.verdict import wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage_simulator import Scenario
+from gpu_triage_simulator.scenario import Expectation
 
 
 class Shown(NamedTuple):
@@ -19,28 +24,26 @@ class Shown(NamedTuple):
     what: str
 
 
-NOT_EXPECTED = {"path-pauses": "pcie.width_idle", "path-flapping": "pcie.flapping"}
-"""Findings that an alert relays, but no expectation names, each of the one scenario that has it."""
 RELAYS: Final = frozenset(alert.name for source in shipped_sources() for alert in source.alerts if alert.codes)
 """Alerts that relay findings."""
 
 
 def shown_by(scenario: Scenario) -> frozenset[Shown]:
-    """What a scenario expects: alerts that fire, what `check` finds, classes, and alerts of PromQL that nearly fire.
-
-    Unit tests show each finding just below its threshold.
-    """
-    unnamed = NOT_EXPECTED.get(scenario.name)
-    return frozenset({Shown("has", unnamed)} if unnamed else ()) | frozenset(
+    """What a scenario expects: alerts of PromQL that fire or nearly fire, what `check` finds, and classes."""
+    return frozenset(
         shown
         for each in scenario.expectations
         for shown in (
-            *(Shown("fires", wanted(alert).labels["alertname"]) for alert in each.alerts),
+            *(Shown("fires", alert) for alert in _fired(each) - RELAYS),
             *(Shown("nearly fires", alert) for alert in each.near_misses if alert not in RELAYS),
             *(Shown("finds", topic) for topics in each.findings.values() for topic in topics),
             *(Shown("is", bottleneck) for bottleneck in each.bottleneck.values()),
         )
     )
+
+
+def _fired(expectation: Expectation) -> set[str]:
+    return {wanted(alert).labels["alertname"] for alert in expectation.alerts}
 
 
 def gpu_minutes(scenario: Scenario) -> float:

@@ -85,7 +85,6 @@ def examine(
 
 
 def seconds_of(scenario: Scenario) -> float:
-    """How much of a scenario is played."""
     return max(float(each.at) for each in scenario.expectations) + MARGIN_SECONDS
 
 
@@ -136,7 +135,6 @@ def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequen
 
 
 def class_of(rank: float) -> str:
-    """The bottleneck class that a value of gpu_bottleneck stands for."""
     return GPU_BOTTLENECK.states[round(rank)]
 
 

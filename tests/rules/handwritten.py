@@ -28,7 +28,6 @@ class Played:
     shown: Mapping[str, tuple[Alert, ...]]
 
     def minutes(self, alert: str) -> list[int]:
-        """At which any alert of this name fired."""
         return sorted(frozenset().union(*self.firing.get(alert, {}).values()))
 
 
@@ -80,7 +79,6 @@ def play(
 
 
 def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> Series:
-    """A series of one GPU."""
     pairs = {"gpu": "0", "instance": "a", "job": "gpu-triage", "uuid": uuid, **labels}
     return {selector(metric, pairs.items()): values}
 
@@ -97,12 +95,10 @@ def over(*spans: tuple[float, int]) -> list[float]:
 
 
 def counter(a_minute: Iterable[float]) -> list[float]:
-    """A counter that grows by so much in each minute."""
     return list(accumulate(a_minute, initial=0.0))[1:]
 
 
 def merged(*parts: Series) -> Series:
-    """Several series as one mapping."""
     return {key: values for part in parts for key, values in part.items()}
 
 

@@ -68,7 +68,6 @@ class Exhibit:
 
     @property
     def name(self) -> str:
-        """The heading of its notification."""
         return f"{self.alert}.{self.what}" if self.what else self.alert
 
     @property
@@ -78,12 +77,10 @@ class Exhibit:
 
 
 def steady(value: float) -> list[float]:
-    """The same value all the time."""
     return over((value, NOW + 1))
 
 
 def lately(value: float, before: float = 0) -> list[float]:
-    """A value that changed half an hour ago."""
     return over((before, RECENTLY), (value, NOW + 1 - RECENTLY))
 
 
@@ -96,7 +93,6 @@ def of_host(metric: str, values: Sequence[float], **labels: str) -> Series:
 
 
 def held(alert: str, *series: Series, what: str = "", owners: Owners = MappingProxyType(POD)) -> Exhibit:
-    """An alert about a GPU or its host, which somebody holds."""
     known = of_gpu("gpu_info", steady(1), name=MODEL, pci_bus_id=ADDRESS, serial=SERIAL)
     processes = (
         # Prometheus answers with the older series first, so it stands later, too.
@@ -134,7 +130,6 @@ def scraped(values: Sequence[float], instance: str = INSTANCE) -> Series:
 
 
 def rack(hosts: int, down: int) -> Series:
-    """A rack of which some hosts are down."""
     values = (steady(1) if number <= hosts - down else lately(0, 1) for number in range(1, hosts + 1))
     return merged(*(scraped(each, f"gpu-rack7-{number:02}:9836") for number, each in enumerate(values, 1)))
 
@@ -144,12 +139,10 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
 
 
 def clock(seconds: float) -> Series:
-    """A host whose clock is off."""
     return of_host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
 
 
 def drifting(number: int, version: str) -> Series:
-    """A host of a model that has this driver."""
     instance = f"gpu-drift-{number}:9836"
     driver = host("gpu_driver_info", steady(1), instance, driver_version=version)
     return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", instance=instance, name=MODEL))

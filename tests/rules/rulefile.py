@@ -50,7 +50,6 @@ class Rule:
 
 
 def rule_files() -> tuple[Path, ...]:
-    """The rule files that are shipped, what records before what alerts."""
     rules = REPOSITORY / "rules"
     return (*sorted(rules.glob("recording*.yml")), *sorted(rules.glob("alerts*.yml")))
 
@@ -61,24 +60,20 @@ def alert_files() -> tuple[Path, ...]:
 
 
 def groups_of(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The groups of these files, in the order of evaluation."""
     return tuple(dict.fromkeys(rule.group for rule in read_rules(paths)))
 
 
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
-    """Every rule of these files."""
     return tuple(rule for path in paths for rule in _read_file(path))
 
 
 def with_those_that_are_off() -> tuple[Rule, ...]:
-    """Every rule that settings can turn on, as well."""
     alerts = {alert.key: AlertSettings(enabled=True) for source in shipped_sources() for alert in source.alerts}
     texts = files.rule_files(Settings(alerts=alerts))
     return tuple(rule for path in rule_files() for rule in _parsed(texts[path.name]))
 
 
 def alerts(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The alerting rules among them."""
     return tuple(rule for rule in rules if rule.alert)
 
 

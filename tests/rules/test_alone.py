@@ -40,7 +40,6 @@ def up(*spans: tuple[float, int], instance: str = "a", **labels: str) -> Series:
 
 
 def driver(instance: str, *versions: tuple[str, int], job: str = "gpu-triage", model: str = "H100") -> Series:
-    """A host's model and its drivers, each until a minute."""
     begins = [0, *(end for _, end in versions)]
     each = (
         host(
@@ -57,7 +56,6 @@ def web_config(*spans: tuple[float, int]) -> Series:
 
 
 def judge_settings(*spans: tuple[float, int]) -> Series:
-    """Whether the judge's settings were read the last time."""
     return host("gpu_exporter_judge_settings_reload_success", over(*spans))
 
 
@@ -68,7 +66,6 @@ def clock(off: Callable[[int], float], minutes: Sequence[int] = range(END)) -> S
 
 
 def published(seconds_ago: Callable[[int], float]) -> Series:
-    """An exporter, and how long before each scrape it last published."""
     times = [minute * 60.0 - seconds_ago(minute) for minute in range(END)]
     return merged(clock(lambda _minute: 0.0), host("gpu_exporter_last_publication_timestamp_seconds", times))
 
@@ -81,7 +78,6 @@ def fleet(fallen: int) -> Series:
 
 
 def heard(kmsg: float, nvml: float, *others: Series) -> Series:
-    """Which sources of Xids can be read."""
     sources = (("kmsg", kmsg), ("nvml", nvml))
     return merged(*(host("gpu_exporter_xid_source_up", over((up, END)), source=name) for name, up in sources), *others)
 
@@ -98,7 +94,6 @@ def judge(*spans: tuple[float, int], instance: str = "a") -> Series:
 
 
 def overdue(since: int, collector: str) -> Series:
-    """A collector that last succeeded at this minute."""
     return host(
         "gpu_exporter_collector_stale_seconds",
         [60.0 * (minute - since) if minute > since else NAN for minute in range(END)],

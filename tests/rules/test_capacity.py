@@ -128,7 +128,6 @@ def _series(
 
 
 def _since_restart(at: float) -> float:
-    """For how long the exporter has run."""
     return at - max((each for each in RESTARTS if each <= at), default=0.0)
 
 

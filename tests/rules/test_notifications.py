@@ -58,7 +58,6 @@ def sent(requires_tool: RequiresTool, regenerate: bool, tmp_path_factory: pytest
 
 
 def only(exhibit: Exhibit, sent: Sent) -> Alert:
-    """The notification of an exhibit."""
     found = sent[exhibit.name]
     assert len(found) == 1, f"{exhibit.alert} fires {len(found)} times on the host of this exhibit, instead of once"
     return found[0]

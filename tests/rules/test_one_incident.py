@@ -118,7 +118,6 @@ def _scraped(
 
 
 def _state(at: float) -> float:
-    """Of each finding, as the exporter publishes it."""
     if not BEGAN_AT <= at < ABSENT_AT:
         return math.nan
     if at >= ENDED_AT:
@@ -127,7 +126,6 @@ def _state(at: float) -> float:
 
 
 def _host(instance: str, scrapes: Scrapes, step_seconds: float) -> Iterator[Series]:
-    """What is scraped of a host with these findings."""
     answers = partial(_scraped, instance=instance, scrapes=scrapes, step_seconds=step_seconds)
     yield answers("up", lambda at: float(scrapes.answered(round(at / step_seconds), at)))
     yield answers("gpu_exporter_time_seconds", lambda at: at)
@@ -147,7 +145,6 @@ def _series(step_seconds: float) -> Series:
 
 @pytest.fixture(scope="module")
 def fired(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Fired:
-    """The alerts on all hosts, by scrape interval."""
     promtool, directory = requires_tool("promtool"), tmp_path_factory.mktemp("incidents")
 
     @cache
@@ -208,6 +205,7 @@ def test_the_alert_of_a_host_that_dies_stands_until_the_exporter_is_told_to_be_d
     assert names[END] == {DOWN}
 
 
+@pytest.mark.full
 def test_heat_is_one_alert_though_the_exporter_is_restarted_in_its_wait_and_while_it_fires(
     requires_tool: RequiresTool, tmp_path: Path
 ) -> None:

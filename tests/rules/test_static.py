@@ -56,7 +56,6 @@ ROUTES = {
 
 
 def named(rule: Rule) -> str:
-    """The rule for a test's name."""
     labels = (rule.labels.get(label) for label in ("class", "severity", "action"))
     return "-".join(filter(None, [rule.name, *labels]))
 

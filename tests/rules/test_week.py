@@ -33,7 +33,6 @@ QUICK_HOURS = {"idle-downshift": 12, "rtx-4070-ti-super": 3}
 
 
 def quiet_scenarios() -> list[str]:
-    """Names of the shipped scenarios in which nothing is ever wrong."""
     names = [summary.name for summary in list_scenarios()]
     return [name for name in names if all(expectation.quiet for expectation in load_any(name).expectations)]
 

@@ -25,7 +25,6 @@ class Wanted:
     labels: Labels
 
     def matches(self, alert: Labels) -> bool:
-        """Whether this alert is meant."""
         return self.labels.items() <= alert.items()
 
 
@@ -111,7 +110,6 @@ def named(alert: Labels) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A scenario time as scenario files write it."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}m{rest}s" if rest else f"{minutes}m"
 

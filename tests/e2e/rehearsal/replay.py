@@ -74,7 +74,6 @@ def record(name: str, seconds: float) -> History:
 
 
 def record_all(names: Collection[str], seconds: float) -> dict[str, History]:
-    """Every one of these plays."""
     with ProcessPoolExecutor(2) as pool:
         return dict(zip(names, pool.map(record, names, [seconds] * len(names)), strict=True))
 

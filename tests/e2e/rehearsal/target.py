@@ -32,7 +32,6 @@ class Host:
     loops: tuple[Minutes, Minutes] | None = None
 
     def answers(self, minute: Minutes) -> bool:
-        """Whether its exporter runs."""
         if any(begin <= minute < end for begin, end in self.down):
             return False
         if self.loops is None or not self.loops[0] <= minute < self.loops[1]:
@@ -68,7 +67,6 @@ class Script:
     replays: Mapping[str, Replay]
 
     def minute(self) -> Minutes:
-        """Now."""
         return max(0.0, (time.time() - self.origin) * self.pace / 60)
 
     def page(self, number: int) -> str | None:
@@ -78,7 +76,6 @@ class Script:
         return self.replays[host.play].page(int(minute * 60 / STEP_SECONDS)) if host.answers(minute) else None
 
     def job(self, address: str) -> dict[str, Any]:
-        """The scrape job of all hosts, for Prometheus."""
         configs = [
             {"targets": [address], "labels": {**host.labels, "__metrics_path__": f"/{number}"}}
             for number, host in enumerate(self.hosts)
