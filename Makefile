@@ -219,7 +219,7 @@ soak: $(DEV) ## watch the memory through an hour of virtual and an hour of real 
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
 .PHONY: hostile
-hostile: $(DEV) ## measure how a scraper fares while others attack
+hostile: $(DEV) ## measure scrapes while others attack
 	$(BIN)/python -m tests.bench.hostile
 
 .PHONY: lock
