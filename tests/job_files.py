@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.samples import Sample
 
-    from gpu_triage.read.host.textfile_reading import TextFilesReading
+    from gpu_triage.read.host.textfile import TextFilesReading
 
 TARGET_LABELS = ("instance", "job", "namespace", "service", "endpoint", "pod", "container")
 """What the Prometheus operator adds to each series of a scrape."""

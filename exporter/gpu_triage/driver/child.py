@@ -27,11 +27,7 @@ class ChildProcess:
         return self._child is not None and self._child.poll() is None
 
     def run(self, deadline_seconds: float, stdin: bytes | None = None) -> tuple[bytes, int]:
-        """Run the module, and return its standard output and exit code.
-
-        Args:
-            deadline_seconds: timeout.
-            stdin: standard input; None for empty input.
+        """Run the module with `stdin`, and return its standard output and exit code.
 
         Raises:
             ChildNotStarted: the process could not be started.

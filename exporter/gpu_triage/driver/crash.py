@@ -12,22 +12,17 @@ import io
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Final
 
-MEANINGS: Final = MappingProxyType(
-    {
-        signal.SIGBUS: "a file that the process had mapped was truncated or overwritten in place, most often "
-        "libnvidia-ml.so.1 while the driver was upgraded",
-        signal.SIGSEGV: "a crash in native code, most often in libnvidia-ml.so.1",
-        signal.SIGABRT: "native code called abort(), most often libnvidia-ml.so.1 or the C library's heap check",
-    }
-)
+MEANINGS: Final = {
+    signal.SIGBUS: "a file that the process had mapped was truncated or overwritten in place, most often "
+    "libnvidia-ml.so.1 while the driver was upgraded",
+    signal.SIGSEGV: "a crash in native code, most often in libnvidia-ml.so.1",
+    signal.SIGABRT: "native code called abort(), most often libnvidia-ml.so.1 or the C library's heap check",
+}
 """The meaning of each signal for the exporter; the supervisor restarts it after any of them."""
 
-_TITLES: Final = MappingProxyType(
-    {signal.SIGBUS: "Bus error", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
-)
+_TITLES: Final = {signal.SIGBUS: "Bus error", signal.SIGSEGV: "Segmentation fault", signal.SIGABRT: "Aborted"}
 """The signals' names in `faulthandler`."""
 
 EXPLANATION: Final = (

@@ -136,14 +136,7 @@ COLLECTOR_SWITCHES: Final = (
 
 
 class Subject(NamedTuple):
-    """A group of metrics: those of a collector, or of the sampler itself.
-
-    Attributes:
-        name: value of the `collector` label.
-        about: what it reads, as a phrase.
-        tier: sampling interval of its metrics, unless they have their own.
-        metrics: in order of declaration.
-    """
+    """A group of metrics: those of a collector, or of the sampler itself; the name is the `collector` label."""
 
     name: str
     about: str

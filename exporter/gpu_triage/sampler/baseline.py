@@ -28,9 +28,9 @@ from gpu_triage.read.baseline.file import (
     timestamp,
     write_baseline,
 )
-from gpu_triage.read.baseline.metrics import THE_HOST, BaselineReading
+from gpu_triage.read.baseline.metrics import BaselineReading
 from gpu_triage.read.exporter.health import CollectorHealth
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
@@ -212,7 +212,7 @@ class BaselineWatch:
             return None
         mismatches = {}
         for (key, field), differs in self._differs.items():
-            labels = THE_HOST if key == _HOST_KEY else labels_of(key)
+            labels = HOST_LABELS if key == _HOST_KEY else labels_of(key)
             if labels is not None:
                 mismatches[labels, field] = differs
         return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)

@@ -22,8 +22,8 @@ from gpu_triage.read.incidents.ledger import (
     Recent,
     kind_of_xid,
 )
-from gpu_triage.read.incidents.metrics import NO_GPU, GpuIncidents
-from gpu_triage.read.metrics.contract import AnyGpuCollector
+from gpu_triage.read.incidents.metrics import GpuIncidents
+from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
@@ -142,7 +142,7 @@ class IncidentWatch:
         return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
     def _of_slot(self, slot: str, now: Moment) -> GpuIncidents:
-        return GpuIncidents(NO_GPU, slot, None, *self._count("", slot, now.wall))
+        return GpuIncidents(HOST_LABELS, slot, None, *self._count("", slot, now.wall))
 
     def _count(self, uuid: str, slot: str, now: float) -> _Counts:
         counts = self._counted.get((uuid, slot))

@@ -13,10 +13,10 @@ from tests.evidence import evidence_of
 
 from gpu_triage.judge.evidence.storage import full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
-from gpu_triage.read.host.disk import DiskCounts, HostDiskReader, HostDiskReading, parse_disk, render
-from gpu_triage.read.host.nfs import HostNfsReading, NfsMount, NfsOperation
-from gpu_triage.read.host.nfs import render as render_nfs
+from gpu_triage.read.host.disk import DiskCounts, HostDiskReader, HostDiskReading, parse_disk
+from gpu_triage.read.host.nfs import HostNfsReading, NfsMount
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.read.metrics import rendering
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -34,7 +34,7 @@ def host_of(after: str, *more: tuple[Sample, Sample]) -> HostEvidence:
     def samples(line: str, place: int) -> list[Sample]:
         reader = HostDiskReader()
         name, counts = parse_disk(line)
-        return [*render(HostDiskReading((reader._disk(name, counts),))), *(each[place] for each in more)]
+        return [*rendering.samples(HostDiskReading((reader._disk(name, counts),))), *(each[place] for each in more)]
 
     return evidence_of((0.0, samples(IDLE, 0)), (SECONDS, samples(after, 1)))
 
@@ -113,13 +113,11 @@ def mounted(retransmissions: int = 0, timeouts: int = 0, **operations: tuple[flo
     """Evidence of a mount with so many of each operation a second, each of which takes so many seconds."""
 
     def samples(seconds: float) -> list[Sample]:
-        counts = {
-            name: NfsOperation(round(rate * seconds), rate * seconds * each)
-            for name, (rate, each) in operations.items()
-        }
+        counts = {name: round(rate * seconds) for name, (rate, _) in operations.items()}
+        took = {name: rate * seconds * each for name, (rate, each) in operations.items()}
         share = seconds / SECONDS
-        mount = NfsMount("/data", counts, 0, 0, round(retransmissions * share), round(timeouts * share))
-        return list(render_nfs(HostNfsReading((mount,))))
+        mount = NfsMount("/data", counts, took, 0, 0, round(retransmissions * share), round(timeouts * share))
+        return list(rendering.samples(HostNfsReading((mount,))))
 
     return evidence_of((0.0, samples(0.0)), (SECONDS, samples(SECONDS)))
 

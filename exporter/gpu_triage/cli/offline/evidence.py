@@ -19,7 +19,7 @@ from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu import identity, nvlink, pcie_limits, topology
+from gpu_triage.read.gpu import identity, nvlink, topology
 from gpu_triage.read.gpu.activity import ActivityReading
 from gpu_triage.read.gpu.media import MediaReading
 from gpu_triage.read.gpu.pcie_limits import LinkExpectation
@@ -183,7 +183,7 @@ def _of_gpu(
     for reading in readings:
         yield from samples(reading, labels)
     yield from samples(gpu.link, labels)
-    yield from pcie_limits.render(expectation, labels)
+    yield from samples(expectation, labels)
     yield from on_gpu.render(gpu.processes, labels)
 
 

@@ -15,19 +15,17 @@ _BTIME: Final = re.compile(r"^btime ([0-9]{1,11})$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One boot.
-
-    Attributes:
-        boot_id: the kernel's random boot ID (/proc/sys/kernel/random/boot_id); "" if unknown.
-        began_at: Unix seconds (/proc/stat, btime); None if unknown.
-    """
+    """One boot: the kernel's random ID ("" if unknown), and when it began in Unix seconds (None if unknown)."""
 
     boot_id: str
     began_at: float | None
 
 
 def read_boot(procfs: Path) -> Boot:
-    """Read the current boot. Never raises: unreadable values are unknown."""
+    """Read the current boot. Never raises: unreadable values are unknown.
+
+    Source: ``/proc/sys/kernel/random/boot_id``, ``/proc/stat`` btime
+    """
     boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
     btime = _BTIME.search(stat)
     return Boot(

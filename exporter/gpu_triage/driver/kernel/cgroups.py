@@ -19,12 +19,9 @@ _OUTSIDE: Final = ".."
 
 
 class Place(NamedTuple):
-    """A cgroup in one hierarchy.
+    """A cgroup in one hierarchy, a folder in ``/sys/fs/cgroup`` ("" for v2).
 
-    Attributes:
-        hierarchy: folder of the hierarchy in ``/sys/fs/cgroup``; "" for v2.
-        path: as in ``/proc/PID/cgroup``, starting with ``/``. A leading ``/..`` means it is outside the reader's cgroup
-            namespace.
+    The path is as in ``/proc/PID/cgroup``; a leading ``/..`` means it is outside the reader's cgroup namespace.
     """
 
     hierarchy: str
@@ -32,12 +29,7 @@ class Place(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """The cgroups of one process; None where it has none.
-
-    Attributes:
-        unified: in v2.
-        cpu, memory: in v1, for the controllers that limit CPU time and memory.
-    """
+    """The cgroups of one process: in v2, and in v1 those that limit CPU time and memory; None where it has none."""
 
     unified: Place | None = None
     cpu: Place | None = None
@@ -152,7 +144,6 @@ class CgroupFolders:
 
 
 def _folders(folder: Path) -> list[str]:
-    """Names of a cgroup's children; empty if it is gone."""
     try:
         with os.scandir(folder) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
@@ -161,7 +152,6 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _has(folder: Path, pid: int) -> bool:
-    """Whether a process is in the cgroup."""
     return str(pid) in text_of(folder / "cgroup.procs").split()
 
 

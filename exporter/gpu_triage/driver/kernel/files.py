@@ -53,14 +53,9 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject:
 
     None if the file does not exist, or the kernel returns an error that means "not applicable".
 
-    Args:
-        path: of the file.
-        limit: maximum size in bytes.
-        may_reject: whether to raise ``rejected`` on EINVAL.
-
     Raises:
-        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (it is a pipe or device)
-            or ``io_error``.
+        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (it is a pipe or device),
+            ``io_error``, or ``rejected`` on EINVAL, if it `may_reject`.
     """
     try:
         # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would

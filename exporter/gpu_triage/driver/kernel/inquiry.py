@@ -25,12 +25,7 @@ class HostInquiry:
     """
 
     def __init__(self, failures: list[str], root: Path | None = None) -> None:
-        """Start collecting for a round.
-
-        Args:
-            failures: the round's list of failures.
-            root: of the file system that is read. If no read returns anything, it must at least be mounted.
-        """
+        """Start collecting the round's failures; if no read returns anything, `root` must at least be mounted."""
         self._failures = failures
         self._root = root
         self._errors: list[HostReadFailed] = []

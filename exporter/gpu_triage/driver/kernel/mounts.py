@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from gpu_triage.driver.kernel.files import is_present
@@ -12,12 +11,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROCFS, SYSFS = "procfs", "sysfs"
-SHOWS: Final = MappingProxyType(
-    {
-        PROCFS: "CPUs, memory, disks, network and processes of the host",
-        SYSFS: "the PCI bus, links, NUMA nodes and network adapters",
-    }
-)
+SHOWS: Final = {
+    PROCFS: "CPUs, memory, disks, network and processes of the host",
+    SYSFS: "the PCI bus, links, NUMA nodes and network adapters",
+}
 """What each file system provides, by the name in its option (``--path.procfs``)."""
 
 MISSING: Final = "missing"

@@ -79,12 +79,9 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
-    """Nodes with CPUs at about the same distance as the nearest of them; empty if unknown.
+    """Nodes with CPUs at about the same distance from `node` as the nearest of them; empty if unknown.
 
-    Args:
-        node: the reference node, such as a GPU's; it may have no CPUs itself.
-        with_cpus: nodes that have CPUs.
-        distances: from the reference node, as returned by `read_distances`.
+    The node, such as a GPU's, may have no CPUs itself. Distances are as returned by `read_distances`.
     """
     known = {each: distances[each] for each in with_cpus if each in distances}
     if not known:

@@ -32,12 +32,7 @@ _GENERATIONS = {rate: generation for generation, rate in TRANSFER_RATES.items()}
 
 @dataclass(frozen=True, slots=True)
 class PciGpu:
-    """One NVIDIA GPU on the bus, whether or not its driver works.
-
-    Attributes:
-        bus_id: as in sysfs, ``0000:65:00.0``.
-        driver: kernel driver bound to it (``nvidia``, ``vfio-pci``, ``nouveau``), None if unbound.
-    """
+    """One NVIDIA GPU on the bus, whether or not its driver works; `driver` is the kernel driver bound to it."""
 
     bus_id: str
     driver: str | None
@@ -52,11 +47,7 @@ class PciGpu:
 class PcieLink:
     """The link between a device or port and its link partner; None for what sysfs does not report.
 
-    Attributes:
-        current_generation: PCIe generation in use.
-        current_width: lanes in use.
-        max_generation: highest generation the device supports, regardless of its partner.
-        max_width: most lanes the device supports, regardless of its partner.
+    The maximum is what the device supports, regardless of its partner.
     """
 
     current_generation: int | None
@@ -68,11 +59,8 @@ class PcieLink:
 def read_pci_gpus(sysfs: Path, failures: list[str]) -> tuple[PciGpu, ...] | None:
     """NVIDIA GPUs on the bus, by bus ID; None if there is no PCI bus.
 
-    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped.
-
-    Args:
-        sysfs: root of sysfs.
-        failures: names of what could not be read are appended to it, one entry a failure.
+    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read is skipped and counted in
+    `failures`.
 
     Raises:
         HostReadFailed: the bus cannot be read.
@@ -89,10 +77,6 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
     """Link of one device; a field is None if its file is missing, unreadable or invalid.
 
     Source: ``{current,max}_link_{speed,width}`` under ``/sys/bus/pci/devices/<bus_id>``.
-
-    Args:
-        sysfs: root of sysfs.
-        bus_id: as in sysfs.
     """
     device = device_directory(sysfs, bus_id)
     return PcieLink(
@@ -107,10 +91,6 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
     """Bus ID of the upstream port, the other end of the device's link.
 
     None if not visible, as in most virtual machines, where the device is directly on the host bridge.
-
-    Args:
-        sysfs: root of sysfs.
-        bus_id: as in sysfs.
     """
     device = device_directory(sysfs, bus_id)
     try:
@@ -128,10 +108,6 @@ def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
     False if the firmware retained control of AER (``_OSC``) or a hypervisor owns the ports: then the kernel's error
     counters always stay at 0. None if unknown. Source: a port's AER service is a device
     ``<port>:pcie<type and service>`` (``get_descriptor_id`` of drivers/pci/pcie/portdrv.h).
-
-    Args:
-        sysfs: root of sysfs.
-        bus_id: of the device; None for any root port.
     """
     services = sysfs / "bus" / "pci_express" / "devices"
     names = [name for name in names_in(services) if name.endswith(_AER_SERVICES)]
@@ -153,12 +129,7 @@ def is_bus_id(name: str) -> bool:
 
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
-    """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read.
-
-    Args:
-        sysfs: root of sysfs.
-        bus_id: as in sysfs.
-    """
+    """NUMA node of a device: -1 if the firmware does not report it; None if it cannot be read."""
     try:
         node = read_int(device_directory(sysfs, bus_id) / "numa_node")
     except HostReadFailed:
@@ -197,12 +168,7 @@ def parse_link_width(text: str) -> int | None:
 
 @lru_cache(_MOST_DEVICES)
 def device_directory(sysfs: Path, bus_id: str) -> Path:
-    """Folder of a device in sysfs, whether or not it exists.
-
-    Args:
-        sysfs: root of sysfs.
-        bus_id: as in sysfs.
-    """
+    """Folder of a device in sysfs, whether or not it exists."""
     return sysfs / f"bus/pci/devices/{bus_id}"
 
 

@@ -24,15 +24,7 @@ _COUNTS: Final = (11, 12, 17, 19, 20, 21)
 class ProcessStat(NamedTuple):
     """The fields used of a process's stat file. Times are in ticks of 1/sysconf(SC_CLK_TCK) seconds.
 
-    Attributes:
-        name: the comm as in the kernel: 15 bytes at most.
-        state: one letter, such as `UNINTERRUPTIBLE`.
-        user_ticks: CPU time in user mode, all threads.
-        system_ticks: CPU time in the kernel, all threads.
-        threads: number of threads.
-        started_ticks: start time since boot.
-        virtual_bytes: size of the address space.
-        resident_pages: pages in RAM, of sysconf(SC_PAGESIZE) bytes.
+    The name is the comm: 15 bytes at most. Ticks are those of all threads; `started_ticks` count from boot.
     """
 
     name: str
@@ -46,13 +38,7 @@ class ProcessStat(NamedTuple):
 
 
 class ThreadStat(NamedTuple):
-    """The fields used of a thread's stat file.
-
-    Attributes:
-        name: its comm, which may differ from the process's.
-        state: one letter, such as `RUNNING`.
-        ticks: CPU time, user plus system, in ticks of 1/sysconf(SC_CLK_TCK) seconds.
-    """
+    """The fields used of a thread's stat file; its name may differ from the process's, ticks are user plus system."""
 
     name: str
     state: str

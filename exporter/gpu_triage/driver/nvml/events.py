@@ -34,14 +34,11 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """One Xid as NVML reports it.
+    """One Xid as NVML reports it, between two monotonic seconds.
 
     Attributes:
         gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
-        code: the Xid.
-        earliest: monotonic second before which it did not happen.
-        latest: monotonic second by which it had happened.
-        uuid: of the GPU; None for a GPU that was never registered.
+        uuid: None for a GPU that was never registered.
     """
 
     gpu: str

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.driver.nvml.plain import plain
+from gpu_triage.driver.nvml.lists import plain
 
 FieldId = int | tuple[int, int]
 """A field ID of nvmlDeviceGetFieldValues, or a pair of field ID and scope ID (link, GPU or module)."""

@@ -14,7 +14,7 @@ import pynvml
 
 from gpu_triage.driver.nvml.errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.plain import plain
+from gpu_triage.driver.nvml.lists import plain
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.machine import Clock, Moment
 
@@ -93,7 +93,6 @@ class GpmMetrics:
 
 
 def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
-    """Convert to a ratio, or bytes per second; None if implausible."""
     if metric in _TRAFFIC:
         traffic = inquiry.within(value, 0, _MOST_MIB_PER_SECOND)
         return None if traffic is None else traffic * _BYTES_PER_MIB
@@ -128,11 +127,6 @@ class GpmMeter:
         If called too soon after the last sample, keeps that sample and repeats its result, which is then at most
         SHORTEST_SPACING_SECONDS old. Empty in the first round, and after a gap longer than readings stay published,
         because an average over such a gap is not current.
-
-        Args:
-            inquiry: asks this GPU's driver.
-            began: when the round began.
-            clock: tells when the sample was taken.
         """
         at = began.monotonic
         self.spanned_seconds = 0.0

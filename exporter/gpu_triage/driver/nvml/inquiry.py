@@ -46,7 +46,6 @@ class Inquiry:
     """NVML calls for one GPU. Records failures by name; unsupported calls just return None.
 
     Attributes:
-        device: the GPU.
         failures: error names so far, one entry per failed call.
         answered: number of calls the driver answered, including with "not supported".
         call: the NVML call in progress.
@@ -75,10 +74,7 @@ class Inquiry:
     def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
         """Like `ask`, for functions about this GPU that take no device handle.
 
-        Args:
-            function: name in pynvml.
-            args: all arguments.
-            about: what a struct among `args` requests, if this determines whether the call is supported.
+        `about` is what a struct among the arguments requests, if this determines whether the call is supported.
         """
         return self._ask(function, args, (*_question(function, args), *about))
 
@@ -206,6 +202,11 @@ class Inquiry:
             return value
         self.failures.append("implausible")
         return None
+
+    def ratio(self, percent: float | None, most_percent: float = 100) -> float | None:
+        """Convert a percentage to a ratio; None if missing or not within 0 and the maximum, recorded as in `within`."""
+        plausible = self.within(percent, 0, most_percent)
+        return None if plausible is None else plausible / 100
 
     def flag(self, value: int | None) -> bool | None:
         """Convert nvmlEnableState_t (0 or 1) to a bool; None for other values, recorded as in `within`."""

@@ -36,9 +36,6 @@ _LOADED: Final = 1
 def refuse_cut_short(paths: Iterable[Path] | None = None) -> None:
     """Raise if the library the linker would load is shorter than its ELF headers require.
 
-    Args:
-        paths: candidates in the linker's order; by default the linker's search path.
-
     Raises:
         DriverUnavailable: ``library_invalid``.
     """

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from ctypes import Structure, byref, c_uint, c_ulonglong
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import pynvml
 
-from gpu_triage.driver.nvml.plain import plain
+
+def plain(kind: Any) -> Any:
+    """Create a struct type with the same members as one of pynvml's."""
+    return type(kind.__name__, (Structure,), {"_fields_": kind._fields_})
+
 
 MOST_ENTRIES: Final = 1 << 16
 """More than any real list: a GPU keeps a few hundred samples and runs a few thousand processes. Beyond is garbage."""
@@ -45,7 +48,6 @@ class _Shape(NamedTuple):
     """Calling convention of a list function.
 
     Attributes:
-        entry: ctypes type of an entry.
         arguments: builds the arguments after the handle from the count's address, the buffer and the caller's args.
         grows: whether the list may grow between two calls; sample buffers have a fixed size.
         counted_first: whether to request the count before the entries.
@@ -73,31 +75,25 @@ def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
     return c_uint(cause), count, buffer
 
 
-_SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
-    {
-        "nvmlDeviceGetProcessUtilization": _Shape(
-            plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
-        ),
-        "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
-        "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
-    }
-    | {
-        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes, counted_first=False)
+_SHAPES: Final[Mapping[str, _Shape]] = {
+    "nvmlDeviceGetProcessUtilization": _Shape(
+        plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
+    ),
+    "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
+    "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
+    **{
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(_Process, _of_processes, counted_first=False)
         for kind in ("Compute", "Graphics", "MPSCompute")
-        for version, entry in ((2, _Process), (3, _Process))
-    }
-)
+        for version in (2, 3)
+    },
+}
 
 
 def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str, int] | None = None) -> Sequence[Any]:
     """Read a list of one GPU as a ctypes array of raw driver entries; empty if there are none.
 
-    Args:
-        function: nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type, since, and a
-            c_uint that receives the value type), or a process list function.
-        handle: the GPU.
-        args: the function's own arguments, as listed above.
-        rooms: buffer size by function, in entries; updated and reused across calls for this GPU.
+    Arguments are those of nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type,
+    since, and a c_uint that receives the value type); a process list has none. `rooms` keeps this GPU's buffer sizes.
 
     Raises:
         pynvml.NVMLError: the call failed.

@@ -25,8 +25,6 @@ class Device:
     """One GPU of the current session.
 
     Attributes:
-        index: NVML index, 0-based; the label `gpu`.
-        uuid: ``GPU-…``; the label `uuid`.
         pci_bus_id: as in sysfs (``0000:65:00.0``); None if the driver does not report it.
         handle: NVML's device handle; invalid after the session ends.
         unsupported: calls this GPU does not support, skipped until cleared.
@@ -43,12 +41,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeniedDevice:
-    """A GPU that NVML counts but returns no handle or UUID for.
-
-    Attributes:
-        index: NVML index.
-        reason: snake_case error name (``no_permission``, ``lost``, …).
-    """
+    """A GPU that NVML counts but returns no handle or UUID for; the reason is an error name (``no_permission``)."""
 
     index: int
     reason: str
@@ -56,13 +49,7 @@ class DeniedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DriverVersions:
-    """Versions of the driver stack; None where a call failed.
-
-    Attributes:
-        driver: kernel driver (``580.82.07``).
-        cuda: highest CUDA the driver supports (``13.0``).
-        nvml: the NVML library (``13.580.82.07``).
-    """
+    """Versions of kernel driver, highest supported CUDA and NVML (``13.580.82.07``); None where a call failed."""
 
     driver: str | None
     cuda: str | None
@@ -89,10 +76,7 @@ class Session:
         self._references = 0
 
     def open(self, call: CurrentCall | None = None) -> None:
-        """Load the library and initialize NVML (nvmlInitWithFlags).
-
-        Args:
-            call: records the call in progress.
+        """Load the library and initialize NVML (nvmlInitWithFlags); `call` records the call in progress.
 
         Raises:
             DriverUnavailable: with the reason for gpu_driver_error_info.
@@ -117,9 +101,7 @@ class Session:
     def read_versions(self, call: CurrentCall | None = None, begin: Callable[[], None] = lambda: None) -> None:
         """Read the versions that are not known yet (nvmlSystemGetDriverVersion and similar). Never raises.
 
-        Args:
-            call: records the call in progress.
-            begin: called before each NVML call.
+        `begin` is called before each NVML call.
         """
         known = self.versions
         begin()
@@ -162,10 +144,6 @@ class Session:
 def identify(index: int, call: CurrentCall | None = None) -> Identity:
     """Identify one of the GPUs that NVML counts (nvmlDeviceGetHandleByIndex, nvmlDeviceGetUUID, nvmlDeviceGetPciInfo).
 
-    Args:
-        index: NVML index.
-        call: records the call in progress.
-
     Raises:
         DriverUnavailable: NVML as a whole no longer answers.
     """
@@ -186,6 +164,20 @@ def identify(index: int, call: CurrentCall | None = None) -> Identity:
     except (pynvml.NVMLError, *MALFORMED):
         bus_id = None
     return Device(index, uuid, bus_id, handle)
+
+
+def version_numbers(version: str | None) -> tuple[int, ...]:
+    """Numeric components of a version; the empty tuple, which compares lowest, if unknown or not numeric.
+
+    >>> version_numbers("535.113.01"), version_numbers(None)
+    ((535, 113, 1), ())
+    """
+    numbers: list[int] = []
+    for part in (version or "").split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
 
 
 def _note(call: CurrentCall | None, function: str) -> None:

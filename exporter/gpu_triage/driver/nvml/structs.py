@@ -43,9 +43,8 @@ class FabricInfo:
     """NVSwitch fabric state as reported by the driver, in NVML's numbers.
 
     Attributes:
-        state: nvmlGpuFabricState_t.
         status: nvmlReturn_t of joining the fabric; only meaningful once the state is "completed".
-        health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None if the driver does not report it.
+        health_summary: None if the driver does not report it.
         health_mask: NVML_GPU_FABRIC_HEALTH_MASK_* fields, each 0 if unsupported; 0 if the driver does not report it.
         cluster_uuid: of a fabric that spans several hosts; "" within one host.
         clique: ID of the group of GPUs in that fabric that can reach each other.

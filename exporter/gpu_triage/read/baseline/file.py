@@ -158,7 +158,6 @@ def timestamp(seconds: float) -> str:
 
 
 def _plain(facts: Any) -> Any:
-    """Facts as JSON values, without unreported ones."""
     if isinstance(facts, Mapping):
         return {key: _plain(each) for key, each in facts.items()}
     if not is_dataclass(facts):

@@ -12,9 +12,6 @@ NAME = "baseline"
 ABOUT = "whether the host is still what its baseline says"
 TIER = Tier.MEDIUM
 
-THE_HOST = GpuLabels("", "")
-"""Labels of host fields; Prometheus treats an empty label as missing."""
-
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "gpu_baseline_mismatch",
     "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, and if either "
@@ -34,13 +31,7 @@ GPU_BASELINE_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class BaselineReading:
-    """The baseline in use and the result of the comparison.
-
-    Attributes:
-        sha256: of the baseline file.
-        recorded: recording time as written in the file.
-        mismatches: whether a field differs, by GPU labels (THE_HOST for host fields) and field name.
-    """
+    """The baseline in use, and whether each field differs, by GPU labels (HOST_LABELS for the host) and field name."""
 
     sha256: str
     recorded: str

@@ -13,9 +13,6 @@ NAME: Final = "flight_recorder"
 ABOUT: Final = "recordings of the minutes before a critical finding"
 TIER: Final = Tier.EVENT
 
-THE_HOST: Final = GpuLabels("", "")
-"""Labels of a finding about the host; Prometheus treats an empty label as missing."""
-
 GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_flight_recording_timestamp_seconds",
     "Unix time of the last recording that the flight recorder wrote because of a critical finding about the GPU; the "
@@ -34,7 +31,7 @@ class WrittenRecording(NamedTuple):
 
 
 FlightReading = Mapping[GpuLabels, WrittenRecording]
-"""The latest recording of each GPU, and of THE_HOST."""
+"""The latest recording of each GPU, and of HOST_LABELS."""
 
 
 class FlightWatch(Protocol):

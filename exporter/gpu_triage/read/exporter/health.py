@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from gpu_triage.machine import Moment
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 
 STALE_INTERVALS: Final = 3
 STALE_GRACE_SECONDS: Final = 30.0
@@ -159,11 +159,7 @@ GPU_EXPORTER_STATE_SAVED = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """Health of one collector; None before its first round or first success.
-
-    Attributes:
-        last_success_at: when its last successful round ended.
-    """
+    """Health of one collector; None before its first round or first success."""
 
     name: str
     success: Annotated[bool | None, GPU_EXPORTER_COLLECTOR_SUCCESS]
@@ -174,13 +170,7 @@ class CollectorHealth:
 
 @dataclass(frozen=True, slots=True)
 class CallInFlight:
-    """A slow call that is still in progress.
-
-    Attributes:
-        gpu: the GPU; HOST_LABELS if none in particular.
-        collector: that makes the call.
-        function: NVML function; "" for file reads.
-    """
+    """A slow call of a collector that is still in progress; with HOST_LABELS if it concerns no particular GPU."""
 
     gpu: GpuLabels
     collector: str
@@ -206,39 +196,22 @@ class JudgeSettingsHealth:
 
 @dataclass(frozen=True, slots=True)
 class ExporterReading:
-    """The state of this process.
-
-    Attributes:
-        version: package version.
-        revision: source revision; "" if unknown.
-        python_version: Python version.
-        simulated: whether the host is simulated.
-        collectors: the enabled ones.
-        errors: failed reads by collector and error.
-        scrapes: scrapes answered so far.
-        gpus_released: whether all GPU handles were released on request.
-        published_at: time of this publication.
-        calls: slow calls in progress.
-        web_config: result of loading TLS settings and passwords; None without a web configuration file.
-        judge_settings: result of loading the judge's settings; None without a configuration file.
-        state_in_use: whether another exporter writes to the state directory; None if unknown.
-        state_saved: whether state is saved across restarts; None if unknown.
-    """
+    """The state of this process when it published this; None for files and directories that it does not have."""
 
     version: str
     revision: str
     python_version: str
     simulated: bool
     collectors: tuple[CollectorHealth, ...]
-    errors: Mapping[tuple[str, str], int]
-    scrapes: int
-    gpus_released: bool
+    errors: Annotated[Mapping[tuple[str, str], int], GPU_EXPORTER_ERRORS_TOTAL]
+    scrapes: Annotated[int, GPU_EXPORTER_SCRAPES_TOTAL]
+    gpus_released: Annotated[bool, GPU_EXPORTER_GPUS_RELEASED]
     published_at: Moment
     calls: tuple[CallInFlight, ...] = ()
-    web_config: WebConfigHealth | None = None
-    judge_settings: JudgeSettingsHealth | None = None
-    state_in_use: bool | None = None
-    state_saved: bool | None = None
+    web_config: Annotated[WebConfigHealth | None, Each()] = None
+    judge_settings: Annotated[JudgeSettingsHealth | None, Each()] = None
+    state_in_use: Annotated[bool | None, GPU_EXPORTER_STATE_DIRECTORY_IN_USE] = None
+    state_saved: Annotated[bool | None, GPU_EXPORTER_STATE_SAVED] = None
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
@@ -259,16 +232,7 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
     yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at.wall)
     for call in reading.calls:
         yield from samples(call, (*call.gpu, call.collector, call.function))
-    for (collector_name, error), count in sorted(reading.errors.items()):
-        yield GPU_EXPORTER_ERRORS_TOTAL.sample(count, collector_name, error)
-    yield GPU_EXPORTER_SCRAPES_TOTAL.sample(reading.scrapes)
-    yield GPU_EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
-    yield from samples(reading.web_config)
-    yield from samples(reading.judge_settings)
-    if reading.state_in_use is not None:
-        yield GPU_EXPORTER_STATE_DIRECTORY_IN_USE.sample(reading.state_in_use)
-    if reading.state_saved is not None:
-        yield GPU_EXPORTER_STATE_SAVED.sample(reading.state_saved)
+    yield from samples(reading)
 
 
 def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge, host_gauge
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "judge"
 ABOUT = "what limits each GPU, and whether it should go on taking work"
@@ -34,14 +35,15 @@ BOTTLENECK_CLASSES: Final = (
 )
 """What can limit a GPU, in the order of the playbook: the first class that matches applies."""
 
+_judge_gauge = partial(gpu_gauge, source="the judge")
+_host_judge_gauge = partial(host_gauge, source="the judge")
 _VERDICTS: Final = {0: "keep", 1: "watch", 2: "drain"}
 
-GPU_BOTTLENECK = gpu_gauge(
+GPU_BOTTLENECK = _judge_gauge(
     "gpu_bottleneck",
     "Which resource limits the GPU first, judged over the last minute: {states}. One series per GPU, whatever "
     "state it is in.",
     states=dict(enumerate(BOTTLENECK_CLASSES, 1)),
-    source="the judge",
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     "gpu_bottleneck_seconds_total",
@@ -51,97 +53,80 @@ GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     labels={"class": BOTTLENECK_CLASSES},
     source="the judge",
 )
-GPU_VERDICT = gpu_gauge(
+GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
     "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding, watch with a warning "
     "or a critical finding that is pending. Absent while the GPU cannot be read and nothing was found.",
     states=_VERDICTS,
-    source="the judge",
 )
-GPU_HOST_VERDICT = host_gauge(
+GPU_HOST_VERDICT = _host_judge_gauge(
     "gpu_host_verdict",
     "Whether the host should go on taking work: {states}. The worst verdict of its GPUs and of the host's own "
     "findings. Absent while nothing can be read and nothing was found.",
     states=_VERDICTS,
-    source="the judge",
 )
 _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 
-GPU_FINDING = gpu_gauge(
+GPU_FINDING = _judge_gauge(
     "gpu_finding",
     "Where a finding about the GPU is in its life: {states}. It is pending until its condition has lasted for the "
     "finding's wait, stays confirmed until the condition has been gone for its hold, and is published as ended for 20 "
     "minutes. Absent before and after.",
     labels=("code", "severity", "action"),
     states=_FINDING_STATES,
-    source="the judge",
 )
-GPU_FINDING_LASTED_SECONDS = gpu_gauge(
+GPU_FINDING_LASTED_SECONDS = _judge_gauge(
     "gpu_finding_lasted_seconds",
     "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
     "observed does not count. Absent when gpu_finding is.",
     labels=("code",),
-    source="the judge",
 )
-GPU_FINDING_VALUE = gpu_gauge(
+GPU_FINDING_VALUE = _judge_gauge(
     "gpu_finding_value",
     "What was last measured of a finding; docs/check.md has the unit of each code. Absent when gpu_finding is, and for "
     "findings that measure nothing.",
     labels=("code",),
-    source="the judge",
 )
-GPU_FINDING_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
+GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",
     "Unix time at which the condition of a current finding was first seen to hold. Absent unless it is pending "
     "or confirmed.",
     labels=("code", "severity", "action"),
-    source="the judge",
 )
-GPU_HOST_FINDINGS = host_gauge(
+GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings",
     "How many findings about the host and its GPUs are pending or confirmed; 0 if none. An exporter of an earlier "
     "release, which publishes no gpu_finding, does not have it.",
-    source="the judge",
 )
-GPU_HOST_FINDING = host_gauge(
+GPU_HOST_FINDING = _host_judge_gauge(
     "gpu_host_finding",
     "Where a finding about the host is in its life: {states}; see gpu_finding.",
     labels=("code", "severity", "action"),
     states=_FINDING_STATES,
-    source="the judge",
 )
-GPU_HOST_FINDING_LASTED_SECONDS = host_gauge(
+GPU_HOST_FINDING_LASTED_SECONDS = _host_judge_gauge(
     "gpu_host_finding_lasted_seconds",
     "How long the condition of a finding about the host was seen to hold; see gpu_finding_lasted_seconds.",
     labels=("code",),
-    source="the judge",
 )
-GPU_HOST_FINDING_VALUE = host_gauge(
+GPU_HOST_FINDING_VALUE = _host_judge_gauge(
     "gpu_host_finding_value",
     "What was measured of a finding about the host, last; see gpu_finding_value.",
     labels=("code",),
-    source="the judge",
 )
-GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = host_gauge(
+GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
     "gpu_host_finding_since_timestamp_seconds",
     "Unix time at which the condition of a current finding about the host was first seen to hold; see "
     "gpu_finding_since_timestamp_seconds.",
     labels=("code", "severity", "action"),
-    source="the judge",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedFinding:
-    """A current finding, or one that ended recently.
+    """A current finding about a GPU or the host (None), or one that ended recently.
 
-    Attributes:
-        gpu: labels of the GPU concerned; None for the host.
-        code, severity, action: from the table of findings.
-        state: a value of gpu_finding.
-        lasted_seconds: how long its condition has been observed to hold.
-        value: last measurement; None if the finding has none.
-        since: Unix seconds at which it began; None if it ended.
+    The state is a value of gpu_finding; `since` has Unix seconds, None if it ended.
     """
 
     gpu: GpuLabels | None
@@ -156,13 +141,7 @@ class PublishedFinding:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGpu:
-    """Judgment of one GPU.
-
-    Attributes:
-        labels: its index and UUID.
-        bottleneck: bottleneck class.
-        verdict: None if the GPU was not read.
-    """
+    """Judgment of one GPU; the verdict is None if it was not read."""
 
     labels: GpuLabels
     bottleneck: Annotated[str, GPU_BOTTLENECK]
@@ -172,23 +151,15 @@ class JudgedGpu:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentReading:
-    """Result of one judgment.
+    """Judgment of every GPU that the exporter knows and of the host, with a finding for each subject and code."""
 
-    Attributes:
-        gpus: every GPU that the exporter knows.
-        host_verdict: None if nothing was read.
-        findings: one per subject and code, including those that ended recently.
-    """
-
-    gpus: tuple[JudgedGpu, ...]
+    gpus: Annotated[tuple[JudgedGpu, ...], Each("labels")]
     host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
     findings: tuple[PublishedFinding, ...]
 
 
 def render(reading: JudgmentReading) -> Iterator[Sample]:
     """Render the samples of one reading."""
-    for gpu in reading.gpus:
-        yield from samples(gpu, gpu.labels)
     yield from samples(reading)
     yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
     for finding in reading.findings:

@@ -73,8 +73,7 @@ class ActivityReader:
         """Read activity (nvmlDeviceGetUtilizationRates, nvmlDeviceGetSamples, nvmlDeviceGetPerformanceState)."""
         inquiry = gpu.inquiry
         rates = inquiry.ask("nvmlDeviceGetUtilizationRates")
-        sm = _ratio(inquiry, rates.gpu) if rates else None
-        memory = _ratio(inquiry, rates.memory) if rates else None
+        sm, memory = (inquiry.ratio(rates.gpu), inquiry.ratio(rates.memory)) if rates else (None, None)
         state = inquiry.ask("nvmlDeviceGetPerformanceState")
         known_state = state is not None and 0 <= state <= _SLOWEST_STATE
         return ActivityReading(
@@ -134,11 +133,6 @@ class ActivityReader:
         return [
             (at, percent) for at, percent in stamped if self._newest_us < at <= latest_us and percent <= _MOST_PERCENT
         ]
-
-
-def _ratio(inquiry: Inquiry, percent: float) -> float | None:
-    plausible = inquiry.within(percent, 0, 100)
-    return None if plausible is None else plausible / 100
 
 
 ACTIVITY = GpuCollector(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.monotone import MonotoneSum
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
+from gpu_triage.read.metrics.plausible import ERRORS, LinkCounters
 from gpu_triage.read.metrics.rounds import GpuRound
 
 COUNT_FIELD: Final = 170
@@ -20,7 +16,7 @@ STATUS_FIELD: Final = 171
 BANDWIDTH_FIELD: Final = 172
 """NVML_FI_DEV_C2C_LINK_COUNT, and per link (as scope) _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s)."""
 
-ERROR_FIELDS: Final = MappingProxyType({"crc": 231, "replay": 232, "replay_back_to_back": 233})
+ERROR_FIELDS: Final = {"crc": 231, "replay": 232, "replay_back_to_back": 233}
 """Label to NVML_FI_DEV_C2C_LINK_ERROR_{INTR,REPLAY,REPLAY_B2B}, with the link as scope."""
 
 _MOST_LINKS: Final = 64
@@ -52,27 +48,22 @@ GPU_C2C_ERRORS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class C2cReading:
-    """C2C links of one GPU; None or missing where not reported.
-
-    Attributes:
-        up: whether each link is active, by link number.
-    """
+    """C2C links of one GPU; None or missing where not reported."""
 
     links: Annotated[int | None, GPU_C2C_LINKS]
-    up: Mapping[int, bool]
     max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
     errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
+    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
 
 
-_NONE: Final = C2cReading(None, MappingProxyType({}), None, MappingProxyType({}))
+_NONE: Final = C2cReading(None, None, {}, None)
 
 
 class C2cReader:
     """Reads all links in two calls; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[int, int], BoundedCounter] = {}
-        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in ERROR_FIELDS}
+        self._counters = LinkCounters(ERRORS)
 
     def read(self, gpu: GpuRound) -> C2cReading:
         """Read the links (fields 170-172 and 231-233)."""
@@ -89,37 +80,16 @@ class C2cReader:
             if (BANDWIDTH_FIELD, link) in values
         ]
         known = [speed for speed in speeds if speed is not None]
-        counted = {name: self._total(gpu, name, values) for name in ERROR_FIELDS}
+        states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
+        counted = {
+            name: self._counters.total(inquiry, field, values, gpu.at.monotonic) for name, field in ERROR_FIELDS.items()
+        }
         return C2cReading(
             links=int(count),
-            up={link: values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values},
+            links_up=sum(states) if states else None,
             max_bytes_per_second=sum(known) * _BYTES_PER_MEGABYTE if known else None,
             errors={name: total for name, total in counted.items() if total is not None},
         )
 
-    def _total(self, gpu: GpuRound, name: str, values: Mapping[int | tuple[int, int], float]) -> float | None:
-        counts: dict[int, float] = {}
-        for key, raw in values.items():
-            if not isinstance(key, tuple) or key[0] != ERROR_FIELDS[name]:
-                continue
-            counter = self._counters.setdefault(key, BoundedCounter(ERRORS, ContinuedCounter()))
-            count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
-            if count is not None:
-                counts[key[1]] = count
-        return self._sums[name].add(counts)
 
-
-def render(reading: C2cReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's links."""
-    yield from samples(reading, gpu)
-    if reading.up:
-        yield GPU_C2C_LINKS_UP.sample(sum(reading.up.values()), *gpu)
-
-
-C2C = GpuCollector(
-    name="c2c",
-    about="links to the Grace CPU of the module",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: C2cReader().read,
-    render=render,
-)
+C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -33,10 +33,7 @@ def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
     return ClockTargetsReading(table)
 
 
+# Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
 CLOCK_TARGETS = GpuCollector(
-    name="clock_targets",
-    about="application clocks as set",
-    # Faster than the limits, which only change with a reboot or a new board: a low setting slows jobs immediately.
-    tier=Tier.MEDIUM,
-    reader=lambda _config: read_clock_targets,
+    "clock_targets", "application clocks as set", Tier.MEDIUM, lambda _config: read_clock_targets
 )

@@ -52,9 +52,4 @@ def read_clock_table(
     return table
 
 
-CLOCKS = GpuCollector(
-    name="clocks",
-    about="clock frequencies",
-    tier=Tier.FAST,
-    reader=lambda _config: read_clocks,
-)
+CLOCKS = GpuCollector("clocks", "clock frequencies", Tier.FAST, lambda _config: read_clocks)

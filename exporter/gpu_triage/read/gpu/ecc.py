@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
+from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.integrals import ConfirmedCounter
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter
+from gpu_triage.read.metrics.metric import Tier, gpu_counter
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
-from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}
@@ -54,13 +53,12 @@ GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
 class EccReading:
     """Errors by severity (corrected, uncorrected); severities not reported are missing.
 
-    Attributes:
-        memory_errors: volatile errors by severity and memory, for severities with any errors.
+    `memory_errors` are volatile ones by severity and memory, for severities with any errors.
     """
 
     volatile_errors: Annotated[Mapping[str, float], GPU_ECC_VOLATILE_ERRORS_TOTAL]
     aggregate_errors: Annotated[Mapping[str, float], GPU_ECC_AGGREGATE_ERRORS_TOTAL]
-    memory_errors: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    memory_errors: Annotated[Mapping[tuple[str, str], float], GPU_ECC_MEMORY_ERRORS_TOTAL] = field(default_factory=dict)
 
 
 class EccReader:
@@ -98,17 +96,4 @@ class EccReader:
         return totals
 
 
-def render(reading: EccReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's errors."""
-    yield from samples(reading, gpu)
-    for place, count in reading.memory_errors.items():
-        yield GPU_ECC_MEMORY_ERRORS_TOTAL.sample(count, *gpu, *place)
-
-
-ECC = GpuCollector(
-    name="ecc",
-    about="ECC error counters",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: EccReader().read,
-    render=render,
-)
+ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.structs import FABRIC_COMPLETED, fabric_info
@@ -33,16 +32,14 @@ GPU_FABRIC_HEALTH = gpu_gauge(
     source="nvmlDeviceGetGpuFabricInfoV healthSummary",
 )
 
-FABRIC_FAULTS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
-    # NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, and the value of the two bits there that means a fault.
-    {
-        "degraded_bandwidth": (0, 1),
-        "route_recovery": (2, 1),
-        "route_unhealthy": (4, 1),
-        "access_timeout_recovery": (6, 1),
-        "fabric_manager_disconnected": (14, 2),
-    }
-)
+# NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_*, and the value of the two bits there that means a fault.
+FABRIC_FAULTS: Final[Mapping[str, tuple[int, int]]] = {
+    "degraded_bandwidth": (0, 1),
+    "route_recovery": (2, 1),
+    "route_unhealthy": (4, 1),
+    "access_timeout_recovery": (6, 1),
+    "fabric_manager_disconnected": (14, 2),
+}
 _FAULT_BITS: Final = 0x3
 _CONFIGURATION_SHIFT, _CONFIGURATION_BITS = 8, 0xF
 _CONFIGURED: Final = 1
@@ -139,9 +136,5 @@ def render(reading: FabricReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 FABRIC = GpuCollector(
-    name="fabric",
-    about="state and health of the NVSwitch fabric",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_fabric,
-    render=render,
+    "fabric", "state and health of the NVSwitch fabric", Tier.SLOW, lambda _config: read_fabric, render=render
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml import gpm as nvml_gpm
@@ -72,17 +71,15 @@ class GpmReading:
     fp16_active_ratio: Annotated[float | None, GPU_FP16_ACTIVE_RATIO]
 
 
-_METRIC_IDS: Final = MappingProxyType(
-    {
-        "sm_active_ratio": nvml_gpm.SM_ACTIVE,
-        "sm_occupancy_ratio": nvml_gpm.SM_OCCUPANCY,
-        "tensor_active_ratio": nvml_gpm.TENSOR_ACTIVE,
-        "dram_active_ratio": nvml_gpm.DRAM_ACTIVE,
-        "fp64_active_ratio": nvml_gpm.FP64_ACTIVE,
-        "fp32_active_ratio": nvml_gpm.FP32_ACTIVE,
-        "fp16_active_ratio": nvml_gpm.FP16_ACTIVE,
-    }
-)
+_METRIC_IDS: Final = {
+    "sm_active_ratio": nvml_gpm.SM_ACTIVE,
+    "sm_occupancy_ratio": nvml_gpm.SM_OCCUPANCY,
+    "tensor_active_ratio": nvml_gpm.TENSOR_ACTIVE,
+    "dram_active_ratio": nvml_gpm.DRAM_ACTIVE,
+    "fp64_active_ratio": nvml_gpm.FP64_ACTIVE,
+    "fp32_active_ratio": nvml_gpm.FP32_ACTIVE,
+    "fp16_active_ratio": nvml_gpm.FP16_ACTIVE,
+}
 """Fields of GpmReading to GPM metric IDs."""
 
 
@@ -117,10 +114,7 @@ class GpmAccess:
 class DeviceGpm:
     """GPM of a whole GPU; keeps the last sample between rounds.
 
-    Args:
-        metrics: the metrics to request.
-        max_gap_seconds: longest time between two samples for which averages are reported.
-        retry_seconds: how long "unsupported" or a refusal is cached.
+    A refusal is cached for `retry_seconds`; averages over more than `max_gap_seconds` are not reported.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:

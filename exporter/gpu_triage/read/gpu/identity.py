@@ -51,15 +51,7 @@ GPU_INFO = gpu_info(
 class IdentityReading:
     """Identity of one GPU, in the order of gpu_info's labels; "" where not reported.
 
-    Attributes:
-        name: the product (``NVIDIA H100 80GB HBM3``).
-        pci_bus_id: as in sysfs (``0000:65:00.0``).
-        minor_number: of its device file (``3`` for ``/dev/nvidia3``).
-        serial: the board's serial number; GeForce boards have none.
-        architecture: ``hopper``; ``unknown_<n>`` if newer than this program.
-        compute_capability: ``9.0``.
-        vbios_version: version of the video BIOS.
-        board_part_number: as printed on the board.
+    The architecture is ``unknown_<n>`` if newer than this program; GeForce boards have no serial number.
     """
 
     name: str
@@ -101,10 +93,5 @@ def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 IDENTITY = GpuCollector(
-    name="identity",
-    about="what each GPU is",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_identity,
-    render=render,
-    kept=True,
+    "identity", "what each GPU is", Tier.SLOW, lambda _config: read_identity, render=render, kept=True
 )

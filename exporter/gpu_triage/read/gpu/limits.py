@@ -121,8 +121,5 @@ def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
 
 
 LIMITS = GpuCollector(
-    name="limits",
-    about="clock and power limits, temperature thresholds",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_limits,
+    "limits", "clock and power limits, temperature thresholds", Tier.SLOW, lambda _config: read_limits
 )

@@ -33,13 +33,7 @@ _MOST_SESSIONS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class MediaReading:
-    """Video engine activity; None where not reported.
-
-    Attributes:
-        encoder_utilization_ratio: share of time the encoder was busy, 0-1.
-        decoder_utilization_ratio: share of time the decoder was busy, 0-1.
-        encoder_sessions: open sessions.
-    """
+    """Video engine activity; None where not reported."""
 
     encoder_utilization_ratio: Annotated[float | None, GPU_ENCODER_UTILIZATION_RATIO]
     decoder_utilization_ratio: Annotated[float | None, GPU_DECODER_UTILIZATION_RATIO]
@@ -58,13 +52,7 @@ def read_media(gpu: GpuRound) -> MediaReading:
 
 def _ratio(inquiry: Inquiry, function: str) -> float | None:
     answer = inquiry.ask(function)  # [percent, sampling period in µs]
-    percent = inquiry.within(answer[0] if answer else None, 0, 100)
-    return None if percent is None else percent / 100
+    return inquiry.ratio(answer[0] if answer else None)
 
 
-MEDIA = GpuCollector(
-    name="media",
-    about="video encoder and decoder",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: read_media,
-)
+MEDIA = GpuCollector("media", "video encoder and decoder", Tier.MEDIUM, lambda _config: read_media)

@@ -160,8 +160,5 @@ def _banks(histogram: Any) -> Mapping[str, int]:
 
 
 MEMORY_REPAIR = GpuCollector(
-    name="memory_repair",
-    about="ECC mode, retired pages and remapped rows",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_memory_repair,
+    "memory_repair", "ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair
 )

@@ -14,12 +14,11 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.driver.nvml.structs import MEMORY_V2
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
-from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.gpm import GpmAccess
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
 MAX_MIG_DEVICES: Final = 64
@@ -77,13 +76,9 @@ GPU_MIG_DRAM_ACTIVE_RATIO = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class MigInstanceReading:
-    """One MIG device: a compute instance on a GPU instance. None where not reported.
+    """One MIG device: a compute instance on a GPU instance, with NVML's IDs. None where not reported.
 
-    Attributes:
-        uuid: ``MIG-…``.
-        gpu_instance: NVML's ID of its GPU instance.
-        compute_instance: NVML's ID of its compute instance within the GPU instance.
-        profile: as in nvidia-smi (``1g.10gb``, ``1c.3g.40gb``); "" if the driver reports neither name nor sizes.
+    The profile is as in nvidia-smi (``1c.3g.40gb``); "" if the driver reports neither name nor sizes.
     """
 
     uuid: str
@@ -101,7 +96,7 @@ class MigInstanceReading:
 class MigReading:
     """MIG devices of one GPU, in the driver's order; empty if MIG is off or unsupported."""
 
-    instances: tuple[MigInstanceReading, ...]
+    instances: Annotated[tuple[MigInstanceReading, ...], Each("uuid")]
 
 
 class MigReader:
@@ -176,20 +171,27 @@ def _with_activity(instance: MigInstanceReading, ratios: Mapping[int, float]) ->
 def _enumerate(inquiry: Inquiry) -> tuple[MigInstanceReading, ...]:
     if not mig_mode(inquiry):
         return ()
-    count = inquiry.within(inquiry.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, MAX_MIG_DEVICES)
     instances: dict[str, MigInstanceReading] = {}
-    for index in range(count or 0):
-        handle = inquiry.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
-        if handle is not None and (instance := _read_instance(inquiry, handle)) is not None:
+    for each in _instances(inquiry):
+        if (instance := _read_instance(inquiry, each)) is not None:
             instances.setdefault(instance.uuid, instance)
     return tuple(instances.values())
 
 
-def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
+def _instances(gpu: Inquiry) -> Iterator[Inquiry]:
+    """Yield an inquiry for each MIG device, which records failures with those of the GPU."""
+    count = gpu.within(gpu.ask("nvmlDeviceGetMaxMigDeviceCount"), 0, MAX_MIG_DEVICES)
+    for index in range(count or 0):
+        handle = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", index)
+        if handle is not None:
+            # Unsupported calls are cached per instance, since another instance may support them.
+            instance = Inquiry(replace(gpu.device, handle=handle, unsupported=set()), gpu.call)
+            instance.failures = gpu.failures
+            yield instance
+
+
+def _read_instance(gpu: Inquiry, inquiry: Inquiry) -> MigInstanceReading | None:
     """Read one MIG device; None if it disappeared meanwhile, since it cannot be identified without its UUID."""
-    # Unsupported calls are cached per instance, since another instance may support them.
-    inquiry = Inquiry(replace(gpu.device, handle=handle, unsupported=set()), gpu.call)
-    inquiry.failures = gpu.failures
     uuid = inquiry.ask("nvmlDeviceGetUUID")
     if not uuid:
         return None
@@ -203,6 +205,24 @@ def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
         memory_used_bytes=inquiry.within(getattr(memory, "used", None), 0, _MOST_BYTES if total is None else total),
         memory_total_bytes=total,
     )
+
+
+def read_mig_uuids(inquiry: Inquiry) -> Mapping[tuple[int, int], str]:
+    """UUIDs (``MIG-…``) of a GPU's MIG devices by (GPU instance ID, compute instance ID); empty without MIG.
+
+    Source: nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGet{UUID,GpuInstanceId,ComputeInstanceId} of that
+
+    Raises:
+        GpuUnavailable: the GPU is lost or needs a reset.
+        DriverUnavailable: NVML as a whole is gone.
+    """
+    found: dict[tuple[int, int], str] = {}
+    for instance in _instances(inquiry):
+        uuid = instance.ask("nvmlDeviceGetUUID")
+        gpu_id, compute_id = instance.ask("nvmlDeviceGetGpuInstanceId"), instance.ask("nvmlDeviceGetComputeInstanceId")
+        if uuid is not None and gpu_id is not None and compute_id is not None:
+            found[gpu_id, compute_id] = uuid
+    return found
 
 
 def _profile(gpu: Inquiry, instance: Inquiry) -> str:
@@ -231,26 +251,16 @@ def profile_name(attributes: Any, gpu_memory_bytes: int) -> str:
 
 def render(reading: MigReading, gpu: GpuLabels) -> Iterator[Sample]:
     """Render the samples of one GPU's MIG devices."""
-    for instance in reading.instances:
-        yield from _render_instance(instance, gpu)
-
-
-def _render_instance(instance: MigInstanceReading, gpu: GpuLabels) -> Iterator[Sample]:
-    labels = (*gpu, instance.uuid)
-    ids = (instance.gpu_instance, instance.compute_instance)
-    gi, ci = ("" if number is None else str(number) for number in ids)
-    yield GPU_MIG_INFO.sample(1, *labels, gi, ci, instance.profile)
-    yield from samples(instance, labels)
-
-
-def _reader(config: Config) -> MigReader:
-    return MigReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds)
+    for each in reading.instances:
+        ids = ("" if number is None else str(number) for number in (each.gpu_instance, each.compute_instance))
+        yield GPU_MIG_INFO.sample(1, *gpu, each.uuid, *ids, each.profile)
+    yield from samples(reading, gpu)
 
 
 MIG = GpuCollector(
     name="mig",
     about="MIG instances: memory and activity",
     tier=Tier.MEDIUM,
-    reader=lambda config: _reader(config).read,
+    reader=lambda config: MigReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds).read,
     render=render,
 )

@@ -57,9 +57,4 @@ def mig_mode(inquiry: Inquiry) -> bool | None:
     return inquiry.flag(mode[0]) if mode else None
 
 
-MODES = GpuCollector(
-    name="modes",
-    about="persistence, MIG and compute mode",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_modes,
-)
+MODES = GpuCollector("modes", "persistence, MIG and compute mode", Tier.SLOW, lambda _config: read_modes)

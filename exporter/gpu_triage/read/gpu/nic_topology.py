@@ -26,11 +26,9 @@ _VIRTIO: Final = re.compile(r"virtio[0-9]+")
 
 
 class PciPlace(NamedTuple):
-    """Location of a PCI device.
+    """Location of a PCI device, and its NUMA node; None if the firmware does not report it.
 
-    Attributes:
-        chain: the host bridge (``pci0000:15``), the ports below it, and the device's own address, in this order.
-        node: its NUMA node; None if the firmware does not report it.
+    The chain is the host bridge (``pci0000:15``), the ports below it, and the device's own address, in this order.
     """
 
     chain: tuple[str, ...]
@@ -87,12 +85,7 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
 
     ``pix``: at most one PCIe switch. ``pxb``: several switches, but not the host bridge. ``phb``: the host bridge.
     ``node``: the NUMA node, across two host bridges. ``sys``: only the interconnect between NUMA nodes. None if it
-    depends on a node that the firmware does not report.
-
-    Args:
-        here: one device.
-        there: the other.
-        one_node: whether the host has only one NUMA node, so that the firmware need not report it.
+    depends on a node that the firmware does not report, which it need not on a host with one node.
     """
     common = 0
     for mine, theirs in zip(here.chain, there.chain, strict=False):
@@ -126,7 +119,6 @@ def pci_chain(path: str) -> tuple[str, ...]:
 
 
 def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the names of physical adapters, each with the link to its device."""
     found = {}
     for kind in ("net", "infiniband"):
         for name in read_names(sysfs / "class" / kind) or ():
@@ -150,8 +142,5 @@ def _place(sysfs: Path, device: Path) -> PciPlace | None:
 
 
 NIC_TOPOLOGY = GpuCollector(
-    name="nic_topology",
-    about="topology levels of GPUs and network adapters",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_nic_topology,
+    "nic_topology", "topology levels of GPUs and network adapters", Tier.SLOW, lambda _config: read_nic_topology
 )

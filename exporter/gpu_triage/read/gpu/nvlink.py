@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.fields import FieldId
@@ -23,7 +22,7 @@ LINK_COUNT_FIELD: Final = 91
 STATE_FIELD: Final = 165
 """NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
 
-STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
+STATES: Final = {0: False, 1: True, 2: True, 3: False}
 """NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (wakes automatically), traffic disabled."""
 
 REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
@@ -34,9 +33,7 @@ TRANSMIT, RECEIVE = "transmit", "receive"
 _TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
 """Bytes: a fifth-generation link carries 50 GB/s per direction."""
 
-_LIMITS: Final = MappingProxyType(
-    {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
-)
+_LIMITS: Final = {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
 
 _BYTES_PER_KIB: Final = 1024
 MOST_LINKS: Final = 64
@@ -113,11 +110,10 @@ GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """One way to read a counter of a link.
+    """One way to read a counter of a link: a field with the link as scope.
 
     Attributes:
-        field: field ID, used with the link as scope; if `second` is set, the field ID of link 0.
-        second: field ID of link 6, for older drivers with one field per link for twelve links, in two blocks.
+        second: field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
         scale: factor from the counter's unit to the published unit.
     """
 
@@ -134,20 +130,18 @@ class _Source:
         return self.field + link if link < _LINKS_OF_FIRST_BLOCK else self.second + link - _LINKS_OF_FIRST_BLOCK
 
 
-_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
-    {
-        # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
-        # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
-        REPLAY: (_Source(161), _Source(46, 108)),
-        RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
-        # NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS.
-        RECOVERY_FAILED: (_Source(214),),
-        CRC: (_Source(163), _Source(32, 96)),
-        # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
-        TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
-        RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
-    }
-)
+_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = {
+    # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
+    # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
+    REPLAY: (_Source(161), _Source(46, 108)),
+    RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
+    # NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS.
+    RECOVERY_FAILED: (_Source(214),),
+    CRC: (_Source(163), _Source(32, 96)),
+    # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
+    TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
+    RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
+}
 """Ways to read each counter, preferred first."""
 
 
@@ -167,11 +161,9 @@ class LinkReading:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkReading:
-    """Links of one GPU.
+    """Links of one GPU by number; empty if it has none, none is connected, or they are not reported.
 
-    Attributes:
-        links: by link number; empty if the GPU has none, none is connected, or they are not reported.
-        reported: whether the driver reports links; in MIG mode it does not, which does not mean links are lost.
+    `reported` is false in MIG mode, which does not mean that links are lost.
     """
 
     links: Mapping[int, LinkReading]
@@ -181,7 +173,7 @@ class NvlinkReading:
     reported: bool = True
 
 
-UNKNOWN: Final = NvlinkReading(MappingProxyType({}), MappingProxyType({}), None, None, reported=False)
+UNKNOWN: Final = NvlinkReading({}, {}, None, None, reported=False)
 """The reading if the driver does not report links."""
 
 

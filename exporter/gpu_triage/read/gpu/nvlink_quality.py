@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD, MOST_LINKS
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.monotone import MonotoneSum
-from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import ANY, Tier, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.plausible import CounterLimit, LinkCounters
 from gpu_triage.read.metrics.rounds import GpuRound
 
-BER_FIELDS: Final = MappingProxyType({"effective": 220, "symbol": 222})
+BER_FIELDS: Final = {"effective": 220, "symbol": 222}
 """NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER and _SYMBOL_BER, with the link as scope."""
 
 SYMBOL_ERRORS_FIELD: Final = 221
@@ -73,19 +68,15 @@ GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class NvlinkQualityReading:
-    """Link quality of one GPU; links and kinds not reported are missing.
-
-    Attributes:
-        by_link: rates by link number and kind.
-    """
+    """Link quality of one GPU; links and kinds not reported are missing."""
 
     worst: Annotated[Mapping[str, float], GPU_NVLINK_BIT_ERROR_RATIO]
-    by_link: Mapping[int, Mapping[str, float]]
     symbol_errors: Annotated[float | None, GPU_NVLINK_SYMBOL_ERRORS_TOTAL]
     fec_blocks: Annotated[Mapping[str, float], GPU_NVLINK_FEC_BLOCKS_TOTAL]
+    by_link: Annotated[Mapping[tuple[str, str], float], GPU_NVLINK_LINK_BIT_ERROR_RATIO]
 
 
-_NOTHING: Final = NvlinkQualityReading({}, {}, None, {})
+_NOTHING: Final = NvlinkQualityReading({}, None, {}, {})
 
 
 def bit_error_ratio(raw: float) -> float:
@@ -102,8 +93,7 @@ class NvlinkQualityReader:
     """Reads the links that report a bit error rate; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters: dict[tuple[int, int], BoundedCounter] = {}
-        self._sums: dict[int, MonotoneSum[int]] = {}
+        self._counters = LinkCounters(_LIMIT)
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
         """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
@@ -116,11 +106,11 @@ class NvlinkQualityReader:
             return _NOTHING
         fields = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
         counted = inquiry.fields([(field, link) for field in fields for link in rates])
-        totals = {field: self._total(gpu, field, counted) for field in fields}
+        totals = {field: self._counters.total(inquiry, field, counted, gpu.at.monotonic) for field in fields}
         fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
             worst={kind: worst for kind in BER_FIELDS if (worst := _worst(rates, kind)) is not None},
-            by_link=rates,
+            by_link={(str(link), kind): ratio for link, kinds in rates.items() for kind, ratio in kinds.items()},
             symbol_errors=totals[SYMBOL_ERRORS_FIELD],
             fec_blocks={number: total for number, total in fec.items() if total is not None},
         )
@@ -136,29 +126,9 @@ class NvlinkQualityReader:
                     rates.setdefault(link, {})[kind] = ratio
         return rates
 
-    def _total(self, gpu: GpuRound, field: int, counted: Mapping[FieldId, float]) -> float | None:
-        """Sum of a counter over all links, including those that currently do not answer."""
-        counts: dict[int, float] = {}
-        for key, raw in counted.items():
-            if not isinstance(key, tuple) or key[0] != field:
-                continue
-            counter = self._counters.setdefault(key, BoundedCounter(_LIMIT, ContinuedCounter()))
-            count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
-            if count is not None:
-                counts[key[1]] = count
-        return self._sums.setdefault(field, MonotoneSum()).add(counts)
-
 
 def _worst(rates: Mapping[int, Mapping[str, float]], kind: str) -> float | None:
     return max((each[kind] for each in rates.values() if kind in each), default=None)
-
-
-def render(reading: NvlinkQualityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's links."""
-    yield from samples(reading, gpu)
-    for link, rates in reading.by_link.items():
-        for kind, ratio in rates.items():
-            yield GPU_NVLINK_LINK_BIT_ERROR_RATIO.sample(ratio, *gpu, str(link), kind)
 
 
 NVLINK_QUALITY = GpuCollector(
@@ -166,5 +136,4 @@ NVLINK_QUALITY = GpuCollector(
     about="bit errors and error correction of NVLink 5 links",
     tier=Tier.SLOW,
     reader=lambda _config: NvlinkQualityReader().read,
-    render=render,
 )

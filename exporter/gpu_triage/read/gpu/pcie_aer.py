@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_count, read_text
@@ -17,9 +16,7 @@ from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter
 from gpu_triage.read.metrics.rounds import GpuRound
 
-TOTALS: Final = MappingProxyType(
-    {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
-)
+TOTALS: Final = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 """Severity (also the suffix of the file name) to the name of the line with the total."""
 
 _LIMIT_BYTES: Final = 1 << 16

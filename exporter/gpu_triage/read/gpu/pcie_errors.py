@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.read.gpu.pcie import on_pcie
@@ -14,22 +13,20 @@ from gpu_triage.read.metrics.metric import Tier, gpu_counter
 from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
 from gpu_triage.read.metrics.rounds import GpuRound
 
-TYPE_FIELDS: Final = MappingProxyType(
-    {
-        "correctable": 173,
-        "naks_received": 174,
-        "receiver": 175,
-        "bad_tlp": 176,
-        "naks_sent": 177,
-        "bad_dllp": 178,
-        "non_fatal": 179,
-        "fatal": 180,
-        "unsupported_request": 181,
-        "lcrc": 182,
-        "lane": 183,
-        "l0_to_recovery": 169,
-    }
-)
+TYPE_FIELDS: Final = {
+    "correctable": 173,
+    "naks_received": 174,
+    "receiver": 175,
+    "bad_tlp": 176,
+    "naks_sent": 177,
+    "bad_dllp": 178,
+    "non_fatal": 179,
+    "fatal": 180,
+    "unsupported_request": 181,
+    "lcrc": 182,
+    "lane": 183,
+    "l0_to_recovery": 169,
+}
 """Label to NVML_FI_DEV_PCIE_COUNT_* (173-183) and NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER (169)."""
 
 GPU_PCIE_ERRORS_TOTAL = gpu_counter(
@@ -69,8 +66,5 @@ class PcieErrorsReader:
 
 
 PCIE_ERRORS = GpuCollector(
-    name="pcie_errors",
-    about="PCIe errors as the GPU counts them",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: PcieErrorsReader().read,
+    "pcie_errors", "PCIe errors as the GPU counts them", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.pci_bus import PcieLink, link_of, port_above
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie import on_pcie, plausible_generation, plausible_width
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 
 _NO_LINK = PcieLink(None, None, None, None)
@@ -50,12 +50,7 @@ GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
-    """Maximum generation and lanes of each party; None where not reported.
-
-    Attributes:
-        system_generation: of card and system combined, according to the driver.
-        system_width: of card and system combined, according to the driver.
-    """
+    """Maximum generation and lanes of card, slot, and what the driver says of both; None where not reported."""
 
     device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION]
     device_width: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_WIDTH]
@@ -104,13 +99,9 @@ _NOT_RECORDED: Final = ExpectedLink(None, None)
 
 @dataclass(frozen=True, slots=True)
 class LinkExpectation:
-    """The link's limits, and the generation and width expected of it.
+    """The link's limits, and the generation and width expected of it."""
 
-    Attributes:
-        limits: limits as read.
-    """
-
-    limits: PcieLimitsReading
+    limits: Annotated[PcieLimitsReading, Each()]
     generation: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_GENERATION]
     width: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_WIDTH]
 
@@ -134,16 +125,9 @@ class ExpectedLinkReader:
         )
 
 
-def render(reading: LinkExpectation, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's link limits."""
-    yield from samples(reading.limits, gpu)
-    yield from samples(reading, gpu)
-
-
 PCIE_LIMITS = GpuCollector(
     name="pcie_limits",
     about="what card, slot and system can do on PCIe",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
-    render=render,
 )

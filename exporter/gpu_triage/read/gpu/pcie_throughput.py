@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.read.gpu.pcie import on_pcie
@@ -12,7 +11,7 @@ from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rounds import GpuRound
 
-DIRECTIONS: Final = MappingProxyType({"transmit": 0, "receive": 1})
+DIRECTIONS: Final = {"transmit": 0, "receive": 1}
 """Label to nvmlPcieUtilCounter_t."""
 
 _BYTES_PER_KB: Final = 1000

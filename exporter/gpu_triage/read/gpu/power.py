@@ -95,7 +95,8 @@ class PowerReader:
         values = inquiry.fields(_FIELDS)
         # Without power management by the driver, as on laptops and under WSL, the limit reads 0.
         limit_watts = watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None
-        module_limit_watts = _module_limit(inquiry, values, limit_watts)
+        # None if it equals the GPU's own, as with drivers that ignore the scope.
+        module_limit_watts = other_limit(watts(inquiry, values.get(_MODULE_LIMIT_FIELD)), limit_watts)
         return PowerReading(
             power_watts=watts(inquiry, _drawn(values) or inquiry.ask("nvmlDeviceGetPowerUsage")),
             limit_watts=limit_watts,
@@ -121,12 +122,6 @@ def _drawn(
     return values.get(instant) or values.get(average) or None
 
 
-def _module_limit(inquiry: Inquiry, values: Mapping[FieldId, float], limit_watts: float | None) -> float | None:
-    """The module's limit; None if it equals the GPU's own, as with drivers that ignore the scope."""
-    module_watts = watts(inquiry, values.get(_MODULE_LIMIT_FIELD))
-    return other_limit(module_watts, limit_watts)
-
-
 def other_limit(requested_watts: float | None, limit_watts: float | None) -> float | None:
     """Return the requested limit if it differs from the one in force; None if equal or unknown."""
     if not requested_watts or limit_watts is None or abs(requested_watts - limit_watts) <= _SAME_LIMIT_WATTS:
@@ -134,9 +129,4 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
     return requested_watts
 
 
-POWER = GpuCollector(
-    name="power",
-    about="power, power cap and energy",
-    tier=Tier.FAST,
-    reader=lambda _config: PowerReader().read,
-)
+POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)

@@ -9,7 +9,7 @@ from typing import Annotated
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info, host_gauge, host_info
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "presence"
 ABOUT = "which GPUs are there and answer, and whether the driver does"
@@ -71,13 +71,9 @@ GPU_P2P_EXPECTED = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuPresence:
-    """One GPU ever seen.
+    """One GPU ever seen: whether it answers (None if it is not queried), and why not (``lost``, ``stalled``, …).
 
-    Attributes:
-        labels: its index and UUID.
-        name: the product; "" until it was read.
-        up: whether it answers; None if it is not queried, so that this is unknown.
-        error: why it does not answer (``lost``, ``stalled``, ``missing``, …); None if it does.
+    Its name is "" until it was read.
     """
 
     labels: GpuLabels
@@ -88,17 +84,9 @@ class GpuPresence:
 
 @dataclass(frozen=True, slots=True)
 class PresenceReading:
-    """Presence of the GPUs and the driver.
+    """Presence of every GPU ever seen by this process, and of the driver; None for what is unknown or not declared."""
 
-    Attributes:
-        gpus: every GPU ever seen by this process.
-        driver_up: whether NVML can be used; None before the first attempt.
-        driver_error: why it cannot; None if it can, and before the first attempt.
-        versions: driver versions; None while the driver is unavailable.
-        expected_p2p: whether peers should reach each other; None if not declared.
-    """
-
-    gpus: tuple[GpuPresence, ...]
+    gpus: Annotated[tuple[GpuPresence, ...], Each("labels")]
     nvml_count: Annotated[int | None, GPU_DEVICES, "nvml"]
     pci_count: Annotated[int | None, GPU_DEVICES, "pci"]
     expected_count: Annotated[int | None, GPU_DEVICES, "expected"]
@@ -111,8 +99,6 @@ class PresenceReading:
 
 def render(reading: PresenceReading) -> Iterator[Sample]:
     """Render the samples of one reading."""
-    for gpu in reading.gpus:
-        yield from samples(gpu, gpu.labels)
     yield from samples(reading)
     if reading.versions is not None:
         versions = reading.versions

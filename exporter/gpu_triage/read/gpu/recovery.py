@@ -55,9 +55,4 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
     return RecoveryReading(None if action is None else int(action))
 
 
-RECOVERY = GpuCollector(
-    name="recovery",
-    about="recovery action the driver requests",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: read_recovery,
-)
+RECOVERY = GpuCollector("recovery", "recovery action the driver requests", Tier.MEDIUM, lambda _config: read_recovery)

@@ -82,18 +82,8 @@ def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
         if count is None
         else [inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(count)]
     )
-    ratios = {str(fan): _ratio(inquiry, answer) for fan, answer in enumerate(answers)}
+    ratios = {str(fan): inquiry.ratio(answer, _MOST_FAN_PERCENT) for fan, answer in enumerate(answers)}
     return {fan: ratio for fan, ratio in ratios.items() if ratio is not None}
 
 
-def _ratio(inquiry: Inquiry, answer: float | None) -> float | None:
-    percent = inquiry.within(answer, 0, _MOST_FAN_PERCENT)
-    return None if percent is None else percent / 100
-
-
-THERMAL = GpuCollector(
-    name="thermal",
-    about="temperatures, margin and fans",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: read_thermal,
-)
+THERMAL = GpuCollector("thermal", "temperatures, margin and fans", Tier.MEDIUM, lambda _config: read_thermal)

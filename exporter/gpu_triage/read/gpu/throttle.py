@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.driver.nvml.driver_version import version_numbers
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.log import fields
 from gpu_triage.read.gpu.throttle_counter import FAULTS, ThrottleCounter
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
@@ -19,21 +18,19 @@ from gpu_triage.read.metrics.rounds import GpuRound
 
 log = logging.getLogger(__name__)
 
-REASONS: Final = MappingProxyType(
-    {
-        "idle": 0x1,
-        "applications_clocks": 0x2,
-        "sw_power_cap": 0x4,
-        "hw_slowdown": 0x8,
-        "sync_boost": 0x10,
-        "sw_thermal": 0x20,
-        "hw_thermal": 0x40,
-        "hw_power_brake": 0x80,
-        "display_clocks": 0x100,
-        "board_limit": 0x200,
-        "reliability": 0x400,
-    }
-)
+REASONS: Final = {
+    "idle": 0x1,
+    "applications_clocks": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal": 0x20,
+    "hw_thermal": 0x40,
+    "hw_power_brake": 0x80,
+    "display_clocks": 0x100,
+    "board_limit": 0x200,
+    "reliability": 0x400,
+}
 """Label to bit of nvmlClocksEventReasons and the older nvmlClocksThrottleReasons."""
 
 UNKNOWN: Final = "unknown"
@@ -114,10 +111,6 @@ class ThrottleReader:
 
     A reason keeps its source: the driver's counter if the first reading had one, else the integral. A counter that
     turns out to be wrong is permanently replaced by the integral, which continues from its total.
-
-    Args:
-        max_gap_seconds: longest gap that an integral may bridge.
-        interval_seconds: time between readings.
     """
 
     def __init__(self, max_gap_seconds: float, interval_seconds: float = 1.0) -> None:

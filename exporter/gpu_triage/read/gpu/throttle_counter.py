@@ -33,13 +33,8 @@ class ThrottleCounter:
     """One driver counter in seconds, checked against elapsed time and against its reason bit.
 
     If the bit is set while the counter does not move, the counter is wrong. The reverse proves nothing: the driver
-    counts pulses too short for any sample, and on some boards time that no bit reflects.
-
-    Args:
-        interval_seconds: time between readings.
-
-    Attributes:
-        total_seconds: the counter to publish; never decreases.
+    counts pulses too short for any sample, and on some boards time that no bit reflects. `total_seconds` is published
+    and never decreases.
     """
 
     __slots__ = (
@@ -81,11 +76,7 @@ class ThrottleCounter:
     def add(self, raw_seconds: float, at: float, answered_at: float, *, active: bool) -> bool:
         """Add a reading; return False if it grew faster than elapsed time and jitter allow.
 
-        Args:
-            raw_seconds: the driver's value.
-            at: monotonic second before the call.
-            answered_at: monotonic second after the call.
-            active: whether the driver currently reports the reason.
+        The call took from `at` to `answered_at`, in monotonic seconds.
         """
         self._watch(raw_seconds, at, active=active)
         if self._accepted_at is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
@@ -16,26 +15,24 @@ from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge, gpu_inf
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
-CAPABILITIES: Final = MappingProxyType({"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "prop": 4})
+CAPABILITIES: Final = {"read": 0, "write": 1, "nvlink": 2, "atomics": 3, "prop": 4}
 """Label to nvmlGpuP2PCapsIndex_t. pynvml's constant for the first is mistakenly a tuple."""
 
 _COUNTED: Final = frozenset({"read", "write", "nvlink"})
 """Capabilities that jobs depend on, for which peers are counted."""
 
-P2P_STATUSES: Final = MappingProxyType(
-    {
-        0: "ok",
-        1: "chipset_not_supported",
-        2: "gpu_not_supported",
-        3: "topology_not_supported",
-        4: "disabled_by_regkey",
-        5: "not_supported",
-        6: "unknown",
-    }
-)
+P2P_STATUSES: Final = {
+    0: "ok",
+    1: "chipset_not_supported",
+    2: "gpu_not_supported",
+    3: "topology_not_supported",
+    4: "disabled_by_regkey",
+    5: "not_supported",
+    6: "unknown",
+}
 """nvmlGpuP2PStatus_t to label; other values are ``unknown``."""
 
-LEVELS: Final = MappingProxyType({0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"})
+LEVELS: Final = {0: "internal", 10: "pix", 20: "pxb", 30: "phb", 40: "node", 50: "sys"}
 """nvmlGpuTopologyLevel_t to the term that nvidia-smi topo prints, nearest first."""
 
 GPU_NUMA_NODE = gpu_gauge(
@@ -81,14 +78,7 @@ GPU_TOPOLOGY_INFO = gpu_info(
 
 @dataclass(frozen=True, slots=True)
 class PeerReading:
-    """How one GPU reaches another.
-
-    Attributes:
-        gpu: NVML index of the peer, as text.
-        uuid: of the peer.
-        p2p: status by capability; missing where not reported.
-        level: None if not reported.
-    """
+    """How one GPU reaches another: P2P status by capability, and the level; missing and None where not reported."""
 
     gpu: str
     uuid: str
@@ -98,11 +88,7 @@ class PeerReading:
 
 @dataclass(frozen=True, slots=True)
 class TopologyReading:
-    """Topology of one GPU.
-
-    Attributes:
-        peers: one entry per other GPU that answers.
-    """
+    """Topology of one GPU, with one entry per other GPU that answers."""
 
     numa_node: Annotated[int | None, GPU_NUMA_NODE]
     peers: tuple[PeerReading, ...]

@@ -39,9 +39,4 @@ def read_vgpu_license(gpu: GpuRound) -> VgpuLicenseReading:
     return VgpuLicenseReading({product: LICENSED if licensed else UNLICENSED for product, licensed in features.items()})
 
 
-VGPU_LICENSE = GpuCollector(
-    name="vgpu_license",
-    about="the license of a vGPU",
-    tier=Tier.SLOW,
-    reader=lambda _config: read_vgpu_license,
-)
+VGPU_LICENSE = GpuCollector("vgpu_license", "the license of a vGPU", Tier.SLOW, lambda _config: read_vgpu_license)

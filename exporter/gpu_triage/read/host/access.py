@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.driver.kernel.files import read_names, read_text
+from gpu_triage.driver.kernel.files import read_names, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.gpu.pcie_aer import PCIE_AER
@@ -59,6 +60,13 @@ GPU_EXPORTER_DEGRADED_INFO = host_info(
 )
 
 
+_FOLDERS: Final = {
+    "textfile": "metrics of jobs are not exposed: allow this user to read {}",
+    "container_names": "pods that share a GPU cannot be distinguished by process: allow this user to list {}",
+    "slurm_jobs": "GPUs allocated by Slurm are unknown: let its prolog create {}, and allow this user to read it",
+}
+"""Consequence and fix if a folder cannot be read."""
+
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
 
 
@@ -95,10 +103,10 @@ class AccessReader:
             ("host_file_systems", lambda: _file_systems(machine)),
             ("host_services", lambda: _services(machine, pids)),
             ("pcie_aer", lambda: errors_kept_by_firmware(machine)),
-            ("textfile", lambda: _textfile(wanted.textfile)),
+            ("textfile", lambda: _folder("textfile", wanted.textfile)),
             ("pod_names", lambda: _pod_names(wanted.pod_resources)),
-            ("container_names", lambda: _container_names(wanted.container_logs)),
-            ("slurm_jobs", lambda: _slurm_jobs(wanted.slurm_jobs)),
+            ("container_names", lambda: _folder("container_names", wanted.container_logs)),
+            ("slurm_jobs", lambda: _folder("slurm_jobs", wanted.slurm_jobs)),
             ("state_directory", lambda: _state_directory(wanted.state)),
         )
         excluded = (Limitation(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
@@ -106,19 +114,15 @@ class AccessReader:
             *(limitation for feature, probe in probes if feature in wanted.features and (limitation := probe())),
             *excluded,
         )
-        self._tell(found)
+        self._log(found)
         return AccessReading(found)
 
-    def _tell(self, found: Collection[Limitation]) -> None:
+    def _log(self, found: Collection[Limitation]) -> None:
         for limitation in found:
             if limitation not in self._known:
-                facts = {"feature": limitation.feature, "reason": limitation.reason, "remedy": limitation.remedy}
-                log.warning("feature degraded", extra={"fields": facts})
+                log.warning("feature degraded", extra=fields(**asdict(limitation)))
         for limitation in self._known.difference(found):
-            log.info(
-                "feature no longer degraded",
-                extra={"fields": {"feature": limitation.feature, "reason": limitation.reason}},
-            )
+            log.info("feature no longer degraded", extra=fields(feature=limitation.feature, reason=limitation.reason))
         self._known = frozenset(found)
 
 
@@ -126,7 +130,6 @@ class _Pids:
     """Which processes this procfs shows, relative to the host's and our PID namespace.
 
     Attributes:
-        procfs: its root.
         live: whether it contains this process; a recorded or simulated one does not.
         foreign: whether it belongs to a PID namespace other than the host's.
         nested: whether this process is in a PID namespace other than the host's.
@@ -134,7 +137,7 @@ class _Pids:
 
     def __init__(self, procfs: Path) -> None:
         self.procfs = procfs
-        self.live = _text(procfs / "self" / "status") is not None
+        self.live = bool(text_of(procfs / "self" / "status"))
         self.foreign = names_are_host_pids(procfs) is False
         self.nested = not sees_every_process(procfs)
 
@@ -168,7 +171,7 @@ def _processes(pids: _Pids) -> Limitation | None:
         # Even with the host's procfs: the driver itself translates PIDs, and omits those of other namespaces.
         remedy = "processes outside this container are neither listed nor counted: run it in the host's PID namespace"
         return Limitation("processes", OTHER_PID_NAMESPACE, remedy)
-    if pids.live and _text(pids.procfs / "1" / "status") is None:
+    if pids.live and not text_of(pids.procfs / "1" / "status"):
         return Limitation(
             "processes", "hidden", "other users' processes have no names: add the group of hidepid's gid= option"
         )
@@ -177,7 +180,7 @@ def _processes(pids: _Pids) -> Limitation | None:
 
 def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
-    if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
+    if not pids.live or machine.simulated or text_of(machine.procfs / "pressure" / "io"):
         return None
     remedy = (
         "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
@@ -215,7 +218,7 @@ def _host_nfs(pids: _Pids) -> Limitation | None:
         remedy = "NFS mounts are this container's, not the host's: mount the host's /proc and set --path.procfs"
         return Limitation("host_nfs", OTHER_PID_NAMESPACE, remedy)
     # Mount IDs are global in the kernel, so two namespaces never share the first one.
-    hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
+    hosts, own = (text_of(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
     apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
     if apart and refusal(pids.procfs / "1" / "mountstats") == NO_PERMISSION:
         return Limitation(
@@ -240,13 +243,9 @@ def _services(machine: Machine, pids: _Pids) -> Limitation | None:
     return Limitation("host_services", OTHER_PID_NAMESPACE if pids.foreign else "hidden", remedy)
 
 
-def _textfile(folder: Path | None) -> Limitation | None:
+def _folder(feature: str, folder: Path | None) -> Limitation | None:
     reason = None if folder is None else refusal(folder)
-    return (
-        Limitation("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
-        if reason
-        else None
-    )
+    return Limitation(feature, reason, _FOLDERS[feature].format(folder)) if reason else None
 
 
 def _pod_names(socket: Path | None) -> Limitation | None:
@@ -261,18 +260,6 @@ def _pod_names(socket: Path | None) -> Limitation | None:
     return Limitation("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
 
 
-def _container_names(folder: Path | None) -> Limitation | None:
-    reason = None if folder is None else refusal(folder)
-    remedy = f"pods that share a GPU cannot be distinguished by process: allow this user to list {folder}"
-    return Limitation("container_names", reason, remedy) if reason else None
-
-
-def _slurm_jobs(folder: Path | None) -> Limitation | None:
-    reason = None if folder is None else refusal(folder)
-    remedy = f"GPUs allocated by Slurm are unknown: let its prolog create {folder}, and allow this user to read it"
-    return Limitation("slurm_jobs", reason, remedy) if reason else None
-
-
 def _state_directory(folder: Path | None) -> Limitation | None:
     if folder is None:
         return None
@@ -282,13 +269,6 @@ def _state_directory(folder: Path | None) -> Limitation | None:
         f"allow this user to write to {folder}"
     )
     return Limitation("state_directory", reason, remedy) if reason else None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return read_text(path)
-    except HostReadFailed:
-        return None
 
 
 _OF_COLLECTORS: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import sub
@@ -16,11 +16,11 @@ from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.cpu_frequency import CpuFrequencies
+from gpu_triage.read.host.cpu_settings import CpuFrequencies
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -89,11 +89,7 @@ GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class NodeCpu:
-    """CPUs of one NUMA node.
-
-    Attributes:
-        numa_node: node number; 0 on a kernel without NUMA.
-    """
+    """CPUs of one NUMA node, with number 0 on a kernel without NUMA."""
 
     numa_node: int
     seconds: Annotated[Mapping[str, float], GPU_HOST_CPU_SECONDS_TOTAL]
@@ -105,13 +101,9 @@ class NodeCpu:
 
 @dataclass(frozen=True, slots=True)
 class HostCpuReading:
-    """CPUs and load of the host; None for what the kernel does not report.
+    """CPUs by NUMA node, and load of the host; None for what the kernel does not report."""
 
-    Attributes:
-        nodes: by NUMA node, in order.
-    """
-
-    nodes: tuple[NodeCpu, ...]
+    nodes: Annotated[tuple[NodeCpu, ...], Each("numa_node")]
     load1: Annotated[float | None, GPU_HOST_LOAD1]
     processes_blocked: Annotated[int | None, GPU_HOST_PROCESSES_BLOCKED]
     context_switches: Annotated[int | None, GPU_HOST_CONTEXT_SWITCHES_TOTAL]
@@ -129,7 +121,6 @@ class HostCpuReader:
     """Reads CPU time; remembers the last reading of each CPU."""
 
     def __init__(self) -> None:
-        """Start without a last reading."""
         self._counters: MonotoneRows[int] = MonotoneRows()
         self._switches: MonotoneCounters[str] = MonotoneCounters()
         self._node_of: dict[int, int] = {}
@@ -242,12 +233,7 @@ class HostCpuReader:
 
 
 def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
-    """Share of a CPU's ticks between two readings that were neither idle nor iowait; None if there are no ticks.
-
-    Args:
-        before: ticks by mode, in the order of MODES.
-        now: the same, later.
-    """
+    """Share of a CPU's ticks between two readings that were neither idle nor iowait; None if there are no ticks."""
     passed = tuple(map(sub, now, before))
     total = sum(passed)
     return (total - sum(passed[_AT_REST])) / total if total > 0 else None
@@ -322,17 +308,4 @@ def _numa_nodes(round_: HostRound) -> Mapping[int, frozenset[int]] | None:
         return None
 
 
-def render(reading: HostCpuReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for node in reading.nodes:
-        yield from samples(node, (str(node.numa_node),))
-    yield from samples(reading)
-
-
-HOST_CPU = HostCollector(
-    name="host_cpu",
-    about="CPU time per NUMA node, load",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: HostCpuReader().read,
-    render=render,
-)
+HOST_CPU = HostCollector("host_cpu", "CPU time per NUMA node, load", Tier.MEDIUM, lambda _config: HostCpuReader().read)

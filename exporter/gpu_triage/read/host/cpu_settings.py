@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import read_int, read_text
+from gpu_triage.driver.kernel.files import MAX_CPUS, names_in, parse_count, read_int, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.cpu_frequency import policies
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_counter, host_gauge, host_info
 from gpu_triage.read.metrics.monotone import MonotoneCounters
@@ -61,12 +61,7 @@ GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostCpuSettingsReading:
-    """CPU settings and monotonic throttle counters; empty or None for what the kernel does not report.
-
-    Attributes:
-        throttles: throttle events by NUMA node.
-        throttled_seconds: throttled time by NUMA node.
-    """
+    """CPU settings, and throttle counters by NUMA node; empty or None for what the kernel does not report."""
 
     governors: Annotated[Mapping[str, int], GPU_HOST_CPU_GOVERNOR_POLICIES]
     clock_source: Annotated[str | None, GPU_HOST_CLOCK_SOURCE_INFO]
@@ -76,6 +71,46 @@ class HostCpuSettingsReading:
     )
 
 
+_POLICY: Final = re.compile(r"policy[0-9]{1,5}")
+
+
+def policies(sysfs: Path) -> list[Path]:
+    """Folders of the cpufreq policies (groups of CPUs that share a clock, usually one per CPU); empty without cpufreq.
+
+    Source: ``/sys/devices/system/cpu/cpufreq``, https://docs.kernel.org/admin-guide/pm/cpufreq.html
+    """
+    root = sysfs / "devices" / "system" / "cpu" / "cpufreq"
+    return [root / name for name in names_in(root) if _POLICY.fullmatch(name)][:MAX_CPUS]
+
+
+class CpuFrequencies:
+    """Reads CPU clocks; caches the policy of each CPU, which does not change while the host runs."""
+
+    def __init__(self) -> None:
+        self._policy_of: Mapping[int, Path] | None = None
+
+    def ratio(self, sysfs: Path, cpu: int) -> float | None:
+        """Current clock of a CPU over its maximum, 0-1; None if not reported, as on most virtual machines."""
+        if self._policy_of is None:
+            self._policy_of = {each: policy for policy in policies(sysfs) for each in _related_cpus(policy)}
+        policy = self._policy_of.get(cpu)
+        if policy is None:
+            return None
+        try:
+            now, most = read_int(policy / "scaling_cur_freq"), read_int(policy / "cpuinfo_max_freq")
+        except HostReadFailed:
+            return None
+        # If the reported maximum excludes boost, a CPU may exceed it.
+        return min(1.0, now / most) if now is not None and most is not None and now > 0 and most > 0 else None
+
+
+def _related_cpus(policy: Path) -> list[int]:
+    try:
+        return [parse_count(each) for each in (read_text(policy / "related_cpus") or "").split()]
+    except (HostReadFailed, ValueError):
+        return []
+
+
 class HostCpuSettingsReader:
     """Reads settings and throttle counters; keeps the counters monotonic."""
 
@@ -83,21 +118,36 @@ class HostCpuSettingsReader:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostCpuSettingsReading:
-        """Read the settings with `read_host_cpu_settings`, plus the throttle counters.
+        """Read governors, clock source and throttle counters.
+
+        Source: ``/sys/devices/system/cpu``, ``/sys/devices/system/clocksource``
 
         Raises:
-            HostReadFailed: as for `read_host_cpu_settings`.
+            HostReadFailed: governors and clock source exist but none can be read or parsed, or no sysfs is mounted.
         """
-        settings = read_host_cpu_settings(round_)
+        sysfs = round_.machine.sysfs
+        inquiry = HostInquiry(round_.failures, sysfs)
+        clock_source = inquiry.parse(sysfs / "devices/system/clocksource/clocksource0/current_clocksource", _word)
+        governors: Counter[str] = Counter()
+        for policy in policies(sysfs):
+            try:
+                governor = (read_text(policy / "scaling_governor") or "").strip()
+            except HostReadFailed as failed:
+                _note_once(round_, failed)
+                continue
+            if _WORD.fullmatch(governor):
+                governors[governor] += 1
+        inquiry.finish()
         try:
-            nodes = read_numa_nodes(round_.machine.sysfs) or {0: frozenset({0})}
+            nodes = read_numa_nodes(sysfs) or {0: frozenset({0})}
         except HostReadFailed as failed:
             round_.failures.append(failed.reason)
             nodes = {}
         throttles = {str(node): self._count(round_, node, min(cpus), _THROTTLES) for node, cpus in nodes.items()}
         milliseconds = {str(node): self._count(round_, node, min(cpus), _THROTTLED) for node, cpus in nodes.items()}
-        return replace(
-            settings,
+        return HostCpuSettingsReading(
+            governors=dict(governors.most_common(_MOST_GOVERNORS)),
+            clock_source=clock_source,
             throttles={node: count for node, count in throttles.items() if count is not None},
             throttled_seconds={node: count / 1000 for node, count in milliseconds.items() if count is not None},
         )
@@ -108,35 +158,13 @@ class HostCpuSettingsReader:
         try:
             return self._counters.known((str(node), name), read_int(path))
         except HostReadFailed as failed:
-            if failed.reason not in round_.failures:
-                round_.failures.append(failed.reason)
+            _note_once(round_, failed)
             return None
 
 
-def read_host_cpu_settings(round_: HostRound) -> HostCpuSettingsReading:
-    """Read governors and clock source.
-
-    Source: ``/sys/devices/system/cpu/cpufreq``, ``/sys/devices/system/clocksource``
-
-    Raises:
-        HostReadFailed: they exist but none can be read or parsed, or no sysfs is mounted.
-    """
-    sysfs = round_.machine.sysfs
-    inquiry = HostInquiry(round_.failures, sysfs)
-    source = sysfs / "devices" / "system" / "clocksource" / "clocksource0" / "current_clocksource"
-    clock_source = inquiry.parse(source, _word)
-    governors: Counter[str] = Counter()
-    for policy in policies(sysfs):
-        try:
-            governor = (read_text(policy / "scaling_governor") or "").strip()
-        except HostReadFailed as failed:
-            if failed.reason not in round_.failures:
-                round_.failures.append(failed.reason)
-            continue
-        if _WORD.fullmatch(governor):
-            governors[governor] += 1
-    inquiry.finish()
-    return HostCpuSettingsReading(dict(governors.most_common(_MOST_GOVERNORS)), clock_source)
+def _note_once(round_: HostRound, failed: HostReadFailed) -> None:
+    if failed.reason not in round_.failures:
+        round_.failures.append(failed.reason)
 
 
 def _word(text: str) -> str:

@@ -27,11 +27,10 @@ BEGINNINGS: Final = (
 
 
 class PcieError(NamedTuple):
-    """A PCIe error.
+    """A PCIe error, with a severity of gpu_pcie_aer_errors_total.
 
     Attributes:
         address: of the device that had it.
-        severity: as in gpu_pcie_aer_errors_total.
         port: the port that received the error message; "" if the device's own line reports it.
         driver: the device's driver, or pcieport or pci; "" if a port reports it.
     """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -12,9 +12,9 @@ from gpu_triage.driver.kernel.files import is_present, parse_count
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import Sample, Tier, host_counter
+from gpu_triage.read.metrics.metric import Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_SECTOR = 512
@@ -25,67 +25,47 @@ _COLUMNS = 14
 _NO_DISK = re.compile(r"(?:loop|ram|zram|sr|scd|fd)[0-9]+")
 _PARTITION = re.compile(r"(?:(?:sd|hd|vd|xvd)[a-z]+|(?:nvme[0-9]+n|mmcblk|nbd|md)[0-9]+p)[0-9]+")
 
-GPU_HOST_DISK_READ_BYTES_TOTAL = host_counter(
+_disk_counter = partial(host_counter, labels=("device",), source="/proc/diskstats")
+
+GPU_HOST_DISK_READ_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_read_bytes_total",
     "Bytes read from the whole device since it appeared. md and dm devices are listed beside the disks they are "
     "built on: do not sum over device.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
-GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = host_counter(
+GPU_HOST_DISK_WRITTEN_BYTES_TOTAL = _disk_counter(
     "gpu_host_disk_written_bytes_total",
     "Bytes written to the whole device since it appeared. md and dm devices are listed beside the disks they are "
     "built on: do not sum over device.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
-GPU_HOST_DISK_READS_TOTAL = host_counter(
-    "gpu_host_disk_reads_total",
-    "Read requests the device completed since it appeared.",
-    labels=("device",),
-    source="/proc/diskstats",
+GPU_HOST_DISK_READS_TOTAL = _disk_counter(
+    "gpu_host_disk_reads_total", "Read requests the device completed since it appeared."
 )
-GPU_HOST_DISK_WRITES_TOTAL = host_counter(
-    "gpu_host_disk_writes_total",
-    "Write requests the device completed since it appeared.",
-    labels=("device",),
-    source="/proc/diskstats",
+GPU_HOST_DISK_WRITES_TOTAL = _disk_counter(
+    "gpu_host_disk_writes_total", "Write requests the device completed since it appeared."
 )
-GPU_HOST_DISK_READ_SECONDS_TOTAL = host_counter(
+GPU_HOST_DISK_READ_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_read_seconds_total",
     "Time read requests took, summed over requests; over reads it is their mean latency.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
-GPU_HOST_DISK_WRITE_SECONDS_TOTAL = host_counter(
+GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_write_seconds_total",
     "Time write requests took, summed over requests; over writes it is their mean latency.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
-GPU_HOST_DISK_BUSY_SECONDS_TOTAL = host_counter(
+GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
     "Time with at least one request under way; a device that serves many at once can be busy all the time and have "
     "room. Since Linux 5.0 a tick of the kernel (1 to 4 ms) for each request, however short: compare it with the time "
     "that reads and writes took.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
-GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = host_counter(
+GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_queue_seconds_total",
     "Time requests were under way, summed over requests; its rate is the mean queue length.",
-    labels=("device",),
-    source="/proc/diskstats",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Monotonic counters of one whole block device since boot.
-
-    Attributes:
-        device: kernel name (``nvme0n1``, ``sda``, ``md0``, ``dm-0``).
-    """
+    """Monotonic counters of one whole block device (``nvme0n1``, ``md0``, ``dm-0``) since boot."""
 
     device: str
     read_bytes: Annotated[int, GPU_HOST_DISK_READ_BYTES_TOTAL]
@@ -102,7 +82,7 @@ class Disk:
 class HostDiskReading:
     """Disks of the host, by name."""
 
-    disks: tuple[Disk, ...]
+    disks: Annotated[tuple[Disk, ...], Each("device")]
 
 
 class DiskCounts(NamedTuple):
@@ -122,7 +102,6 @@ class HostDiskReader:
     """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
     def __init__(self) -> None:
-        """Start without a last reading."""
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
@@ -187,16 +166,4 @@ def _is_whole(blocks: Path, name: str) -> bool:
     return is_present(block) and not is_present(block / "partition")
 
 
-def render(reading: HostDiskReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for disk in reading.disks:
-        yield from samples(disk, (disk.device,))
-
-
-HOST_DISK = HostCollector(
-    name="host_disk",
-    about="disks",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: HostDiskReader().read,
-    render=render,
-)
+HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read)

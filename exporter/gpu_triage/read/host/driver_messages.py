@@ -56,13 +56,10 @@ LOADING_SECONDS: Final = 60.0
 
 
 class DriverMessage(NamedTuple):
-    """One parsed message.
+    """One parsed message; "" for what it does not contain.
 
-    Attributes:
-        trouble: kind of problem.
-        address: bus ID of the GPU, as in sysfs; "" if not in the message.
-        number: GPU number used by the driver, which may differ from its index; "" if not in the message.
-        detail: versions, a code, a count or another driver's name; "" if not in the message.
+    The number is the driver's, which may differ from the GPU's index; the detail holds versions, a code, a count or
+    another driver's name.
     """
 
     trouble: ProblemKind
@@ -142,7 +139,6 @@ def parse_driver_message(text: str) -> DriverMessage | None:
 
 
 def _versions(client: str | None, module: str | None) -> str:
-    """Format the versions of a mismatch for display, as far as known."""
     parts = ((client, "client"), (module, "kernel module"))
     return ", ".join(f"{whose} {version}" for version, whose in parts if version)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import parse_count, read_names, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.pids import printable
@@ -25,13 +26,13 @@ _LONGEST_LABEL: Final = 64
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
 _DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
 """Kernel names of a controller's DIMMs; numbers may have gaps."""
-_CORRECTED, _UNCORRECTED = SEVERITIES = ("corrected", "uncorrected")
+_SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
 
 GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
     "gpu_host_edac_errors_total",
     "Errors of the host's memory since the driver of its memory controller was loaded, by what ECC made of them "
     "({severity}). Absent on hosts without ECC memory and where no EDAC driver is loaded.",
-    labels={"controller": ANY, "severity": SEVERITIES},
+    labels={"controller": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
 )
 GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
@@ -39,43 +40,21 @@ GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
     "The same by DIMM, or by rank where the driver knows no DIMMs. `dimm_label` is the name set by the driver, "
     "the firmware or an administrator, which may match the label printed next to the slot. DIMMs without errors "
     "are shown only with profile full.",
-    labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": SEVERITIES},
+    labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
     brief=lambda sample: bool(sample.value),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryErrors:
-    """Monotonic error counts of one memory controller or DIMM; None if unreadable."""
+class HostEdacReading:
+    """Monotonic error counts of the host's memory by the metrics' labels; empty if no EDAC driver is loaded.
 
-    corrected: int | None
-    uncorrected: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Dimm:
-    """One DIMM or rank.
-
-    Attributes:
-        controller: kernel name of its memory controller (``mc0``).
-        name: kernel name (``dimm3``, ``rank1``).
-        label: its label (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``); "" if it has none.
-        errors: its error counts.
+    A DIMM has its kernel name (``dimm3``, ``rank1``) and its label (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``, or "").
     """
 
-    controller: str
-    name: str
-    label: str
-    errors: MemoryErrors
-
-
-@dataclass(frozen=True, slots=True)
-class HostEdacReading:
-    """Error counts of the host's memory; empty if no EDAC driver is loaded."""
-
-    controllers: dict[str, MemoryErrors]
-    dimms: tuple[Dimm, ...]
+    controllers: Annotated[Mapping[tuple[str, str], int], GPU_HOST_EDAC_ERRORS_TOTAL]
+    dimms: Annotated[Mapping[tuple[str, str, str, str], int], GPU_HOST_EDAC_DIMM_ERRORS_TOTAL]
 
 
 class HostEdacReader:
@@ -101,26 +80,28 @@ class HostEdacReader:
         controllers = self._controllers.kept(found, round_.failures)
         places = [(name, dimm) for name in controllers for dimm in _dimms(root / name)]
         reading = HostEdacReading(
-            controllers={name: self._errors(inquiry, root / name, (name, ""), "") for name in controllers},
-            dimms=tuple(
-                Dimm(name, dimm, _label(root / name / dimm), self._errors(inquiry, root / name / dimm, (name, dimm)))
+            controllers={
+                (name, severity): count
+                for name in controllers
+                for severity, count in self._errors(inquiry, root / name, (name, ""), "{}_count")
+            },
+            dimms={
+                (name, dimm, _label(root / name / dimm), severity): count
                 for name, dimm in self._dimms.kept(places, round_.failures)
-            ),
+                for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
+            },
         )
         inquiry.finish()
         return reading
 
     def _errors(
-        self, inquiry: HostInquiry, folder: Path, whose: tuple[str, str], prefix: str = "dimm_"
-    ) -> MemoryErrors:
-        corrected, uncorrected = (
-            self._count(inquiry, folder / f"{prefix}{kind}_count", (*whose, kind)) for kind in ("ce", "ue")
-        )
-        return MemoryErrors(corrected, uncorrected)
-
-    def _count(self, inquiry: HostInquiry, path: Path, key: tuple[str, str, str]) -> int | None:
-        count = inquiry.ask(lambda: _read_count(path))
-        return None if count is None else self._counters.published(key, count)
+        self, inquiry: HostInquiry, folder: Path, whose: tuple[str, str], file: str
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the counts by severity; those that are unreadable are missing."""
+        for severity, kind in _SEVERITIES.items():
+            count = inquiry.ask(partial(_read_count, folder / file.format(kind)))
+            if count is not None:
+                yield severity, self._counters.published((*whose, severity), count)
 
 
 def _read_count(path: Path) -> int | None:
@@ -146,26 +127,6 @@ def _label(dimm: Path) -> str:
         return ""
 
 
-def render(reading: HostEdacReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for controller, errors in reading.controllers.items():
-        for severity, count in _by_severity(errors):
-            yield GPU_HOST_EDAC_ERRORS_TOTAL.sample(count, controller, severity)
-    for dimm in reading.dimms:
-        for severity, count in _by_severity(dimm.errors):
-            yield GPU_HOST_EDAC_DIMM_ERRORS_TOTAL.sample(count, dimm.controller, dimm.name, dimm.label, severity)
-
-
-def _by_severity(errors: MemoryErrors) -> Iterator[tuple[str, int]]:
-    for severity, count in ((_CORRECTED, errors.corrected), (_UNCORRECTED, errors.uncorrected)):
-        if count is not None:
-            yield severity, count
-
-
 HOST_EDAC = HostCollector(
-    name="host_edac",
-    about="errors of the host's memory (EDAC)",
-    tier=Tier.SLOW,
-    reader=lambda _config: HostEdacReader().read,
-    render=render,
+    "host_edac", "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read
 )

@@ -11,9 +11,9 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.driver.kernel.files import names_in, parse_count
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _MOST_MOUNTS: Final = 16
@@ -73,13 +73,7 @@ GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(
 
 
 class Transfers(NamedTuple):
-    """I/O totals of one direction; None for what is not counted.
-
-    Attributes:
-        moved_bytes: bytes transferred.
-        operations: number of operations.
-        seconds: total time of the operations.
-    """
+    """I/O totals of one direction; None for what is not counted."""
 
     moved_bytes: int | None = None
     operations: int | None = None
@@ -88,11 +82,7 @@ class Transfers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LustreMount:
-    """A Lustre file system; several mounts of the same one count as one.
-
-    Attributes:
-        name: of the file system.
-    """
+    """A Lustre file system; several mounts of the same one count as one."""
 
     name: str
     moved_bytes: Annotated[Mapping[str, int], GPU_HOST_LUSTRE_BYTES_TOTAL]
@@ -114,8 +104,8 @@ class GpuDirectStorage:
 class FileSystemsReading:
     """Statistics of Lustre and GPUDirect Storage; empty and None if not in use."""
 
-    lustre: tuple[LustreMount, ...]
-    gds: GpuDirectStorage | None
+    lustre: Annotated[tuple[LustreMount, ...], Each("name")]
+    gds: Annotated[GpuDirectStorage | None, Each()]
 
 
 class FileSystemsReader:
@@ -241,19 +231,10 @@ def hides_lustre(procfs: Path, sysfs: Path) -> bool:
     return mounted and not any(_lustre_stats(procfs, sysfs))
 
 
-def render(reading: FileSystemsReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for mount in reading.lustre:
-        yield from samples(mount, (mount.name,))
-    if reading.gds is not None:
-        yield from samples(reading.gds)
-
-
 HOST_FILE_SYSTEMS = HostCollector(
     name="host_file_systems",
     about="Lustre, and GPUDirect Storage",
     tier=Tier.MEDIUM,
     reader=lambda _config: FileSystemsReader().read,
-    render=render,
     own_lane=True,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,12 +21,12 @@ from gpu_triage.read.host.infiniband_faults import (
     PortRate,
 )
 from gpu_triage.read.host.infiniband_files import PortFiles, parse_rate, parse_state
-from gpu_triage.read.host.network_devices import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.read.host.network import EVERY_DEVICE, NetworkDevices, network_devices
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge, no_sample
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_WORD: Final = 4
@@ -132,12 +132,7 @@ GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class InfinibandPort:
-    """Monotonic counters and state of one adapter port; None for what it does not report.
-
-    Attributes:
-        device: kernel name of the adapter (``mlx5_0``).
-        port: port number, from 1, as text.
-    """
+    """Monotonic counters and state of one port of an adapter (``mlx5_0``); None for what it does not report."""
 
     device: str
     port: str
@@ -157,14 +152,13 @@ class InfinibandPort:
 class HostInfinibandReading:
     """InfiniBand and RoCE ports by adapter; empty on a host without any."""
 
-    ports: tuple[InfinibandPort, ...]
+    ports: Annotated[tuple[InfinibandPort, ...], Each("device", "port")]
 
 
 class HostInfinibandReader:
     """Reads port counters; continues them over resets from outside."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Read the selected adapters."""
         self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
         self._files = PortFiles()
@@ -220,10 +214,7 @@ class HostInfinibandReader:
             rate_bytes_per_second=(self._devices.line_rate(device) or rate) if up and rate else None,
             up=up,
             physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
-            link_errors=faults.link_errors,
-            link_downs=faults.link_downs,
-            timeouts=faults.timeouts,
-            events=faults.events,
+            **faults._asdict(),
         )
 
     def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:
@@ -246,18 +237,11 @@ def _ports(round_: HostRound, adapter: Path) -> list[str]:
         return []
 
 
-def render(reading: HostInfinibandReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for port in reading.ports:
-        yield from samples(port, (port.device, port.port))
-
-
 HOST_INFINIBAND = HostCollector(
     name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(network_devices(config)).read,
-    render=render,
     # Each read of a counter makes the kernel query the adapter's firmware.
     own_lane=True,
 )

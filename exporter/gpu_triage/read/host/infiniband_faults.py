@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import is_present, names_in, text_of
@@ -17,50 +16,46 @@ from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.read.host.infiniband_files import PortFiles
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
-LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "symbol_error": ("counters/symbol_error",),
-        "link_error_recovery": ("counters/link_error_recovery",),
-        "receive_error": ("counters/port_rcv_errors",),
-        "local_link_integrity_error": ("counters/local_link_integrity_errors",),
-        "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
-    }
-)
+LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "symbol_error": ("counters/symbol_error",),
+    "link_error_recovery": ("counters/link_error_recovery",),
+    "receive_error": ("counters/port_rcv_errors",),
+    "local_link_integrity_error": ("counters/local_link_integrity_errors",),
+    "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
+}
 """Link errors by event, and the files that count them."""
 
 TIMEOUT: Final = "acknowledgement_timeout"
-OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "transmit_discard": ("counters/port_xmit_discards",),
-        # For mlx5, bnxt_re, irdma and EFA.
-        TIMEOUT: (
-            "hw_counters/local_ack_timeout_err",
-            "hw_counters/to_retransmits",
-            "hw_counters/retrans_timeout_events",
-        ),
-        "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
-        "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
-        "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
-        "out_of_buffer": ("hw_counters/out_of_buffer",),
-        # For EFA, bnxt_re and irdma.
-        "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
-        "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
-        # For EFA: a peer that does not respond, and a connection that is worse than the others.
-        "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
-        "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
-        "ecn_marked": (
-            "hw_counters/np_ecn_marked_roce_packets",
-            "hw_counters/rx_ecn_marked_pkts",
-            "hw_counters/RxECNMrkd",
-        ),
-        "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
-        "congestion_notification_received": (
-            "hw_counters/rp_cnp_handled",
-            "hw_counters/rx_cnp_pkts",
-            "hw_counters/cnpHandled",
-        ),
-    }
-)
+OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "transmit_discard": ("counters/port_xmit_discards",),
+    # For mlx5, bnxt_re, irdma and EFA.
+    TIMEOUT: (
+        "hw_counters/local_ack_timeout_err",
+        "hw_counters/to_retransmits",
+        "hw_counters/retrans_timeout_events",
+    ),
+    "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
+    "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
+    "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
+    "out_of_buffer": ("hw_counters/out_of_buffer",),
+    # For EFA, bnxt_re and irdma.
+    "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
+    "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
+    # For EFA: a peer that does not respond, and a connection that is worse than the others.
+    "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
+    "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
+    "ecn_marked": (
+        "hw_counters/np_ecn_marked_roce_packets",
+        "hw_counters/rx_ecn_marked_pkts",
+        "hw_counters/RxECNMrkd",
+    ),
+    "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
+    "congestion_notification_received": (
+        "hw_counters/rp_cnp_handled",
+        "hw_counters/rx_cnp_pkts",
+        "hw_counters/cnpHandled",
+    ),
+}
 """Other events of port and queue pairs, and their files: packets lost, retransmitted or marked for congestion."""
 
 RECEIVED: Final = (
@@ -99,14 +94,7 @@ _ETHERNET: Final = "Ethernet"
 
 
 class PortFaults(NamedTuple):
-    """Monotonic fault counts of one port; None for what its adapter does not count.
-
-    Attributes:
-        link_errors: sum of all kinds of link errors.
-        link_downs: number of times the link went down.
-        timeouts: requests not acknowledged in time.
-        events: count of each kind of event.
-    """
+    """Monotonic fault counts of one port; None for what its adapter does not count."""
 
     link_errors: int | None
     link_downs: int | None
@@ -115,14 +103,7 @@ class PortFaults(NamedTuple):
 
 
 class PortPlan(NamedTuple):
-    """The files to read for a port.
-
-    Attributes:
-        kind: identifies ports of the same board and link layer; "" if the kernel does not report these.
-        events: counter file of each event that the adapter counts.
-        link_downs: counter file of link downs.
-        received, sent: traffic counter files, to be summed.
-    """
+    """The files to read for a port of this kind of board and link layer ("" if unknown); traffic files are summed."""
 
     kind: str
     events: Mapping[str, Path]
@@ -158,15 +139,7 @@ class PortFaultCounters:
         self._seen_down: dict[tuple[str, str], int] = defaultdict(int)
 
     def read(self, inquiry: HostInquiry, plan: PortPlan, device: str, port: str, *, up: bool | None) -> PortFaults:
-        """Read the fault counters of a port.
-
-        Args:
-            inquiry: collects failures.
-            plan: its counter files.
-            device: the adapter's name.
-            port: the port's number.
-            up: whether the port is active; None if unknown.
-        """
+        """Read the fault counters of a port; `up` is None if it is unknown whether it is active."""
         key = (device, port)
         first = key not in self._last
         known = self._last.setdefault(key, {})
@@ -209,13 +182,7 @@ class PortFaultCounters:
 
 
 class PortRate(NamedTuple):
-    """Link rate of a port.
-
-    Attributes:
-        port: adapter and port number.
-        kind: identifies ports of the same board and link layer; "" if unknown.
-        bytes_per_second: in each direction; None while the port is not up.
-    """
+    """Link rate of a port in each direction, None while it is not up; its kind is as in PortPlan."""
 
     port: tuple[str, str]
     kind: str
@@ -264,7 +231,6 @@ def _plan(adapter: Path, port: str) -> PortPlan:
 
 
 def _traffic(directory: Path, there: set[str], choices: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
-    """Traffic counters of one direction; empty if the adapter has none."""
     names = next((each for each in choices if there.issuperset(each)), ())
     return tuple(directory / name for name in names)
 

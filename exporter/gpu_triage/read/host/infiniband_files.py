@@ -32,10 +32,7 @@ class PortFiles:
 
     For most of these files the kernel sends a command to the adapter's firmware. If the firmware rejects it (the
     ConnectX-7 of a B200 or B300 baseboard, managed by the fabric manager), the read fails with EINVAL, and the driver
-    logs an error each time.
-
-    Attributes:
-        now: monotonic second of the round.
+    logs an error each time. `now` is the monotonic second of the round.
     """
 
     def __init__(self) -> None:
@@ -48,13 +45,8 @@ class PortFiles:
     ) -> T | None:
         """Parse an attribute; None if it is absent, suspended after a rejection, or unreadable.
 
-        The kernel returns an attribute in one read, so text without a final newline is complete; some have none.
-
-        Args:
-            inquiry: collects failures.
-            path: of the file.
-            parser: raises ValueError for invalid text.
-            decides: whether a rejection also suspends all files in the same folder.
+        The kernel returns an attribute in one read, so text without a final newline is complete; some have none. If the
+        file `decides`, a rejection also suspends all files in the same folder.
         """
         if self._rests(path):
             return None

@@ -23,7 +23,7 @@ from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import Owner
+from gpu_triage.read.processes.pids import Owner, parse_cgroup
 from gpu_triage.read.xid.events import is_driver_loaded
 from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
 
@@ -79,14 +79,7 @@ GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class OomKill:
-    """A process that the kernel killed due to lack of memory.
-
-    Attributes:
-        pid: in the host's PID namespace.
-        process: its name.
-        owner: its container, pod and job, as far as the kernel reports.
-        wall: time of the kill, Unix seconds.
-    """
+    """A process that the kernel killed due to lack of memory, with the host's PID, at Unix second `wall`."""
 
     pid: int
     process: str
@@ -98,11 +91,7 @@ class OomKill:
 class HostKernelLogReading:
     """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
 
-    Attributes:
-        events: number of messages by kind, including all kinds.
-        last: time of the last message by kind and subject, Unix seconds.
-        kills: processes killed due to lack of memory, oldest first.
-        lost: records that were overwritten before they could be read.
+    `events` includes all kinds; `last` has Unix seconds by kind and subject; `kills` are oldest first.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
@@ -224,12 +213,7 @@ def _understood(text: str) -> HostMessage | None:
 
 
 def _owner(cgroup: str) -> Owner:
-    if not cgroup:
-        return Owner()
-    # Imported on first use: it pulls in psutil, half a megabyte that is not needed without such a kill.
-    from gpu_triage.read.processes.cgroup_names import parse_cgroup  # noqa: PLC0415
-
-    return parse_cgroup(f"0::{cgroup}\n")
+    return parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
 
 
 def render(reading: HostKernelLogReading) -> Iterator[Sample]:

@@ -63,11 +63,8 @@ class ProblemKind(Enum):
 class HostMessage(NamedTuple):
     """One parsed kernel message.
 
-    Attributes:
-        trouble: kind of problem.
-        subject: what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
-            message does not name it.
-        pid: PID in the message, in the host's PID namespace; None without one.
+    The subject is what it concerns: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" if the
+    message does not name it. The PID is in the host's PID namespace; None without one.
     """
 
     trouble: ProblemKind
@@ -76,19 +73,14 @@ class HostMessage(NamedTuple):
 
 
 class ProblemResolved(NamedTuple):
-    """A parsed message that a problem is resolved; attributes as for HostMessage."""
+    """A parsed message that a problem is resolved."""
 
     trouble: ProblemKind
     subject: str
 
 
 class KillOrder(NamedTuple):
-    """The OOM killer's announcement of the process it is going to kill.
-
-    Attributes:
-        pid: of the process, in the host's PID namespace.
-        cgroup: path of its memory cgroup.
-    """
+    """The OOM killer's announcement of the process it is going to kill, by the host's PID, and its memory cgroup."""
 
     pid: int
     cgroup: str
@@ -233,7 +225,6 @@ def plain(text: str) -> str:
 
 
 def _of(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:
-    """Return a parser for patterns with the subject as first group."""
     return lambda match: HostMessage(trouble, match[1])
 
 
@@ -250,18 +241,10 @@ def _nvme_timeout(match: re.Match[str]) -> HostMessage:
     return HostMessage(ProblemKind.NVME_RESET if ends_in_reset else ProblemKind.NVME_TIMEOUT, match[1])
 
 
-def _lustre(match: re.Match[str]) -> HostMessage:
-    return HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
-
-
 def _machine_check(match: re.Match[str]) -> HostMessage:
     is_uncorrected = int(match[2], 16) & _MCI_STATUS_UC
     trouble = ProblemKind.HARDWARE_UNCORRECTED if is_uncorrected else ProblemKind.HARDWARE_CORRECTED
     return HostMessage(trouble, f"CPU {match[1]}")
-
-
-def _decoded(match: re.Match[str]) -> HostMessage:
-    return HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
 
 
 def _firmware(match: re.Match[str]) -> HostMessage:
@@ -284,9 +267,9 @@ def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], Hos
     yield _NVME_RESET, _of(ProblemKind.NVME_RESET)
     yield _NVME_LOST, _of(ProblemKind.NVME_LOST)
     yield _NFS, _of(ProblemKind.NFS_NOT_RESPONDING)
-    yield _LUSTRE, _lustre
+    yield _LUSTRE, lambda match: HostMessage(ProblemKind.LUSTRE_LOST, match[1] or match[2])
     yield _MCE, _machine_check
-    yield _AMD, _decoded
+    yield _AMD, lambda match: HostMessage(_AMD_TROUBLE.get(match[1], ProblemKind.HARDWARE_UNCORRECTED))
     yield _FIRMWARE, _firmware
     yield _EDAC, _edac
     yield _POISON, lambda _: HostMessage(ProblemKind.MEMORY_UNCORRECTED)

@@ -29,17 +29,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What this exporter is configured to do.
-
-    Attributes:
-        features: names of the enabled ones; others are not checked.
-        textfile: folder of jobs' metric files; None if not configured.
-        pod_resources: the kubelet's socket; None if not configured.
-        state: the state directory; None if not configured.
-        slurm_jobs: folder of Slurm's job files; None if not configured.
-        container_logs: folder of container log links; None if not configured.
-        excluded: metrics that alerts need but that the configuration excludes.
-    """
+    """What this exporter is configured to do; features that are not named are not checked, and unset paths are None."""
 
     features: frozenset[str]
     textfile: Path | None
@@ -55,7 +45,6 @@ class Limitation:
     """A feature that is limited.
 
     Attributes:
-        feature: its name.
         reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
             ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
             for a metric.

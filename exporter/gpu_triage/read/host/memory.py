@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -79,11 +79,7 @@ GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class HostMemoryReading:
-    """Memory of the host; None for what the kernel does not report.
-
-    Attributes:
-        node_total_bytes, node_free_bytes, node_miss_bytes: by NUMA node; empty on a single-node host.
-    """
+    """Memory of the host, and of its NUMA nodes if it has several; None for what the kernel does not report."""
 
     total_bytes: Annotated[int | None, GPU_HOST_MEMORY_TOTAL_BYTES]
     available_bytes: Annotated[int | None, GPU_HOST_MEMORY_AVAILABLE_BYTES]
@@ -97,49 +93,6 @@ class HostMemoryReading:
     node_miss_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MISS_BYTES_TOTAL] = field(default_factory=dict)
 
 
-def read_host_memory(round_: HostRound) -> HostMemoryReading:
-    """Read memory of the host and its NUMA nodes.
-
-    Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
-
-    Raises:
-        HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
-    """
-    inquiry = HostInquiry(round_.failures)
-    procfs = round_.machine.procfs
-    vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
-    meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
-    sysfs = round_.machine.sysfs
-    of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
-    nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
-    shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
-    memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
-    missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
-    inquiry.finish()
-    # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return HostMemoryReading(
-        total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
-        available_bytes=_difference(meminfo.get("MemAvailable"), of_gpus.get("MemFree", 0)),
-        swap_total_bytes=meminfo.get("SwapTotal"),
-        swap_used_bytes=_difference(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
-        swap_in_bytes=_product(vmstat.get("pswpin"), page_bytes),
-        swap_out_bytes=_product(vmstat.get("pswpout"), page_bytes),
-        major_faults=vmstat.get("pgmajfault"),
-        node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
-        node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
-        node_miss_bytes={node: pages * page_bytes for node, pages in missed.items() if pages is not None},
-    )
-
-
-def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
-    """Total and free memory of the NUMA nodes that are GPU memory."""
-    found: Counter[str] = Counter()
-    for node in gpu_memory_nodes(sysfs):
-        found.update(read_node_memory(sysfs, node))
-    return found
-
-
 class HostMemoryReader:
     """Reads memory; keeps counters monotonic, as they may drop while a CPU goes offline."""
 
@@ -147,18 +100,48 @@ class HostMemoryReader:
         self._counters: MonotoneCounters[str] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostMemoryReading:
-        """Read with `read_host_memory`, keeping counters monotonic."""
-        reading = read_host_memory(round_)
-        return replace(
-            reading,
-            swap_in_bytes=self._counters.known("swap_in", reading.swap_in_bytes),
-            swap_out_bytes=self._counters.known("swap_out", reading.swap_out_bytes),
-            major_faults=self._counters.known("major_faults", reading.major_faults),
+        """Read memory of the host and its NUMA nodes.
+
+        Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
+
+        Raises:
+            HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
+        """
+        inquiry, counters = HostInquiry(round_.failures), self._counters
+        procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
+        vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
+        meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
+        of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
+        nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
+        shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
+        memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
+        missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
+        inquiry.finish()
+        # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        return HostMemoryReading(
+            total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
+            available_bytes=_difference(meminfo.get("MemAvailable"), of_gpus.get("MemFree", 0)),
+            swap_total_bytes=meminfo.get("SwapTotal"),
+            swap_used_bytes=_difference(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
+            swap_in_bytes=_product(counters.known("swap_in", vmstat.get("pswpin")), page_bytes),
+            swap_out_bytes=_product(counters.known("swap_out", vmstat.get("pswpout")), page_bytes),
+            major_faults=counters.known("major_faults", vmstat.get("pgmajfault")),
+            node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
+            node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
             node_miss_bytes={
-                node: self._counters.published(f"misses of node {node}", missed)
-                for node, missed in reading.node_miss_bytes.items()
+                node: counters.published(f"misses of node {node}", pages) * page_bytes
+                for node, pages in missed.items()
+                if pages is not None
             },
         )
+
+
+def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for node in gpu_memory_nodes(sysfs):
+        found.update(read_node_memory(sysfs, node))
+    return found
 
 
 def parse_meminfo(text: str) -> Mapping[str, int]:
@@ -208,8 +191,5 @@ def _difference(whole: int | None, part: int | None) -> int | None:
 
 
 HOST_MEMORY = HostCollector(
-    name="host_memory",
-    about="memory, swap and paging",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: HostMemoryReader().read,
+    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read
 )

@@ -58,9 +58,4 @@ def parse_module(line: str) -> str | None:
     return columns[0] if columns[_STATE_COLUMN] == "Live" else None
 
 
-MODULES = HostCollector(
-    name="modules",
-    about="kernel modules of the driver",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: read_host_modules,
-)
+MODULES = HostCollector("modules", "kernel modules of the driver", Tier.MEDIUM, lambda _config: read_host_modules)

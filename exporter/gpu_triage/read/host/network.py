@@ -6,20 +6,21 @@ None of these reads waits for the networking lock (RTNL): the kernel reads stati
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.network_devices import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.options.config import Config, LineRate
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
@@ -30,6 +31,36 @@ _VIRTUAL = re.compile(
 
 _REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
 """Suffix that udev gives ports of an adapter's switch that lead to virtual functions: ``enp8s0f0npf0vf1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDevices:
+    """Patterns of devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
+
+    If `include` is empty, all are included; `exclude` overrides it. Of the line rates, the first that matches applies.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    rates: tuple[LineRate, ...] = ()
+
+    def chosen(self, name: str) -> bool:
+        """Whether a device is selected."""
+        included = not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
+    def line_rate(self, name: str) -> int | None:
+        """Configured line rate of a device in bytes per second; None if not configured."""
+        return next((rate.bytes_per_second for rate in self.rates if fnmatchcase(name, rate.device)), None)
+
+
+EVERY_DEVICE = NetworkDevices()
+
+
+def network_devices(config: Config) -> NetworkDevices:
+    """Create the selection from the configuration."""
+    return NetworkDevices(config.network_device_include, config.network_device_exclude, config.network_line_rate)
+
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
     "gpu_host_network_receive_bytes_total",
@@ -67,11 +98,7 @@ GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class NetworkInterface:
-    """Monotonic counters of one interface that carries the host's data.
-
-    Attributes:
-        device: kernel name (``eth0``, ``ib0``, ``bond0``).
-    """
+    """Monotonic counters of one interface (``eth0``, ``ib0``, ``bond0``) that carries the host's data."""
 
     device: str
     receive_bytes: Annotated[int, GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL]
@@ -87,7 +114,7 @@ class NetworkInterface:
 class HostNetworkReading:
     """Interfaces of the host that carry its data, by name."""
 
-    interfaces: tuple[NetworkInterface, ...]
+    interfaces: Annotated[tuple[NetworkInterface, ...], Each("device")]
 
 
 class InterfaceCounts(NamedTuple):
@@ -105,7 +132,6 @@ class HostNetworkReader:
     """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Start without a last reading; read the selected interfaces."""
         self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
@@ -201,18 +227,11 @@ def carries_data(device: Path) -> bool:
     return is_present(device / "device") or is_present(device / "bonding")
 
 
-def render(reading: HostNetworkReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for interface in reading.interfaces:
-        yield from samples(interface, (interface.device,))
-
-
 HOST_NETWORK = HostCollector(
     name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(network_devices(config)).read,
-    render=render,
     # Reading statistics calls into drivers.
     own_lane=True,
 )

@@ -8,7 +8,6 @@ https://docs.kernel.org/networking/statistics.html
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +15,12 @@ from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import is_present, read_int, read_names, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.read.host.network import carries_data
-from gpu_triage.read.host.network_devices import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.read.host.network import EVERY_DEVICE, NetworkDevices, carries_data, network_devices
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import Sample, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.metric import Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _INNER_PORT: Final = re.compile(r"(?:c[0-9]+)?pf[0-9]+")
@@ -63,11 +61,7 @@ GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
 
 @dataclass(frozen=True, slots=True)
 class InterfaceLink:
-    """Link of one interface that carries the host's data; None for what is unknown.
-
-    Attributes:
-        device: kernel name (``eth0``, ``ib0``, ``bond0``).
-    """
+    """Link of one interface (``eth0``, ``ib0``, ``bond0``) that carries the host's data; None for what is unknown."""
 
     device: str
     speed_bytes_per_second: Annotated[int | None, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND]
@@ -79,7 +73,7 @@ class InterfaceLink:
 class HostNetworkLinkReading:
     """Links of the host's interfaces, by name."""
 
-    links: tuple[InterfaceLink, ...]
+    links: Annotated[tuple[InterfaceLink, ...], Each("device")]
 
 
 class _Speed(NamedTuple):
@@ -98,7 +92,6 @@ class HostNetworkLinkReader:
     """Reads links; caches each speed, to read it as rarely as possible, and remembers the highest."""
 
     def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        """Read the selected interfaces."""
         self._devices = devices
         self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._speeds: dict[str, _Speed] = {}
@@ -183,18 +176,11 @@ def _bytes_per_second(megabits: int | None) -> int | None:
     return None if megabits is None else megabits * _BYTES_PER_SECOND_PER_MEGABIT
 
 
-def render(reading: HostNetworkLinkReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for link in reading.links:
-        yield from samples(link, (link.device,))
-
-
 HOST_NETWORK_LINK = HostCollector(
     name="host_network_link",
     about="links of network interfaces: speed, and how often they were lost",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(network_devices(config)).read,
-    render=render,
     # May block on the networking lock, drivers and firmware.
     own_lane=True,
     kept_while_stalled=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,9 +15,9 @@ from gpu_triage.driver.kernel.mounts import missing_file
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
 MOST_MOUNTS: Final = 64
@@ -41,64 +41,49 @@ _SENT_COLUMN, _TIMEOUTS_COLUMN, _EXECUTION_COLUMN = 1, 2, 7
 _BYTES_COLUMNS: Final = 8
 _BYTES_READ_COLUMN, _BYTES_WRITTEN_COLUMN = 4, 5
 
-GPU_HOST_NFS_OPERATIONS_TOTAL = host_counter(
+_nfs_counter = partial(host_counter, source="/proc/1/mountstats, else /proc/self/mountstats")
+
+GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operations_total",
     "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE "
     "and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
     labels=("mount", "operation"),
-    source="/proc/1/mountstats, else /proc/self/mountstats",
 )
-GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = host_counter(
+GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operation_seconds_total",
     "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it "
     "is their mean latency. A request that still waits for a dead server is not in it yet.",
     labels=("mount", "operation"),
-    source="/proc/1/mountstats, else /proc/self/mountstats",
 )
-GPU_HOST_NFS_BYTES_TOTAL = host_counter(
+GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(
     "gpu_host_nfs_bytes_total",
     "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not "
     "in it. Mounts of one export may share their counts: do not sum over mount.",
     labels={"mount": ANY, "direction": ("read", "write")},
-    source="/proc/1/mountstats, else /proc/self/mountstats",
 )
-GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = host_counter(
+GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "gpu_host_nfs_retransmissions_total",
     "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
     "server that is only slow has none. Shown once there are any; profile full always shows it.",
     labels=("mount",),
-    source="/proc/1/mountstats, else /proc/self/mountstats",
     brief=lambda sample: sample.value > 0,
 )
-GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = host_counter(
+GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _nfs_counter(
     "gpu_host_nfs_major_timeouts_total",
     "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
     "once there are any; profile full always shows it.",
     labels=("mount",),
-    source="/proc/1/mountstats, else /proc/self/mountstats",
     brief=lambda sample: sample.value > 0,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class NfsOperation:
-    """One operation type of one mount, since it was mounted."""
-
-    count: Annotated[int, GPU_HOST_NFS_OPERATIONS_TOTAL]
-    seconds: Annotated[float, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL]
-
-
-@dataclass(frozen=True, slots=True)
 class NfsMount:
-    """Monotonic counters of one NFS mount, since it was mounted.
-
-    Attributes:
-        mount: mount point.
-        operations: by protocol name (``READ``, ``GETATTR``); only those used, plus READ and WRITE.
-    """
+    """Monotonic counters of one NFS mount point since it was mounted; operations that were used, READ and WRITE."""
 
     mount: str
-    operations: Mapping[str, NfsOperation]
+    operations: Annotated[Mapping[str, int], GPU_HOST_NFS_OPERATIONS_TOTAL]
+    operation_seconds: Annotated[Mapping[str, float], GPU_HOST_NFS_OPERATION_SECONDS_TOTAL]
     read_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "read"]
     written_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "write"]
     retransmissions: Annotated[int, GPU_HOST_NFS_RETRANSMISSIONS_TOTAL] = 0
@@ -109,19 +94,14 @@ class NfsMount:
 class HostNfsReading:
     """NFS mounts of the host, in mount order; empty on a host without any."""
 
-    mounts: tuple[NfsMount, ...]
+    mounts: Annotated[tuple[NfsMount, ...], Each("mount")]
 
 
 @dataclass(frozen=True, slots=True)
 class MountCounts:
     """The values used from one mount's section of mountstats, in the kernel's units.
 
-    Attributes:
-        read_bytes: bytes read from the server.
-        written_bytes: bytes written to the server.
-        operations: number of requests and milliseconds, by operation name.
-        retransmissions: retransmitted requests of all operations.
-        major_timeouts: requests of all operations that were not answered within all retries.
+    `operations` has the number of requests and milliseconds by name; the last two are sums over all operations.
     """
 
     read_bytes: int
@@ -167,11 +147,11 @@ class HostNfsReader:
         return NfsMount(
             mount=mount,
             operations={
-                name: NfsOperation(
-                    count=counters.published(f"{name} count", count),
-                    seconds=counters.published(f"{name} time", milliseconds) / _MILLISECONDS_PER_SECOND,
-                )
-                for name, (count, milliseconds) in counts.operations.items()
+                name: counters.published(f"{name} count", count) for name, (count, _) in counts.operations.items()
+            },
+            operation_seconds={
+                name: counters.published(f"{name} time", milliseconds) / _MILLISECONDS_PER_SECOND
+                for name, (_, milliseconds) in counts.operations.items()
             },
             read_bytes=counters.published("read", counts.read_bytes),
             written_bytes=counters.published("written", counts.written_bytes),
@@ -200,15 +180,11 @@ def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
 
 
 def parse_section(version: str, lines: list[str]) -> MountCounts:
-    """Parse the counts of one NFS mount.
+    """Parse the counts of one NFS mount from the lines after its first; the version is ``1.0`` or ``1.1``.
 
     Of the eight numbers in ``bytes:`` the fifth and sixth are used; of each operation (``READ: 8 8 0 1 2 3 4 5``) the
     first three and the eighth: requests, transmissions, major timeouts and milliseconds. Version 1.1 appends an error
     count. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
-
-    Args:
-        version: statistics version, ``1.0`` or ``1.1``.
-        lines: the lines after the section's first.
 
     Raises:
         ValueError: unknown version, or a line that is used is missing or has another format.
@@ -247,8 +223,6 @@ def unescape(path: str) -> str:
 
 
 class _Operation(NamedTuple):
-    """The values used from one operation's line."""
-
     requests: int
     sent: int
     major_timeouts: int
@@ -289,20 +263,5 @@ def _mountstats(procfs: Path) -> str:
     return text
 
 
-def render(reading: HostNfsReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    for mount in reading.mounts:
-        for name, operation in mount.operations.items():
-            yield from samples(operation, (mount.mount, name))
-        yield from samples(mount, (mount.mount,))
-
-
-HOST_NFS = HostCollector(
-    name="host_nfs",
-    about="NFS mounts",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: HostNfsReader().read,
-    render=render,
-    # The kernel takes the namespace's mount lock, which a hung mount may hold.
-    own_lane=True,
-)
+# The kernel takes the namespace's mount lock, which a hung mount may hold.
+HOST_NFS = HostCollector("host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, own_lane=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.documents.pcie import TRANSFER_RATES
@@ -18,14 +17,15 @@ from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, 
 from gpu_triage.read.metrics.rounds import HostRound
 
 _NVIDIA: Final = "0x10de"
-_KINDS: Final = MappingProxyType({"0x03": "gpu", "0x02": "network", "0x0108": "nvme"})
+_KINDS: Final = {"0x03": "gpu", "0x02": "network", "0x0108": "nvme"}
 """Devices that move data, by prefix of their PCI class."""
 _MOST_UPLINKS: Final = 64
 _MOST_BEHIND: Final = 16
 _MOST_DEVICES: Final = 4096
 _SEARCH_SECONDS: Final = 60.0
 _BITS: Final = 8
-_ENCODED: Final = MappingProxyType({1: 8 / 10, 2: 8 / 10})
+_Place = tuple[str, tuple[str, ...]]  # upper end of an uplink, and the devices behind it
+_ENCODED: Final = {1: 8 / 10, 2: 8 / 10}
 _ENCODED_SINCE: Final = 128 / 130
 """Share of bits that carry data, by generation: line encoding overhead is small from generation 3 on."""
 
@@ -49,13 +49,9 @@ GPU_HOST_PCIE_UPLINK_INFO = host_info(
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A link above a switch.
+    """A link above a switch, from port to bridge, now and at the best that both ends support.
 
-    Attributes:
-        bridge, port: bus IDs of its lower and upper end.
-        behind: kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
-        width, generation: current values.
-        expected_width, expected_generation: maximum supported by both ends.
+    `behind` has kind and bus ID of each device behind it: ``gpu 0000:18:00.0``.
     """
 
     bridge: str
@@ -78,14 +74,6 @@ class PcieUplinksReading:
     """The links above switches with GPUs behind them."""
 
     uplinks: tuple[Uplink, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Upper end of an uplink, and the devices behind it."""
-
-    port: str
-    behind: tuple[str, ...]
 
 
 class PcieUplinksReader:
@@ -126,7 +114,7 @@ def _search(sysfs: Path) -> Mapping[str, _Place]:
             behind.setdefault((chain[upper], chain[upper + 1]), []).append(f"{kind} {name}")
     with_gpus = {ends: of for ends, of in behind.items() if any(each.startswith("gpu ") for each in of)}
     kept = sorted(with_gpus.items())[:_MOST_UPLINKS]
-    return {bridge: _Place(port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept}
+    return {bridge: (port, tuple(of[:_MOST_BEHIND])) for (port, bridge), of in kept}
 
 
 def _kind(device: str) -> str | None:
@@ -139,7 +127,6 @@ def _kind(device: str) -> str | None:
 
 
 def _bridges_above(device: str) -> list[str]:
-    """Bus IDs of the bridges above a device, starting at the root."""
     try:
         parts = PurePosixPath(read_link(device) or "").parts[:-1]
     except HostReadFailed:
@@ -148,7 +135,8 @@ def _bridges_above(device: str) -> list[str]:
 
 
 def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
-    lower, upper = link_of(sysfs, bridge), link_of(sysfs, place.port)
+    port, behind = place
+    lower, upper = link_of(sysfs, bridge), link_of(sysfs, port)
     width = lower.current_width or upper.current_width
     generation = lower.current_generation or upper.current_generation
     if lower.max_width is None or upper.max_width is None or width is None:
@@ -157,8 +145,8 @@ def _uplink(sysfs: Path, bridge: str, place: _Place) -> Uplink | None:
         return None
     return Uplink(
         bridge=bridge,
-        port=place.port,
-        behind=place.behind,
+        port=port,
+        behind=behind,
         width=width,
         generation=generation,
         expected_width=min(lower.max_width, upper.max_width),

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import read_names, read_text
@@ -27,9 +26,13 @@ GPU_HOST_IOMMU_ACTIVE = host_gauge(
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
 )
 
-_DOMAINS: Final[Mapping[str, str]] = MappingProxyType(
-    {"identity": "identity", "DMA": "dma", "DMA-FQ": "dma_fq", "unmanaged": "unmanaged", "blocked": "blocked"}
-)
+_DOMAINS: Final = {
+    "identity": "identity",
+    "DMA": "dma",
+    "DMA-FQ": "dma_fq",
+    "unmanaged": "unmanaged",
+    "blocked": "blocked",
+}
 """The kernel's names of IOMMU domain types (``iommu_group_show_type`` of drivers/iommu/iommu.c) to labels."""
 
 GPU_HOST_IOMMU_GPUS = host_gauge(

@@ -33,28 +33,6 @@ class HostPressureReading:
     memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
 
 
-def read_host_pressure(round_: HostRound) -> HostPressureReading:
-    """Read stall times by resource; all None on a kernel without PSI.
-
-    Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
-
-    Raises:
-        HostReadFailed: these files exist but none can be read or parsed, or no procfs is mounted.
-    """
-    procfs = round_.machine.procfs
-    inquiry = HostInquiry(round_.failures, procfs)
-    directory = procfs / "pressure"
-    cpu = inquiry.parse(directory / "cpu", parse_pressure)
-    reading = HostPressureReading(
-        # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
-        cpu=cpu and {kind: seconds for kind, seconds in cpu.items() if kind == "some"},
-        io=inquiry.parse(directory / "io", parse_pressure),
-        memory=inquiry.parse(directory / "memory", parse_pressure),
-    )
-    inquiry.finish()
-    return reading
-
-
 class HostPressureReader:
     """Reads stall times; keeps them monotonic."""
 
@@ -62,9 +40,21 @@ class HostPressureReader:
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
 
     def read(self, round_: HostRound) -> HostPressureReading:
-        """Read with `read_host_pressure`, keeping times monotonic."""
-        reading = read_host_pressure(round_)
-        return HostPressureReading(*(self._kept(resource, getattr(reading, resource)) for resource in RESOURCES))
+        """Read stall times by resource; all None on a kernel without PSI.
+
+        Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
+
+        Raises:
+            HostReadFailed: these files exist but none can be read or parsed, or no procfs is mounted.
+        """
+        procfs = round_.machine.procfs
+        inquiry = HostInquiry(round_.failures, procfs)
+        told = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+        inquiry.finish()
+        if told["cpu"]:
+            # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
+            told["cpu"] = {kind: seconds for kind, seconds in told["cpu"].items() if kind == "some"}
+        return HostPressureReading(**{resource: self._kept(resource, each) for resource, each in told.items()})
 
     def _kept(self, resource: str, told: Mapping[str, float] | None) -> Mapping[str, float] | None:
         return told and {
@@ -75,8 +65,5 @@ class HostPressureReader:
 
 
 HOST_PRESSURE = HostCollector(
-    name="host_pressure",
-    about="pressure stall information",
-    tier=Tier.MEDIUM,
-    reader=lambda _config: HostPressureReader().read,
+    "host_pressure", "pressure stall information", Tier.MEDIUM, lambda _config: HostPressureReader().read
 )

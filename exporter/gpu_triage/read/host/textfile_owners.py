@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.textfile_limits import FOLDER_NAME, MAX_VALUE_BYTES
+from gpu_triage.read.host.textfile import FOLDER_NAME, MAX_VALUE_BYTES
 
 _SUFFIX: Final = ".prom"
 _OF_THE_FILE_SYSTEM: Final = "lost+found"
@@ -22,13 +22,7 @@ _T = TypeVar("_T")
 
 
 class JobFile(NamedTuple):
-    """One file below the directory.
-
-    Attributes:
-        owner: the user who put it there, or the sub-folder it is in.
-        folder: that sub-folder; "" for the directory itself.
-        name: file name.
-    """
+    """One file below the directory, in a sub-folder ("" for none); its owner is a user or that sub-folder."""
 
     owner: str
     folder: str
@@ -45,12 +39,8 @@ def find_files(directory: Path, user_names: Mapping[int, str], failures: list[st
 
     A sub-folder is treated as made for a job, and owns its files, if it belongs to the directory's owner or others
     cannot write to the directory. All other files and sub-folders belong to the user who made them. So do links:
-    linking to another user's file only republishes it under the linking user's name.
-
-    Args:
-        directory: where jobs write.
-        user_names: by UID; users without a name become ``uid:1000``, which cannot be the name of a sub-folder.
-        failures: receives FOLDER_NAME for each sub-folder that is skipped.
+    linking to another user's file only republishes it under the linking user's name. Users without a name become
+    ``uid:1000``, which cannot be the name of a sub-folder. Each sub-folder that is skipped is a FOLDER_NAME failure.
 
     Raises:
         HostReadFailed: the directory is missing or cannot be read.

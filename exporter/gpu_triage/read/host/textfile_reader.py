@@ -12,11 +12,10 @@ from typing import Final
 
 from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside
 from gpu_triage.log import fields
-from gpu_triage.read.host import textfile_limits as limits
-from gpu_triage.read.host.textfile_families import merge
-from gpu_triage.read.host.textfile_format import Refused, Text, parse
+from gpu_triage.read.host import textfile as limits
+from gpu_triage.read.host.textfile import TextFile, TextFilesReading
+from gpu_triage.read.host.textfile_format import Refused, Text, merge, parse
 from gpu_triage.read.host.textfile_owners import JobFile, fairly, find_files
-from gpu_triage.read.host.textfile_reading import TextFile, TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import read_user_names
 
@@ -34,13 +33,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Cached state of a file.
+    """Cached state of a file: what it counts against the total limits (0 if it is never parsed), and its content.
 
-    Attributes:
-        identity: of the file when it was read.
-        size: bytes counted against the total limit; 0 if the file is never parsed.
-        series: number of series counted against the total limit; 0 if the file is never parsed.
-        answer: parsed content, or the reason to reject it; None if not parsed yet.
+    The answer is the reason to reject it instead, or None if it is not parsed yet.
     """
 
     identity: _Identity
@@ -56,13 +51,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A file in this round.
-
-    Attributes:
-        descriptor: of the open file; None if it could not be opened.
-        modified_at: Unix time; None if it could not be opened.
-        known: its size, and its content if unchanged since it was parsed.
-    """
+    """A file in this round; without descriptor and time if it could not be opened."""
 
     file: JobFile
     descriptor: int | None
@@ -72,8 +61,6 @@ class _Look:
 
 @dataclass(slots=True)
 class _Room:
-    """Remaining room within the total limits."""
-
     size: int = limits.MAX_TOTAL_BYTES
     series: int = limits.MAX_TOTAL_SERIES
 
@@ -142,8 +129,6 @@ class TextFilesReader:
 
 
 class _Folders:
-    """The directory and its sub-folders, each opened once per round."""
-
     def __init__(self, directory: Path, opened: ExitStack) -> None:
         self._opened = opened
         self._directory = directory
@@ -179,7 +164,6 @@ def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
 
 
 def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
-    """Open a file and determine its size."""
     nowhere = _Known((0, 0, 0, 0), 0, 0, limits.UNREADABLE)
     try:
         descriptor = folders.open(file)

@@ -47,16 +47,10 @@ Kind = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One incident on a board or in a slot.
+    """One incident on a board or in a slot (a bus ID), in Unix seconds; "" for what is unknown.
 
-    Attributes:
-        kind: the Xid as text, or ``lost``, ``uncorrected`` or ``reset``.
-        uuid, serial: of the board; "" if unknown.
-        slot: PCI bus id in sysfs notation; "" if unknown.
-        first_at, last_at: first and last occurrence, in Unix seconds.
-        boot: the kernel's boot id; "" if unknown.
-        uptime_seconds: seconds since boot at `last_at`, from the monotonic clock, which is immune to changes of the
-            wall clock.
+    The kind is the Xid as text, or ``lost``, ``uncorrected`` or ``reset``. `uptime_seconds` is the time since boot at
+    `last_at`, from the monotonic clock, which is immune to changes of the wall clock.
     """
 
     kind: Kind
@@ -86,14 +80,9 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """Last known state of a board, to detect changes while the exporter wasn't running.
+    """Last known state of a board, to detect changes while the exporter wasn't running; None for what isn't reported.
 
-    Attributes:
-        uuid, serial, slot: as in Incident.
-        first_seen_at: Unix seconds.
-        boot: boot id when it was last seen.
-        uncorrected: volatile uncorrected memory errors; None if not reported.
-        recovery_action: recovery action requested by the driver; None if not reported.
+    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen.
     """
 
     uuid: Name
@@ -107,14 +96,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The ledger's complete content, as saved in the state directory.
-
-    Attributes:
-        boot: id of the last boot seen; "" if unknown.
-        most_gpus: highest number of GPUs that the driver has shown in that boot.
-        boards: by UUID.
-        incidents: oldest first.
-    """
+    """The ledger's complete content, as saved: last boot and its most GPUs, boards by UUID, incidents oldest first."""
 
     boot: str = ""
     most_gpus: int = 0
@@ -124,14 +106,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """Number of incidents of one kind in a time window.
-
-    Attributes:
-        kind: as in Incident.
-        by: ``board`` or ``slot``.
-        days: 7 or 30.
-        count: at least 1.
-    """
+    """Incidents of one kind by ``board`` or ``slot`` in the last 7 or 30 days, at least 1."""
 
     kind: str
     by: str
@@ -153,9 +128,7 @@ def kind_of_xid(xid: str, fatal: str) -> str | None:
 class IncidentLedger:
     """Records and counts incidents. To be called only from the sampler's thread.
 
-    Attributes:
-        changed: whether there are unsaved changes.
-        edition: incremented whenever an incident is added or changed.
+    `changed` while there are unsaved changes; `edition` increases whenever an incident is added or changed.
     """
 
     def __init__(self, memory: Memory | None = None) -> None:

@@ -14,9 +14,6 @@ NAME: Final = "incidents"
 ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
-NO_GPU: Final = GpuLabels("", "")
-"""Labels for a slot whose GPU NVML hasn't shown; in Prometheus, an empty label equals a missing one."""
-
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
     "Unix time at which the GPU was last initialized, as far as the exporter can tell: a boot, a driver load, a "
@@ -46,14 +43,9 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class GpuIncidents:
-    """The incident history of one GPU or slot.
+    """The incident history of one GPU or slot (HOST_LABELS), and the Unix second of its last initialization.
 
-    Attributes:
-        labels: index and UUID of the GPU; NO_GPU if only the slot is known.
-        pci_bus_id: its slot; "" if unknown.
-        reset_at: Unix seconds of its last initialization; None if unknown.
-        recent: incident counts for the board and the slot.
-        boards: number of different boards with incidents in the slot, by kind.
+    `boards` is the number of different boards with incidents in the slot, by kind.
     """
 
     labels: GpuLabels

@@ -22,13 +22,7 @@ class Bound:
         self._told = False
 
     def kept(self, found: Sequence[T], failures: list[str], minor: Callable[[T], bool] | None = None) -> Sequence[T]:
-        """Return the first items up to the maximum, in their order.
-
-        Args:
-            found: all items.
-            failures: receives the error.
-            minor: marks items to drop first; only called if the maximum is exceeded.
-        """
+        """Return the first items up to the maximum, in their order; those that are `minor` are dropped first."""
         if len(found) <= self._most:
             return found
         if not self._told:

@@ -30,7 +30,7 @@ class GpuLabels(NamedTuple):
 
 
 HOST_LABELS: Final = GpuLabels("", "")
-"""GPU labels for what concerns no particular GPU."""
+"""GPU labels for what concerns no particular GPU; Prometheus treats an empty label as missing."""
 
 
 @dataclass(frozen=True, slots=True)

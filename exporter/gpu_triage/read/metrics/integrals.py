@@ -30,10 +30,7 @@ class ContinuedCounter:
     """A driver's counter, continued over resets: the driver's value plus the totals lost in resets.
 
     A single low reading is treated as a glitch and held back, otherwise the recovery would be counted twice; two in a
-    row are a reset.
-
-    Attributes:
-        accepted: last driver value that was accepted; 0 before the first.
+    row are a reset. `accepted` is the last driver value that was accepted; 0 before the first.
     """
 
     __slots__ = ("_forgotten", "_suspect", "accepted")

@@ -26,7 +26,7 @@ ANY: Final = ()
 GPU_LABELS: Final = ("gpu", "uuid")
 """Labels of every per-GPU series: NVML index and UUID."""
 
-_NO_STATES: Final[Mapping[int, str]] = MappingProxyType({})
+_NO_STATES: Final[Mapping[int, str]] = {}
 
 
 class Kind(Enum):

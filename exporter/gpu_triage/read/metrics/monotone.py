@@ -28,16 +28,12 @@ class MonotoneCounters(Generic[K]):
     """
 
     def __init__(self) -> None:
-        """Start without counters."""
         self._marks: dict[K, _Mark] = {}
 
     def published(self, key: K, value: int, *, start: int = 0) -> int:
         """Return the value to publish for a new kernel value, in the kernel's unit.
 
-        Args:
-            key: identifies the counter.
-            value: the kernel's current value, at least 0.
-            start: for a new counter, the part of `value` to subtract.
+        `start` is the part of the first value to subtract.
         """
         mark = self._marks.get(key)
         if mark is None:
@@ -58,17 +54,13 @@ class MonotoneRows(Generic[K]):
     """Rows of counters by key, with the semantics of MonotoneCounters; /proc/stat has thousands of counters."""
 
     def __init__(self) -> None:
-        """Start without rows."""
         self._highest: dict[K, tuple[int, ...]] = {}
         self._carried: dict[K, tuple[int, ...]] = {}
 
     def published(self, key: K, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:
         """Return the values to publish for a row of new kernel values.
 
-        Args:
-            key: identifies the row. If the number of counters changes, the row starts over.
-            values: the kernel's current values.
-            starts: for a new row, the parts of `values` to subtract; 0 by default.
+        If the number of counters changes, the row starts over. `starts` are the parts of a new row to subtract.
         """
         highest = self._highest.get(key)
         if highest is None or len(highest) != len(values):
@@ -90,7 +82,6 @@ class MonotoneSum(Generic[K]):
     """
 
     def __init__(self) -> None:
-        """Start without members."""
         self._starts: dict[K, float] = {}
         self._last: dict[K, float] = {}
 

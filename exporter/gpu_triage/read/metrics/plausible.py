@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.read.metrics.integrals import ConfirmedCounter, ContinuedCounter
+from gpu_triage.read.metrics.monotone import MonotoneSum
 
 C = TypeVar("C", bound=ContinuedCounter | ConfirmedCounter)
 
@@ -24,12 +26,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CounterLimit:
-    """Limits of a counter on working hardware.
-
-    Attributes:
-        per_second: maximum growth per second.
-        most: maximum value.
-    """
+    """Limits of a counter on working hardware: its growth, and its value."""
 
     per_second: float
     most: float
@@ -51,14 +48,7 @@ class StateBeforeDrop(Generic[C]):
         self._before: tuple[C, float] | None = None
 
     def note(self, counter: C, believed_at: float, raw: float, at: float) -> None:
-        """Record a reading that is about to be added.
-
-        Args:
-            counter: the counter it will be added to.
-            believed_at: monotonic second of the last accepted reading.
-            raw: the driver's value.
-            at: monotonic second of the reading.
-        """
+        """Record a reading that is about to be added; the counter accepted its last one at `believed_at`."""
         before = self._before
         if before is not None and (raw >= before[0].accepted or at - before[1] >= PATIENCE_SECONDS):
             before = None
@@ -67,13 +57,7 @@ class StateBeforeDrop(Generic[C]):
         self._before = before
 
     def continued(self, raw: float, at: float, most_growth: Callable[[float], float]) -> tuple[C, float] | None:
-        """Return the old counter and the time of its last reading if `raw` plausibly continues it, else None.
-
-        Args:
-            raw: the driver's value.
-            at: monotonic second of the reading.
-            most_growth: maximum growth of the counter for a number of seconds.
-        """
+        """Return the old counter and the time of its last reading if `raw` plausibly continues it, else None."""
         if self._before is None or at - self._before[1] >= PATIENCE_SECONDS:
             return None
         counter, believed_at = self._before
@@ -83,9 +67,7 @@ class StateBeforeDrop(Generic[C]):
 class BoundedCounter:
     """A driver's counter; readings it cannot have reached since the last one are dropped.
 
-    Args:
-        limit: limits of the hardware.
-        counter: how to treat driver resets: continue over them, or show them.
+    `counter` decides how driver resets are treated: it continues over them, or shows them.
     """
 
     __slots__ = ("_before_fall", "_believed_at", "_counter", "_limit", "_total")
@@ -98,13 +80,7 @@ class BoundedCounter:
         self._total = 0.0
 
     def add(self, inquiry: Inquiry, raw: float | None, at: float) -> float | None:
-        """Return the counter to publish; None without a reading, or if it is dropped (recorded as ``implausible``).
-
-        Args:
-            inquiry: records dropped readings.
-            raw: the driver's value.
-            at: monotonic second of the reading.
-        """
+        """Return the counter to publish; None without a reading, or if it is dropped (recorded as ``implausible``)."""
         if raw is None or inquiry.within(raw, 0, self._limit.most) is None:
             return None
         if self._too_fast(raw, at):
@@ -135,3 +111,23 @@ class BoundedCounter:
 
     def _most_growth(self, seconds: float) -> float:
         return (seconds + _JITTER_SECONDS) * self._limit.per_second
+
+
+class LinkCounters:
+    """Counters in fields with a link as scope, summed over the links, including those that currently do not answer."""
+
+    def __init__(self, limit: CounterLimit) -> None:
+        self._limit = limit
+        self._counters: dict[FieldId, BoundedCounter] = {}
+        self._sums: dict[int, MonotoneSum[int]] = {}
+
+    def total(self, inquiry: Inquiry, field: int, values: Mapping[FieldId, float], at: float) -> float | None:
+        """Sum of a field of these values, continued over resets; None if no link has it."""
+        counts: dict[int, float] = {}
+        for key, raw in values.items():
+            if isinstance(key, tuple) and key[0] == field:
+                counter = self._counters.setdefault(key, BoundedCounter(self._limit, ContinuedCounter()))
+                count = counter.add(inquiry, raw, at)
+                if count is not None:
+                    counts[key[1]] = count
+        return self._sums.setdefault(field, MonotoneSum()).add(counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -16,21 +16,18 @@ _MOST_KEYS: Final = 64
 """How many stale keys of one mapping field may stay cached."""
 
 
+class Each:
+    """Annotation of a field with readings, or one: each is rendered with these of its attributes as labels."""
+
+    def __init__(self, *attributes: str) -> None:
+        self.attributes = attributes
+
+
 class _Field(NamedTuple):
-    """A published field of a reading type.
+    """How a field is published: its metric, constant labels, and whether the value is text (an info or a state)."""
 
-    Attributes:
-        of: gets the value from the reading.
-        spec: the metric.
-        labels: constant labels after the subject's labels.
-        keyed: whether it is a mapping, with one series per key.
-        text: whether the value is text: a label of an info metric, or the name of a state.
-    """
-
-    of: Callable[[object], Any]
     spec: MetricSpec
     labels: tuple[str, ...]
-    keyed: bool
     text: bool
 
 
@@ -40,9 +37,8 @@ class _Series:
     __slots__ = ("_labels", "_last", "_spec", "_text")
 
     def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
-        self._spec = field.spec
-        self._text = field.text
-        self._labels = labels
+        self._spec, more, self._text = field
+        self._labels = (*labels, *more)
         self._last: tuple[Any, Sample] | None = None
 
     def sample(self, value: Any) -> Sample:
@@ -62,16 +58,14 @@ class _Series:
 
 
 class _Keyed:
-    """The series of a mapping field, by key."""
-
     __slots__ = ("_field", "_labels", "_series")
 
     def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
-        self._field = field
-        self._labels = labels
-        self._series: dict[str, _Series] = {}
+        self._field = field._replace(labels=())
+        self._labels = (*labels, *field.labels)
+        self._series: dict[str | tuple[str, ...], _Series] = {}
 
-    def samples(self, values: Mapping[str, Any]) -> Iterator[Sample]:
+    def samples(self, values: Mapping[str | tuple[str, ...], Any]) -> Iterator[Sample]:
         """Yield the samples of the entries, in order."""
         if len(self._series) > len(values) + _MOST_KEYS:
             self._series = {}
@@ -79,8 +73,26 @@ class _Keyed:
         for key, value in values.items():
             series = known.get(key)
             if series is None:
-                series = known[key] = _Series(self._field, (*self._labels, key))
+                own = (key,) if isinstance(key, str) else key
+                series = known[key] = _Series(self._field, (*self._labels, *own))
             yield series.sample(value)
+
+
+class _Nested:
+    __slots__ = ("_attributes", "_labels")
+
+    def __init__(self, each: Each, labels: tuple[str, ...]) -> None:
+        self._attributes = each.attributes
+        self._labels = labels
+
+    def samples(self, readings: Any) -> Iterator[Sample]:
+        """Yield the samples of the readings, in order."""
+        for reading in readings if isinstance(readings, tuple) else (readings,):
+            labels = list(self._labels)
+            for name in self._attributes:
+                value = getattr(reading, name)
+                labels += value if isinstance(value, tuple) else (str(value),)
+            yield from samples(reading, tuple(labels))
 
 
 def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
@@ -90,8 +102,9 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     |---|---|
     | ``Annotated[float | None, SPEC]`` | one, or none if the value is None: absent is not zero |
     | ``Annotated[float | None, SPEC, "core"]`` | the same, with one more label |
-    | ``Annotated[Mapping[str, float], SPEC]`` | one per entry, with its key as the last label |
+    | ``Annotated[Mapping[str, float], SPEC]`` | one per entry, with its key (or each part of a tuple) as last label |
     | ``Annotated[str | None, SPEC]`` | info metric: 1, the text as the last label; otherwise the value of that state |
+    | ``Annotated[tuple[Link, ...], Each("name")]`` | those of each link, with its name as one more label |
 
     >>> from dataclasses import make_dataclass
     >>> from gpu_triage.read.metrics.metric import gpu_gauge
@@ -101,10 +114,6 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
     [(('0', 'GPU-1', 'gpu'), 84.0)]
     >>> list(samples(reading(None), ("0", "GPU-1")))
     []
-
-    Args:
-        reading: an instance of a dataclass; None has no samples.
-        labels: first labels of all samples, such as the GPU's.
     """
     for of, series in _series_of(reading.__class__, labels):
         value = of(reading)
@@ -116,28 +125,33 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
             yield from series.samples(value)
 
 
+_Makes = Callable[[tuple[str, ...]], _Series | _Keyed | _Nested]
+
+
 @lru_cache(_MOST_READINGS)
-def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed], ...]:
-    """The series of this reading type with these labels."""
-    return tuple(
-        (field.of, (_Keyed if field.keyed else _Series)(field, (*labels, *field.labels))) for field in _fields(kind)
-    )
+def _series_of(
+    kind: type, labels: tuple[str, ...]
+) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed | _Nested], ...]:
+    return tuple((of, make(labels)) for of, make in _fields(kind))
 
 
 @cache
-def _fields(kind: type) -> tuple[_Field, ...]:
+def _fields(kind: type) -> tuple[tuple[Callable[[object], Any], _Makes], ...]:
     """Published fields of a reading type. Cached, because resolving annotations is slow."""
     return tuple(_published(kind))
 
 
-def _published(kind: type) -> Iterator[_Field]:
+def _published(kind: type) -> Iterator[tuple[Callable[[object], Any], _Makes]]:
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
             value, spec, *labels = get_args(hint)
-            if isinstance(spec, MetricSpec):
+            if isinstance(spec, Each):
+                yield attrgetter(name), partial(_Nested, spec)
+            elif isinstance(spec, MetricSpec):
                 mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
                 kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
-                yield _Field(attrgetter(name), spec, tuple(labels), mapping is not None, str in kinds)
+                field = _Field(spec, tuple(labels), str in kinds)
+                yield attrgetter(name), partial(_Series if mapping is None else _Keyed, field)
 
 
 def _sample_of_text(spec: MetricSpec, text: str, labels: tuple[str, ...]) -> Sample:

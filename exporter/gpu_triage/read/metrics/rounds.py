@@ -11,12 +11,7 @@ from gpu_triage.machine import Machine, Moment
 
 @dataclass(frozen=True, slots=True)
 class ExpectedLink:
-    """Recorded capability of a GPU's PCIe link; None if unknown.
-
-    Attributes:
-        generation: PCIe generation.
-        width: lanes.
-    """
+    """Recorded capability of a GPU's PCIe link; None if unknown."""
 
     generation: int | None
     width: int | None
@@ -24,15 +19,9 @@ class ExpectedLink:
 
 @dataclass(frozen=True, slots=True)
 class GpuRound:
-    """One round of one GPU.
+    """One round of one GPU, which starts `at`; machine has the kernel files about the GPU.
 
-    Attributes:
-        inquiry: calls this GPU's driver and records failures.
-        versions: versions of the driver.
-        peers: the other GPUs that currently answer, for calls about pairs of GPUs.
-        machine: for kernel files about the GPU.
-        at: start of the round.
-        recorded_link: link capability from the baseline; None without a baseline.
+    `peers` are the other GPUs that currently answer; `recorded_link` is from the baseline, None without one.
     """
 
     inquiry: Inquiry
@@ -45,13 +34,7 @@ class GpuRound:
 
 @dataclass(frozen=True, slots=True)
 class HostRound:
-    """One round of the host.
-
-    Attributes:
-        machine: locations of procfs and sysfs, and the clock.
-        at: start of the round.
-        failures: error names, one entry per failure; readers append, the sampler counts.
-    """
+    """One round of the host; readers append an error name for each failure, which the sampler counts."""
 
     machine: Machine
     at: Moment

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.machine import Machine, dra_name, index_name, minor_name
+from gpu_triage.machine import Machine, Moment, dra_name, index_name, minor_name
 from gpu_triage.read.gpu.identity import read_minor_number
-from gpu_triage.read.gpu.mig_uuids import read_mig_uuids
+from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
@@ -39,13 +39,9 @@ GPU_ALLOCATED = gpu_gauge(
 
 
 class GpuAllocation(NamedTuple):
-    """A container or job that holds a GPU or MIG device, in gpu_allocated's label order; "" if not applicable.
+    """A container or job that holds a GPU or MIG device ("" for the whole GPU), in gpu_allocated's label order.
 
-    Attributes:
-        mig_uuid: ``MIG-…``; "" for the whole GPU.
-        workload_pod, workload_namespace, workload_container: names reported by the kubelet.
-        slurm_job_id: job number.
-        user, account: the job's user and account in Slurm.
+    Names are the kubelet's, user and account Slurm's; "" if not applicable.
     """
 
     mig_uuid: str = ""
@@ -62,13 +58,42 @@ UNALLOCATED: Final = GpuAllocation()
 
 @dataclass(frozen=True, slots=True)
 class AllocationReading:
-    """Allocations of one GPU.
-
-    Attributes:
-        holders: at most MOST_ALLOCATIONS; empty if the GPU is free, None if unknown.
-    """
+    """At most MOST_ALLOCATIONS allocations of one GPU; empty if it is free, None if unknown."""
 
     allocations: tuple[GpuAllocation, ...] | None
+
+
+Allocation = TypeVar("Allocation")
+
+
+class AllocationCache(Generic[Allocation]):
+    """Holders by device; expires when the last answer gets too old. Thread-safe.
+
+    >>> cache = AllocationCache[str](fresh_for_seconds=15.0)
+    >>> cache.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
+    >>> [sorted(cache.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
+    [['alice'], []]
+    """
+
+    def __init__(self, fresh_for_seconds: float) -> None:
+        self._fresh_for_seconds = fresh_for_seconds
+        self._latest: tuple[float, Mapping[str, frozenset[Allocation]]] | None = None
+
+    def keep(self, allocations: Mapping[str, frozenset[Allocation]], at: Moment) -> None:
+        """Store a new answer; devices not in it are free."""
+        self._latest = (at.monotonic, allocations)  # replaced atomically: other threads read it
+
+    def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation]:
+        """See `machine.Holders`."""
+        latest = self._latest
+        if latest is None or not self.known(at):
+            return frozenset()
+        return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
+
+    def known(self, at: Moment) -> bool:
+        """See `machine.Holders`."""
+        latest = self._latest
+        return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
 
 
 class AllocationReader:

@@ -17,8 +17,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.processes.cgroup_names import job_level
-from gpu_triage.read.processes.pids import ProcessFacts
+from gpu_triage.read.processes.pids import ProcessFacts, job_level
 
 T = TypeVar("T")
 
@@ -82,11 +81,7 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """One cgroup that contains processes of the GPU, or a parent of one; None where no limit is set.
-
-    Attributes:
-        path: relative to the root of its hierarchy.
-    """
+    """One cgroup that contains processes of the GPU, or a parent of one; None where no limit is set."""
 
     path: str
     cpu_limit: Annotated[float | None, GPU_CGROUP_CPU_LIMIT_CPUS] = None
@@ -121,11 +116,7 @@ class CgroupsReader:
     ) -> tuple[CgroupReading, ...]:
         """Read the cgroups that contain these processes, plus parent cgroups that have a limit.
 
-        Args:
-            machine: the host the processes run on.
-            facts: process facts by PID.
-            now: monotonic seconds.
-            failures: receives each distinct read failure once; a failed file only omits its own values.
+        `failures` receives each distinct read failure once; a failed file only omits its own values.
         """
         if self._folders is None:
             self._folders = CgroupFolders(machine.procfs, machine.sysfs)
@@ -208,7 +199,6 @@ class _Asking:
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:
-    """CPU limit in CPUs; None if unlimited."""
     if "unified" in places and (limit := ask(places["unified"] / "cpu.max", parse_cpu_max)):
         return limit
     if "cpu" not in places:

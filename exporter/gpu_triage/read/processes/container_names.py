@@ -36,7 +36,6 @@ class ContainerLinks:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Create an empty mapping; call `refresh` to fill it."""
         self._directory = directory
         self._names: tuple[str, ...] = ()
         self._containers: Mapping[str, Workload] = {}

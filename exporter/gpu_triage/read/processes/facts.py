@@ -19,8 +19,14 @@ import psutil
 from gpu_triage.driver.kernel.cgroups import parse_membership
 from gpu_triage.driver.kernel.files import parse_cpu_list, text_of
 from gpu_triage.driver.kernel.process_stat import ProcessStat
-from gpu_triage.read.processes.cgroup_names import parse_cgroup
-from gpu_triage.read.processes.pids import ProcessFacts, counts_as_this_process, parse_status, printable, process_name
+from gpu_triage.read.processes.pids import (
+    ProcessFacts,
+    counts_as_this_process,
+    parse_cgroup,
+    parse_status,
+    printable,
+    process_name,
+)
 
 T = TypeVar("T")
 
@@ -56,15 +62,10 @@ class ProcessFactsReader:
     def read(
         self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float
     ) -> Mapping[int, ProcessFacts | None]:
-        """Read facts by PID; None if the process does not exist, or ended or was replaced during the read.
+        """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
 
         Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup}``,
         sched_getaffinity(2).
-
-        Args:
-            procfs: root of procfs.
-            stats: process stats by PID as numbered by that procfs (see `names_are_host_pids`).
-            now: monotonic seconds.
         """
         # A psutil global; the process only ever uses one machine, so all lanes set the same value.
         psutil.PROCFS_PATH = str(procfs)

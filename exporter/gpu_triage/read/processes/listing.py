@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from ctypes import Array
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
 
-KINDS: Final = MappingProxyType(
-    {
-        "compute": ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"),
-        "graphics": ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
-        "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
-    }
-)
+KINDS: Final = {
+    "compute": ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"),
+    "graphics": ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
+    "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
+}
 """NVML functions per process type, newest first."""
 
 BOTH: Final = "compute_graphics"
@@ -34,12 +31,11 @@ _MOST_PID: Final = 1 << 22
 
 
 class ListedProcess(NamedTuple):
-    """A process as listed by the driver.
+    """A process as listed by the driver, by PID on the host or in the exporter's PID namespace: see `driver_pids`.
 
     A tuple because there may be thousands, and creating one takes a third of the time of a dataclass.
 
     Attributes:
-        pid: on the host or in the exporter's PID namespace: see `driver_pids`.
         is_compute: whether it has a compute context, directly or through MPS.
         memory_bytes: device memory in use; None if the driver does not report it.
         instances: (GPU instance ID, compute instance ID) of each MIG instance it uses; empty without MIG.
@@ -53,13 +49,9 @@ class ListedProcess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProcessList:
-    """The processes of one GPU.
+    """The processes of one GPU, each once, largest memory first, and whether the driver truncated a list.
 
-    Attributes:
-        counts: number by type (compute, graphics, compute_graphics, mps), each process counted once; types the driver
-            does not report are missing.
-        processes: each once, largest memory first.
-        ended_early: whether the driver truncated a list.
+    They are counted once, as compute, graphics, compute_graphics or mps; types that are not reported are missing.
     """
 
     counts: Mapping[str, int]
@@ -87,7 +79,6 @@ class ProcessLister:
 
 
 def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
-    """The driver's lists by type; types it does not support are missing."""
     answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
     return {kind: entries for kind, entries in answers if entries is not None}
 
@@ -113,7 +104,6 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
 
 
 def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
-    """Count processes by type, given the PIDs in each list."""
     counts = {kind: len(listed) for kind, listed in pids.items()}
     if {"compute", "graphics"} <= pids.keys():
         both = len(pids["compute"] & pids["graphics"])

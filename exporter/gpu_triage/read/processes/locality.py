@@ -13,13 +13,12 @@ from gpu_triage.driver.kernel.files import parse_count, read_text
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import GpuRound
-from gpu_triage.read.processes.driver_pids import driver_pids
 from gpu_triage.read.processes.listing import ProcessLister
-from gpu_triage.read.processes.pids import process_name
+from gpu_triage.read.processes.pids import driver_pids, process_name
 
 _MOST_BYTES: Final = 4 << 20
 """Per numa_maps file: about 30,000 mappings."""
@@ -41,13 +40,7 @@ GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ProcessMemory:
-    """NUMA placement of one process's memory.
-
-    Attributes:
-        pid: as reported by the driver.
-        name: from `process_name`.
-        local_ratio: share of resident memory on the GPU's NUMA node or one at a similar distance, 0-1.
-    """
+    """Share of the memory of one process that is on the GPU's NUMA node or one at a similar distance, 0-1."""
 
     pid: int
     name: str
@@ -58,7 +51,7 @@ class ProcessMemory:
 class ProcessMemoryLocalityReading:
     """Processes of one GPU with a readable numa_maps; empty on single-node hosts."""
 
-    processes: tuple[ProcessMemory, ...]
+    processes: Annotated[tuple[ProcessMemory, ...], Each("pid", "name")]
 
 
 class ProcessMemoryLocalityReader:
@@ -146,18 +139,11 @@ def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
     return sum(resident.get(node, 0) for node in near) / total if total else None
 
 
-def render(reading: ProcessMemoryLocalityReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Render the samples of one GPU's processes."""
-    for process in reading.processes:
-        yield from samples(process, (*gpu, str(process.pid), process.name))
-
-
 PROCESS_MEMORY_LOCALITY = GpuCollector(
     name="process_memory_locality",
     about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
     tier=Tier.SLOW,
     # Half of the deadline: reading the last process may take past the time limit.
     reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
-    render=render,
     default=False,
 )

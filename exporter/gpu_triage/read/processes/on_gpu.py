@@ -19,9 +19,8 @@ from gpu_triage.read.processes import cgroups as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.driver_pids import DriverPids, driver_pids
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
-from gpu_triage.read.processes.pids import ProcessFacts, sees_every_process
+from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
 from gpu_triage.read.processes.placement import Locality, LocalityJudge
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
-_MOST_PERCENT: Final = 100
 
 
 GPU_PROCESSES = gpu_gauge(
@@ -126,12 +124,9 @@ class ProcessReading:
     """One process on one GPU.
 
     Attributes:
-        pid: as reported by the driver: see `driver_pids`.
-        is_compute: whether it has a compute context, directly or through MPS.
         facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
-        locality: of its CPU affinity.
         workload: its pod and container; empty names if not known for certain.
-        vitals: CPU time, memory and threads on the host; None if `facts` is, or if unreadable.
+        vitals: None if `facts` is, or if unreadable.
         numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
     """
 
@@ -156,8 +151,6 @@ class ProcessesReading:
         processes: the largest by memory, up to the configured maximum.
         truncated: minimum number of processes left out.
         locality_known: whether this host has near and far NUMA nodes, and at least one process, if any, could be read.
-        cgroups: cgroups that contain the processes, with their limits.
-        threads: thread activity of the processes and their children; None if unknown.
     """
 
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
@@ -257,8 +250,7 @@ class ProcessesReader:
         latest: dict[int, float | None] = {}
         for sample in sorted(samples, key=lambda sample: sample.timeStamp):
             if self._newest_us < sample.timeStamp <= latest_us:
-                percent = inquiry.within(sample.smUtil, 0, _MOST_PERCENT)
-                latest[sample.pid] = None if percent is None else percent / 100
+                latest[sample.pid] = inquiry.ratio(sample.smUtil)
         seen = (sample.timeStamp for sample in samples if sample.timeStamp <= latest_us)
         self._newest_us = max((self._newest_us, *seen))
         return latest
@@ -276,8 +268,7 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
-    if reading.threads is not None:
-        yield from process_threads.render(reading.threads, gpu)
+    yield from samples(reading.threads, gpu)
     for cgroup in reading.cgroups:
         yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
@@ -292,14 +283,12 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     yield from samples(process, (*gpu, pid, name))
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
-    if process.vitals is not None:
-        yield from process_vitals.render(process.vitals, (*gpu, pid, name))
+    yield from samples(process.vitals, (*gpu, pid, name))
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
 
 
 def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
-    """Labels of the owner: user, pod UID, pod name, pod namespace, Slurm job."""
     pod, namespace, _ = process.workload
     if process.facts is None:
         return "", "", pod, namespace, ""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership
+from gpu_triage.driver.kernel.cgroups import NO_CGROUPS, Membership, hierarchies
 from gpu_triage.driver.kernel.files import read_link, read_text, text_of
+from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.errors import HostReadFailed
 
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
@@ -17,13 +19,7 @@ _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
 
 
 class Owner(NamedTuple):
-    """Owner of a process according to its cgroup paths; empty where not found.
-
-    Attributes:
-        container_id: 64 hexadecimal digits.
-        pod_uid: with dashes, as in the Kubernetes API.
-        slurm_job_id: job number.
-    """
+    """Owner of a process according to its cgroup paths; empty where not found. The pod's UID has dashes."""
 
     container_id: str = ""
     pod_uid: str = ""
@@ -34,12 +30,7 @@ class Owner(NamedTuple):
 class ProcessFacts:
     """Facts about one process; empty or None for what cannot be read.
 
-    Attributes:
-        name: from `process_name`.
-        user: real user's name, or the UID as text if the host's user names are unknown.
-        allowed_cpus: CPUs it may run on.
-        owner: its container, pod and job.
-        cgroups: its cgroups, where its limits apply.
+    The user is the real user's name, or the UID as text if the host's user names are unknown.
     """
 
     name: str
@@ -47,6 +38,55 @@ class ProcessFacts:
     allowed_cpus: frozenset[int] | None
     owner: Owner
     cgroups: Membership = NO_CGROUPS
+
+
+# /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
+# and kubepods' bare ID. conmon is the runtime's monitor, which runs outside the container its cgroup is named after.
+_CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+# systemd unit names cannot contain dashes here, so the kubelet writes the UID with underscores.
+_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=[/:]|$)")
+# v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
+# v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
+_SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
+_UNIT = re.compile(r"/[^/]+\.(?:service|scope)(?=/|$)")
+
+
+def parse_cgroup(text: str) -> Owner:
+    """Parse /proc/PID/cgroup (v1 or v2; lines ``hierarchy:names:path``) into container, pod and job.
+
+    For nested containers or pods, returns the innermost.
+    """
+    paths = [path for _, _, path in hierarchies(text)]
+    return Owner(
+        container_id=_last_match(_CONTAINER, paths),
+        pod_uid=_last_match(_POD, paths).replace("_", "-"),
+        slurm_job_id=_last_match(_SLURM_JOB, paths),
+    )
+
+
+def job_level(path: str) -> str:
+    """Truncate a cgroup path to the level of the job: the Slurm job, the container, or the systemd unit.
+
+    Worker processes stay at or below this level, whatever sub-cgroups the job creates.
+
+    >>> job_level("/system.slice/slurmstepd.scope/job_42/step_0/user/task_0")
+    '/system.slice/slurmstepd.scope/job_42'
+    >>> job_level("/user.slice/user-1000.slice/session-3.scope")
+    '/user.slice/user-1000.slice/session-3.scope'
+    """
+    for pattern in (_SLURM_JOB, _CONTAINER, _UNIT):
+        matches = tuple(pattern.finditer(path))
+        if matches:
+            return path[: matches[-1].end()]
+    return path
+
+
+def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
+    for path in paths:
+        found: list[str] = pattern.findall(path)
+        if found:
+            return found[-1]
+    return ""
 
 
 def names_are_host_pids(procfs: Path) -> bool | None:
@@ -80,6 +120,42 @@ def sees_every_process(procfs: Path) -> bool:
         return True
     nested = len(parse_status(status or "").get("NSpid", "").split()) > 1
     return not nested and names_are_host_pids(procfs) is not False
+
+
+_LISTS_OF_THE_CALLER: Final = (535, 113)
+_MEMORY_OF_THE_CALLER: Final = (565, 57)
+_SAMPLES_OF_THE_CALLER: Final = (570, 86)
+
+
+class DriverPids(NamedTuple):
+    """What the PIDs in the driver's process lists are valid for. False means the PID may refer to another process.
+
+    They may be those of this procfs, of the memory reported with them, and of utilization samples.
+    """
+
+    procfs: bool
+    memory: bool
+    utilization: bool
+
+
+def driver_pids(procfs: Path, driver_version: str | None) -> DriverPids:
+    """Determine what the PIDs that a driver of this version reports to this process are valid for.
+
+    They are looked up in this procfs. The version is None if unknown.
+    """
+    if sees_every_process(procfs):
+        return DriverPids(procfs=True, memory=True, utilization=True)
+    version = version_numbers(driver_version)
+    if not version:
+        return DriverPids(procfs=False, memory=False, utilization=False)
+    own_procfs = names_are_host_pids(procfs) is False
+    if version < _LISTS_OF_THE_CALLER:
+        return DriverPids(procfs=not own_procfs, memory=True, utilization=True)
+    return DriverPids(
+        procfs=own_procfs,
+        memory=version >= _MEMORY_OF_THE_CALLER,
+        utilization=version >= _SAMPLES_OF_THE_CALLER,
+    )
 
 
 def parse_status(text: str) -> Mapping[str, str]:

@@ -25,8 +25,7 @@ class Locality(Enum):
 class LocalityJudge:
     """Classifies CPU affinities relative to one GPU's NUMA node.
 
-    Attributes:
-        can_tell: whether some of the host's CPUs are farther from the GPU than others.
+    It `can_tell` if some of the host's CPUs are farther from the GPU than others.
     """
 
     def __init__(self, gpu: GpuRound) -> None:

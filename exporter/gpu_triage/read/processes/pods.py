@@ -16,7 +16,7 @@ from gpu_triage.machine import Moment, Workload, dra_name
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.allocation_cache import AllocationCache
+from gpu_triage.read.processes.allocation import AllocationCache
 
 SERVICE: Final = "/v1.PodResourcesLister/List"
 """https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
@@ -53,12 +53,7 @@ class PodDirectory(AllocationCache[Workload]):
     """GPU allocations according to the kubelet."""
 
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
-        """Create an empty directory; call `refresh` to fill it.
-
-        Args:
-            ask: returns a serialized ListPodResourcesResponse; raises HostReadFailed.
-            fresh_for_seconds: how long an answer stays valid.
-        """
+        """`ask` returns a serialized ListPodResourcesResponse, or raises HostReadFailed."""
         super().__init__(fresh_for_seconds)
         self._ask = ask
 
@@ -125,7 +120,6 @@ def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
 
 
 def _plugin_devices(container: bytes) -> Iterator[str]:
-    """UUIDs of the devices that the device plugin allocated to a container."""
     for devices in _messages(container, _CONTAINER_DEVICES):
         for device in _messages(devices, _DEVICE_IDS):
             match = _NVIDIA_DEVICE.fullmatch(device.decode())

@@ -23,7 +23,7 @@ from gpu_triage.options.config import INDEX
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.allocation_cache import AllocationCache
+from gpu_triage.read.processes.allocation import AllocationCache
 from gpu_triage.read.processes.pids import printable
 
 SUFFIX: Final = ".job"
@@ -47,13 +47,7 @@ class JobDirectory(AllocationCache[SlurmJob]):
     """GPU allocations according to the files of Slurm's prolog."""
 
     def __init__(self, directory: Path, numbers: str, fresh_for_seconds: float) -> None:
-        """Create an empty directory; call `refresh` to fill it.
-
-        Args:
-            directory: where the prolog writes.
-            numbers: INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number.
-            fresh_for_seconds: how long a reading stays valid.
-        """
+        """`numbers` is INDEX if Slurm numbers GPUs by NVML index, MINOR if by device minor number."""
         super().__init__(fresh_for_seconds)
         self._directory = directory
         self._named = index_name if numbers == INDEX else minor_name
@@ -128,10 +122,6 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
 
     ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
     ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
-
-    Args:
-        text: content of the file.
-        named: converts Slurm's device number to a device name.
 
     Raises:
         ValueError: the job or the GPUs are missing.

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import names_in, text_of
+from gpu_triage.driver.kernel.files import text_of
 from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
-from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.pids import printable
+from gpu_triage.read.processes.vitals import thread_numbers, wait_channel
 
 _MOST_LOOKS: Final = 128
 """Threads sampled per round, at about 15 µs each. If there are more, they take turns over several rounds."""
@@ -31,7 +32,6 @@ _LONGEST_ROUND_SECONDS: Final = 15.0
 """A sample is weighted with the time since the previous one, capped at this."""
 _FRESH_SECONDS: Final = 60.0
 _BUSY_RATIO: Final = 0.5
-_SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 _POLLS: Final = re.compile(r"(?:NCCL|RCCL) .*|uc[xsp]_.*|.*progress.*", re.IGNORECASE)
 """Threads that busy-poll the network, such as "NCCL Progress 3" and those of UCX and MPI. A CPU they fill is not a
 bottleneck."""
@@ -64,17 +64,11 @@ GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
 
 @dataclass(frozen=True, slots=True)
 class BusiestThread:
-    """The thread with the highest CPU usage.
-
-    Attributes:
-        pid: its process.
-        name: thread name.
-        ratio: share of one CPU, 0-1.
-    """
+    """The thread with the highest CPU usage, and its process."""
 
     pid: int
     name: str
-    ratio: float
+    ratio: Annotated[float, GPU_BUSIEST_THREAD_RATIO]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ class ThreadsReading:
 
     running_seconds: Annotated[float, GPU_RUNNING_THREAD_SECONDS_TOTAL]
     blocked_seconds: Annotated[Mapping[str, float], GPU_BLOCKED_THREAD_SECONDS_TOTAL]
-    busiest: BusiestThread | None
+    busiest: Annotated[BusiestThread | None, Each("pid", "name")]
 
 
 @dataclass(slots=True)
@@ -112,12 +106,7 @@ class ThreadsReader:
     def read(self, procfs: Path, pids: Collection[int], now: float) -> ThreadsReading | None:
         """Sample the threads of these processes and their children; None if there are no processes.
 
-        Source: ``/proc/PID/task/TID/{stat,wchan,children}``
-
-        Args:
-            procfs: root of procfs, with the same PID numbering as `pids`.
-            pids: processes on the GPU.
-            now: monotonic seconds.
+        Source: ``/proc/PID/task/TID/{stat,wchan,children}`` of this procfs, by monotonic second `now`
         """
         if not pids:
             self._at = None
@@ -134,7 +123,7 @@ class ThreadsReader:
             self._note((pid, thread), stat, now)
             running += stands_for * (stat.state == RUNNING)
             if stat.state == UNINTERRUPTIBLE:
-                blocked[_wait_channel(folder)] += stands_for
+                blocked[wait_channel(folder)] += stands_for
         self._count(running, blocked, now)
         if not looked:
             return None
@@ -146,7 +135,12 @@ class ThreadsReader:
         self._listed = now, pids
         processes = list(_family(procfs, sorted(pids)))[:_MOST_PROCESSES]
         firsts = [(pid, pid) for pid in processes]
-        others = [(pid, thread) for pid in processes for thread in _threads(procfs, pid) if thread != pid]
+        others = [
+            (pid, thread)
+            for pid in processes
+            for thread in thread_numbers(f"{procfs}/{pid}")[:_MOST_THREADS]
+            if thread != pid
+        ]
         self._known = [*firsts, *others][:_MOST_THREADS]
         self._threads = {key: self._threads[key] for key in self._known if key in self._threads}
 
@@ -198,7 +192,6 @@ class ThreadsReader:
 
 
 def _family(procfs: Path, pids: list[int]) -> Iterator[int]:
-    """Yield the processes and their descendants, each once."""
     known, generation = set(pids), pids
     yield from pids
     for _ in range(_GENERATIONS):
@@ -211,21 +204,3 @@ def _family(procfs: Path, pids: list[int]) -> Iterator[int]:
         generation = [pid for pid in dict.fromkeys(children) if pid not in known][:_MOST_PROCESSES]
         known.update(generation)
         yield from generation
-
-
-def _threads(procfs: Path, pid: int) -> list[int]:
-    names = names_in(f"{procfs}/{pid}/task")[:_MOST_THREADS]
-    return [int(name) for name in names if name.isdecimal() and name.isascii()]
-
-
-def _wait_channel(folder: str) -> str:
-    channel = printable(text_of(f"{folder}/wchan"))
-    return channel if _SYMBOL.fullmatch(channel) else ""
-
-
-def render(reading: ThreadsReading, gpu: tuple[str, str]) -> Iterator[Sample]:
-    """Render the samples of one GPU's jobs."""
-    yield from samples(reading, gpu)
-    if reading.busiest is not None:
-        busiest = reading.busiest
-        yield GPU_BUSIEST_THREAD_RATIO.sample(busiest.ratio, *gpu, str(busiest.pid), busiest.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -17,8 +17,8 @@ from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
 from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.metrics.metric import Sample, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
+from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.pids import parse_status, printable
 
 _LOOK_SECONDS: Final = 60.0
@@ -70,31 +70,21 @@ GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class BlockedThread:
-    """A thread that hangs in the kernel.
+    """A thread that hangs in the kernel, since Unix seconds, and the function it waits in ("" if unknown)."""
 
-    Attributes:
-        since: Unix seconds at which it was first seen blocked.
-        wait_channel: the kernel function it waits in; "" if unknown.
-    """
-
-    since: float
+    since: Annotated[float, GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS]
     wait_channel: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessVitals:
-    """Vital signs of one process.
-
-    Attributes:
-        started_at: Unix seconds; None if the boot time is unknown.
-        blocked: the thread that has been hanging longest; None if there is none.
-    """
+    """Vital signs of one process; `blocked` is the thread that has been hanging longest."""
 
     cpu_seconds: Annotated[float, GPU_PROCESS_CPU_SECONDS_TOTAL]
     resident_bytes: Annotated[int, GPU_PROCESS_RESIDENT_MEMORY_BYTES]
     threads: Annotated[int, GPU_PROCESS_THREADS]
     started_at: Annotated[float | None, GPU_PROCESS_START_TIMESTAMP_SECONDS]
-    blocked: BlockedThread | None
+    blocked: Annotated[BlockedThread | None, Each("wait_channel")]
 
 
 class _Wait(NamedTuple):
@@ -160,7 +150,7 @@ class ProcessVitalsReader:
         others = set(known.waits) - {pid}
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
-            others |= set(_threads(folder)) - {pid}
+            others |= set(thread_numbers(folder)[:_MOST_THREADS]) - {pid}
         waiting |= {thread for thread in others if _is_uninterruptible(folder, thread)}
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
@@ -175,8 +165,7 @@ class ProcessVitalsReader:
         if longest is None or at.monotonic - longest[1].since < _BLOCKED_SECONDS:
             return None
         thread, wait = longest
-        channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
-        return BlockedThread(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
+        return BlockedThread(self._walls.of(wait.since, at), wait_channel(f"{folder}/task/{thread}"))
 
 
 def _is_uninterruptible(folder: str, thread: int) -> bool:
@@ -184,9 +173,15 @@ def _is_uninterruptible(folder: str, thread: int) -> bool:
     return stat is not None and stat.state == UNINTERRUPTIBLE
 
 
-def _threads(folder: str) -> Iterator[int]:
-    names = names_in(f"{folder}/task")[:_MOST_THREADS]
-    yield from (int(name) for name in names if name.isdecimal() and name.isascii())
+def thread_numbers(folder: str) -> list[int]:
+    """Threads of the process with this folder in procfs; empty if it ended."""
+    return [int(name) for name in names_in(f"{folder}/task") if name.isdecimal() and name.isascii()]
+
+
+def wait_channel(folder: str) -> str:
+    """The kernel function that the thread with this folder waits in; "" if unknown."""
+    channel = printable(text_of(f"{folder}/wchan"))
+    return channel if _SYMBOL.fullmatch(channel) else ""
 
 
 def _switches(folder: str, thread: int) -> int | None:
@@ -196,11 +191,3 @@ def _switches(folder: str, thread: int) -> int | None:
         return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
     except (KeyError, ValueError):
         return None
-
-
-def render(vitals: ProcessVitals, labels: tuple[str, ...]) -> Iterator[Sample]:
-    """Render the samples of one process; `labels` are those of its GPU, its PID and its name."""
-    yield from samples(vitals, labels)
-    if vitals.blocked is not None:
-        since, channel = vitals.blocked.since, vitals.blocked.wait_channel
-        yield GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS.sample(since, *labels, channel)

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpu_triage.machine import PodNames, Workload, dra_name
 from gpu_triage.read.gpu.identity import read_minor_number
-from gpu_triage.read.gpu.mig_uuids import read_mig_uuids
+from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.listing import ListedProcess
 from gpu_triage.read.processes.pids import ProcessFacts

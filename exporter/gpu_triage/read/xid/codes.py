@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 from typing import Final
 
 
@@ -37,8 +36,6 @@ class XidCode:
     """One Xid code.
 
     Attributes:
-        code: the number.
-        kind: urgency.
         meaning: completes "The driver reported Xid N: …"; lower case, no final period.
         action: what to do now, as a sentence.
         fatal_in_text: whether the kernel message contains Fatal or Nonfatal after the code. Nonfatal ones are tickets.
@@ -327,9 +324,9 @@ _INFORMATION: Final = (
     ),
 )
 
-XID_CODES: Final[Mapping[int, XidCode]] = MappingProxyType(
-    {xid.code: xid for xid in sorted((*_PAGE, *_TICKET, *_APPLICATION, *_INFORMATION), key=lambda xid: xid.code)}
-)
+XID_CODES: Final[Mapping[int, XidCode]] = {
+    xid.code: xid for xid in sorted((*_PAGE, *_TICKET, *_APPLICATION, *_INFORMATION), key=lambda xid: xid.code)
+}
 """By code, in ascending order."""
 
 UNLISTED_MEANING: Final = "a code that this version does not list"

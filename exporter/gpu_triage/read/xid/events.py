@@ -63,14 +63,12 @@ class XidSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class XidReport:
-    """One Xid as reported by one source.
+    """One Xid as reported by one source, between two monotonic seconds.
 
     Attributes:
         gpu: PCI bus ID as in sysfs (``0000:65:00.0``); the UUID if the driver provides no bus ID.
         code: the Xid, or `UNKNOWN`; None if the source only reports that the GPU fell off the bus.
-        source: the reporting source.
-        earliest: earliest possible time, in monotonic seconds.
-        latest: latest possible time, in monotonic seconds; for a source without timestamps, when it was received.
+        latest: for a source without timestamps, when it was received.
         uuid: of the GPU, if the source identifies the card and not only its address.
         fatal: whether the message says Fatal; None for other codes, or a source without messages.
         site: location on the chip from the message; None if it contains none.
@@ -97,12 +95,7 @@ class LoggedXid(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CardFound:
-    """The kernel found a GPU on the bus: earlier messages about this address may concern another card.
-
-    Attributes:
-        gpu: PCI bus ID as in sysfs.
-        at: monotonic second.
-    """
+    """At this monotonic second, the kernel found a GPU on the bus: earlier messages may concern another card there."""
 
     gpu: str
     at: float
@@ -110,11 +103,7 @@ class CardFound:
 
 @dataclass(frozen=True, slots=True)
 class DriverLoaded:
-    """The NVIDIA kernel module was loaded: every GPU is reinitialized.
-
-    Attributes:
-        at: monotonic second.
-    """
+    """At this monotonic second, the NVIDIA kernel module was loaded: every GPU is reinitialized."""
 
     at: float
 

@@ -50,14 +50,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """One record of the kernel log.
-
-    Attributes:
-        sequence: sequence number.
-        seconds: since boot, by printk's clock.
-        from_kernel: whether the kernel wrote it; processes can write records with other facilities.
-        text: its first line, still escaped.
-    """
+    """A record of the kernel log, in seconds since boot by printk's clock; its first line is still escaped."""
 
     sequence: int
     seconds: float

@@ -37,11 +37,9 @@ FATAL_LABELS: Final[Mapping[bool | None, str]] = {None: "", True: "true", False:
 
 
 class XidName(NamedTuple):
-    """Label values of an Xid.
+    """Label values of an Xid: the code, `OTHER` or `UNKNOWN_XID`.
 
-    Attributes:
-        xid: the code, `OTHER` or `UNKNOWN_XID`.
-        fatal: ``true`` or ``false`` if the kernel log calls it Fatal or Nonfatal; empty otherwise.
+    `fatal` is ``true`` or ``false`` if the kernel log calls it Fatal or Nonfatal; empty otherwise.
     """
 
     xid: str
@@ -50,12 +48,7 @@ class XidName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class XidCount:
-    """Count of one Xid on one GPU.
-
-    Attributes:
-        count: number of incidents.
-        last_at: time of the latest; monotonic seconds in a ledger, Unix seconds when published.
-    """
+    """Incidents of one Xid on one GPU; the last in monotonic seconds in a ledger, in Unix seconds when published."""
 
     count: int
     last_at: float
@@ -66,13 +59,7 @@ XidCounts = dict[XidName, XidCount]
 
 @dataclass(frozen=True, slots=True)
 class CountedXid:
-    """An incident that was counted.
-
-    Attributes:
-        gpu: as in XidReport.
-        name: the name it was counted under.
-        at: monotonic second at which it happened.
-    """
+    """An incident that was counted under this name, at the monotonic second at which it happened."""
 
     gpu: str
     name: XidName
@@ -181,9 +168,7 @@ def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
 class _Incident:
     """An incident with the times from its first report.
 
-    Attributes:
-        at: when it happened, from the source with timestamps if available.
-        name: the name it is counted under; None while held back.
+    It happened `at`, from the source with timestamps if available; the name is None while it is held back.
     """
 
     earliest: float
@@ -197,13 +182,7 @@ class _Incident:
 
 @dataclass(eq=False, slots=True)
 class _Series:
-    """Published state of one name.
-
-    Attributes:
-        count: number of incidents.
-        newest: the latest incident.
-        before_newest: time of the latest incident before that.
-    """
+    """Published state of one name: its incidents, the latest, and the time of the latest before that."""
 
     newest: _Incident
     count: int = 1
@@ -223,7 +202,6 @@ class _Tally:
     """Incidents of one GPU and Xid.
 
     Attributes:
-        xid: the code as a label value.
         told_by_text: whether only the kernel log has the code, or states whether it is fatal.
         awaited: by source, the incidents it has not reported yet, oldest first.
     """

@@ -96,9 +96,7 @@ class XidReading:
     Attributes:
         counted: GPUs for which missing codes are known to be 0: their Xids are received, including earlier ones. Empty
             while this is not certain.
-        gpus: counts by every GPU ever seen by this process, then by Xid.
         unassigned: counts by PCI bus ID of a GPU never seen, such as one that fell off the bus earlier; then by Xid.
-        sources: whether each source of Xids works.
         switches: SXids by PCI bus ID of the NVSwitch, then by code.
         suspects: by GPU, the location on the chip where programs keep failing, and the number of processes.
     """

@@ -25,14 +25,7 @@ _SXID: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SwitchError:
-    """One SXid.
-
-    Attributes:
-        switch: PCI bus ID of the switch, as in sysfs.
-        code: the SXid.
-        fatal: whether the switch must be reset.
-        at: monotonic second at which it happened.
-    """
+    """One SXid of the switch with this bus ID, at this monotonic second; fatal if the switch must be reset."""
 
     switch: str
     code: int
@@ -41,7 +34,7 @@ class SwitchError:
 
 
 class LoggedSxid(NamedTuple):
-    """An SXid parsed from a message; attributes as for SwitchError."""
+    """An SXid parsed from a message."""
 
     switch: str
     code: int

@@ -37,10 +37,7 @@ _MMU: Final = re.compile(r"MMU Fault: ENGINE GRAPHICS GPC(\d{1,3}) GPCCLIENT_T1_
 class XidSite(NamedTuple):
     """Location of an Xid on the chip, and the process that caused it.
 
-    Attributes:
-        unit: the location, ``GPC 10 TPC 1`` or ``GPC 2 L1 7``.
-        pid: process ID as printed by the driver; "" if not printed.
-        program: process name; "" if not printed.
+    The unit is ``GPC 10 TPC 1`` or ``GPC 2 L1 7``; PID and program are as printed by the driver, "" if not printed.
     """
 
     unit: str
@@ -50,8 +47,6 @@ class XidSite(NamedTuple):
 
 @dataclass(slots=True)
 class _Failure:
-    """One process's failure, which may span several log lines."""
-
     pid: str
     program: str
     at: float
@@ -65,13 +60,7 @@ class UnitFailures:
         self._failures: dict[str, deque[_Failure]] = {}
 
     def see(self, gpu: str, site: XidSite, at: float) -> None:
-        """Record a line of the kernel log.
-
-        Args:
-            gpu: PCI bus ID.
-            site: location and process from the line.
-            at: monotonic second.
-        """
+        """Record a line of the kernel log about the GPU with this bus ID, at this monotonic second."""
         if gpu not in self._failures and len(self._failures) >= _MOST_GPUS:
             return
         failures = self._failures.setdefault(gpu, deque(maxlen=_MOST_FAILURES))

@@ -20,9 +20,9 @@ from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.read.exporter.flight_recorder import NAME, THE_HOST, FlightReading, WrittenRecording
+from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
 from gpu_triage.read.exporter.health import CollectorHealth
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.file_trace import FileTrace
 from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
 from gpu_triage.record.flight.nvml import FlightNvml
@@ -48,7 +48,7 @@ class Cause(NamedTuple):
 
     subject: str  # ``GPU 3`` or ``host``
     code: str
-    labels: GpuLabels  # THE_HOST if the finding isn't about a GPU with labels
+    labels: GpuLabels  # HOST_LABELS if the finding isn't about a GPU with labels
 
 
 class FlightRecorder:
@@ -250,5 +250,5 @@ class FlightRecorder:
 def _causes(judgment: Judgment) -> Iterator[Cause]:
     for finding in judgment.report.findings:
         if finding.severity is Severity.CRITICAL:
-            labels = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+            labels = HOST_LABELS if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
             yield Cause(finding.subject, finding.check.code, labels)

@@ -13,9 +13,9 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.life_cycle import ended_in_words, life_cycle_of
 from gpu_triage.judge.report.report import AreaVerdict, Report
-from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS, THE_HOST
+from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
 from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
-from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.serve.page.markup import OF_SEVERITY, UNKNOWN, chip, row, safe, section, table, verdict_chip
 from gpu_triage.serve.page.times import lasting
 
@@ -93,7 +93,7 @@ def areas_section(report: Report) -> str:
 
 
 def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
-    """The file name of the latest flight recording for each GPU, and for THE_HOST."""
+    """The file name of the latest flight recording for each GPU, and for HOST_LABELS."""
     found = host.labels_of(GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS)
     return {GpuLabels(labels["gpu"], labels["uuid"]): labels["file"] for labels in found}
 
@@ -108,7 +108,7 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
     recorded = ""
     if finding.severity is Severity.CRITICAL:
-        subject = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+        subject = HOST_LABELS if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         recorded = recordings.get(subject, "")
     recording = f' · recorded as <code class="recording">{safe(recorded)}</code>' if recorded else ""
     # Relative, so that it works behind a proxy that adds a path prefix.

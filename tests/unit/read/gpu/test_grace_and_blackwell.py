@@ -13,13 +13,14 @@ import pynvml
 from tests.fed import GPU, MINUTE, Fed, loaded
 from tests.nvml_bench import shown
 
-from gpu_triage.read.gpu import c2c, ecc, power_profiles
+from gpu_triage.read.gpu import power_profiles
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
 from gpu_triage.read.gpu.ecc import EccReader
 from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.memory_repair import read_memory_repair
 from gpu_triage.read.gpu.power_profiles import PowerProfilesReading, read_power_profiles
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,13 +37,13 @@ def test_the_c2c_links_of_a_gb200(bench: BenchMaker) -> None:
     round_ = bench(GB200).round()
     reading = C2cReader().read(round_)
     assert round_.inquiry.failures == []
-    assert (reading.links, sum(reading.up.values()), reading.max_bytes_per_second) == (10, 10, 450e9)
+    assert (reading.links, reading.links_up, reading.max_bytes_per_second) == (10, 10, 450e9)
     assert reading.errors == {"crc": 0, "replay": 0, "replay_back_to_back": 0}
 
 
 def test_links_are_rendered_with_those_that_are_up() -> None:
-    reading = C2cReading(2, {0: True, 1: False}, 45e9, {"crc": 3.0})
-    assert shown(c2c.render(reading, LABELS)) == [
+    reading = C2cReading(2, 45e9, {"crc": 3.0}, 1)
+    assert shown(samples(reading, LABELS)) == [
         'gpu_c2c_links{gpu="0",uuid="GPU-a"} 2.0',
         'gpu_c2c_max_bytes_per_second{gpu="0",uuid="GPU-a"} 45000000000.0',
         'gpu_c2c_errors_total{gpu="0",uuid="GPU-a",type="crc"} 3.0',
@@ -54,7 +55,7 @@ def test_a_card_without_c2c_has_none_and_is_asked_once(bench: BenchMaker) -> Non
     nvml, reader = bench("h100-8"), C2cReader()
     for _ in range(3):
         round_ = nvml.round()
-        assert list(c2c.render(reader.read(round_), LABELS)) == []
+        assert list(samples(reader.read(round_), LABELS)) == []
         assert round_.inquiry.failures == []
     assert nvml.calls("nvmlDeviceGetFieldValues") == 1
 
@@ -135,7 +136,7 @@ def test_errors_are_told_by_memory_once_there_are_any(bench: BenchMaker) -> None
     nvml.answer("nvmlDeviceGetMemoryErrorCounter", counter)
     reading = reader.read(nvml.round())
     assert reading.memory_errors == {("uncorrected", "dram"): 1, ("uncorrected", "sram"): 2}
-    assert shown(ecc.render(reading, LABELS))[-2:] == [
+    assert shown(samples(reading, LABELS))[-2:] == [
         'gpu_ecc_memory_errors_total{gpu="0",uuid="GPU-a",severity="uncorrected",memory="dram"} 1.0',
         'gpu_ecc_memory_errors_total{gpu="0",uuid="GPU-a",severity="uncorrected",memory="sram"} 2.0',
     ]

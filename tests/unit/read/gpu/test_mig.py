@@ -37,12 +37,12 @@ def test_rendering() -> None:
     labels = '{gpu="3",uuid="GPU-3",mig_uuid="MIG-1"}'
     assert shown(mig.render(MigReading((known, unknown)), GPU)) == [
         'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-1",gi="9",ci="0",profile="1g.10gb"} 1.0',
+        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-2",gi="",ci="",profile=""} 1.0',
         f"gpu_mig_memory_used_bytes{labels} 3000000000.0",
         f"gpu_mig_memory_total_bytes{labels} 10000000000.0",
         f"gpu_mig_sm_active_ratio{labels} 0.7",
         f"gpu_mig_tensor_active_ratio{labels} 0.35",
         f"gpu_mig_dram_active_ratio{labels} 0.3",
-        'gpu_mig_info{gpu="3",uuid="GPU-3",mig_uuid="MIG-2",gi="",ci="",profile=""} 1.0',
     ]
     assert shown(mig.render(MigReading(()), GPU)) == []
 

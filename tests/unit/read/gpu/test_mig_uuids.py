@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pynvml
 from tests.rig import rig
 
-from gpu_triage.read.gpu.mig_uuids import read_mig_uuids
+from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage_simulator import load_scenario
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import fields_say
 
-from gpu_triage.read.gpu.pcie_traffic import RECEIVE, TRANSMIT, PcieTraffic
+from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieTraffic
 
 if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker

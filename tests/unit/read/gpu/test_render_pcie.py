@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from tests.nvml_bench import shown
 
-from gpu_triage.read.gpu import pcie, pcie_limits, pcie_throughput, topology
+from gpu_triage.read.gpu import pcie, pcie_throughput, topology
 from gpu_triage.read.gpu.pcie import PcieReading
 from gpu_triage.read.gpu.pcie_limits import LinkExpectation, PcieLimitsReading
 from gpu_triage.read.gpu.pcie_throughput import PcieThroughputReading
 from gpu_triage.read.gpu.topology import PeerReading, TopologyReading
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rendering import samples
 
 GPU = GpuLabels("0", "GPU-a")
 
@@ -43,7 +44,7 @@ def test_link_limits_and_expectation() -> None:
         system_generation=4,
         system_width=16,
     )
-    assert shown(pcie_limits.render(LinkExpectation(limits, generation=4, width=8), GPU)) == [
+    assert shown(samples(LinkExpectation(limits, generation=4, width=8), GPU)) == [
         'gpu_pcie_link_device_max_generation{gpu="0",uuid="GPU-a"} 5.0',
         'gpu_pcie_link_device_max_width{gpu="0",uuid="GPU-a"} 16.0',
         'gpu_pcie_link_slot_max_generation{gpu="0",uuid="GPU-a"} 4.0',
@@ -52,7 +53,7 @@ def test_link_limits_and_expectation() -> None:
         'gpu_pcie_link_expected_width{gpu="0",uuid="GPU-a"} 8.0',
     ]
     nothing = LinkExpectation(PcieLimitsReading(None, None, None, None, None, None), None, None)
-    assert shown(pcie_limits.render(nothing, GPU)) == []
+    assert shown(samples(nothing, GPU)) == []
 
 
 def test_traffic() -> None:

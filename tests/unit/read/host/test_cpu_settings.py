@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.cpu_frequency import CpuFrequencies
 from gpu_triage.read.host.cpu_settings import (
     HOST_CPU_SETTINGS,
+    CpuFrequencies,
     HostCpuSettingsReader,
     HostCpuSettingsReading,
-    read_host_cpu_settings,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def test_governors_are_counted_and_the_clock_source_is_named(host: HostTree) -> 
     host.write({SOURCE: "tsc\n"})
     for number, governor in enumerate(("powersave", "powersave", "performance")):
         policy(host, number, str(number), governor)
-    reading = read_host_cpu_settings(host.round())
+    reading = HostCpuSettingsReader().read(host.round())
     assert reading == HostCpuSettingsReading({"powersave": 2, "performance": 1}, "tsc")
     assert [(sample.spec.name, sample.labels, sample.value) for sample in HOST_CPU_SETTINGS.render(reading)] == [
         ("gpu_host_cpu_governor_policies", ("powersave",), 2),
@@ -48,13 +47,13 @@ def test_governors_are_counted_and_the_clock_source_is_named(host: HostTree) -> 
 
 def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTree) -> None:
     host.write({SOURCE: "kvm-clock\n"})
-    assert read_host_cpu_settings(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
 
 
 def test_a_kernel_that_says_nothing_has_no_series(host: HostTree) -> None:
     host.mount()
     round_ = host.round()
-    assert list(HOST_CPU_SETTINGS.render(read_host_cpu_settings(round_))) == []
+    assert list(HOST_CPU_SETTINGS.render(HostCpuSettingsReader().read(round_))) == []
     assert round_.failures == []
 
 
@@ -63,9 +62,9 @@ def test_junk_is_no_name(host: HostTree, text: str) -> None:
     host.write({SOURCE: text})
     policy(host, 0, "0", text.strip())
     with pytest.raises(HostReadFailed):
-        read_host_cpu_settings(host.round())
+        HostCpuSettingsReader().read(host.round())
     host.write({SOURCE: "tsc\n"})
-    assert read_host_cpu_settings(host.round()) == HostCpuSettingsReading({}, "tsc")
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
 
 
 @pytest.mark.parametrize(

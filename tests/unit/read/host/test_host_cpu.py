@@ -22,9 +22,9 @@ from gpu_triage.read.host.cpu import (
     busy_ratio,
     parse_load1,
     parse_stat,
-    render,
 )
 from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -208,7 +208,7 @@ def test_rendering_leaves_out_what_is_not_reported() -> None:
         processes_blocked=0,
         context_switches=None,
     )
-    assert list(render(reading)) == [
+    assert list(samples(reading)) == [
         GPU_HOST_CPU_SECONDS_TOTAL.sample(1.5, "1", "user"),
         GPU_HOST_CPU_SECONDS_TOTAL.sample(2.5, "1", "idle"),
         GPU_HOST_CPU_BUSIEST_RATIO.sample(0.97, "1"),

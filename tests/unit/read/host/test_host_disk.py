@@ -23,8 +23,8 @@ from gpu_triage.read.host.disk import (
     HostDiskReading,
     is_named_like_a_disk,
     parse_disk,
-    render,
 )
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -155,7 +155,7 @@ def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
 
 
 def test_rendering() -> None:
-    assert list(render(HostDiskReading(disks=(SDA,)))) == [
+    assert list(samples(HostDiskReading(disks=(SDA,)))) == [
         GPU_HOST_DISK_READ_BYTES_TOTAL.sample(1_024_000, "sda"),
         GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(2_048_000, "sda"),
         GPU_HOST_DISK_READS_TOTAL.sample(100, "sda"),

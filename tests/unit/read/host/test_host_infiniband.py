@@ -20,9 +20,9 @@ from gpu_triage.read.host.infiniband import (
     HostInfinibandReader,
     HostInfinibandReading,
     InfinibandPort,
-    render,
 )
 from gpu_triage.read.host.infiniband_files import parse_rate, parse_state, parse_words
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -138,7 +138,7 @@ def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host:
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:
     down = InfinibandPort("mlx5_1", "2", None, None, None, up=False, physical_state=2)
-    assert list(render(HostInfinibandReading((UP, down)))) == [
+    assert list(samples(HostInfinibandReading((UP, down)))) == [
         GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL.sample(4_000_000, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(80, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND.sample(5e10, "mlx5_0", "1"),

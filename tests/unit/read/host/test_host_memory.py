@@ -22,7 +22,6 @@ from gpu_triage.read.host.memory import (
     HostMemoryReading,
     parse_meminfo,
     parse_vmstat,
-    read_host_memory,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def test_no_count_of_the_kernel_goes_back(host: HostTree) -> None:
 def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT})
     round_ = host.round()
-    assert read_host_memory(round_) == HostMemoryReading(
+    assert HostMemoryReader().read(round_) == HostMemoryReading(
         total_bytes=2113380500 * 1024,
         available_bytes=2000000000 * 1024,
         swap_total_bytes=8388604 * 1024,
@@ -96,7 +95,7 @@ GH200 = {
 def test_memory_of_gpus_is_not_the_hosts(host: HostTree) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
     round_ = host.round()
-    reading = read_host_memory(round_)
+    reading = HostMemoryReader().read(round_)
     assert (reading.total_bytes, reading.available_bytes) == (2013380500 * 1024, 1910000000 * 1024)
     assert round_.failures == []
 
@@ -121,34 +120,34 @@ def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> 
 def test_memory_of_the_only_node_is_the_hosts(host: HostTree) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, "sys/devices/system/node/node0/cpulist": "0-3\n"})
     host.write({"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 5 kB\n"})
-    assert read_host_memory(host.round()).node_total_bytes == {}
+    assert HostMemoryReader().read(host.round()).node_total_bytes == {}
 
 
 def test_memory_behind_cxl_is_the_hosts(host: HostTree) -> None:
     """It has no CPUs either; and on a kernel before 5.10, nobody says what it is."""
     files = {name: text for name, text in GH200.items() if "initiator" not in name}
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | files)
-    assert read_host_memory(host.round()).total_bytes == 2113380500 * 1024
+    assert HostMemoryReader().read(host.round()).total_bytes == 2113380500 * 1024
 
 
 def test_a_node_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
     host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
     host.spoil("sys/devices/system/node/has_generic_initiator")
     round_ = host.round()
-    assert read_host_memory(round_).total_bytes == 2113380500 * 1024
+    assert HostMemoryReader().read(round_).total_bytes == 2113380500 * 1024
     assert round_.failures == ["io_error"]
 
 
 def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
     host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
-    reading = read_host_memory(host.round())
+    reading = HostMemoryReader().read(host.round())
     assert (reading.available_bytes, reading.swap_total_bytes, reading.swap_used_bytes) == (None, None, None)
     assert (reading.swap_in_bytes, reading.major_faults) == (None, 1)
 
 
 def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
     host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n", "proc/vmstat": VMSTAT})
-    assert read_host_memory(host.round()).swap_used_bytes is None
+    assert HostMemoryReader().read(host.round()).swap_used_bytes is None
 
 
 @pytest.mark.parametrize(("vmstat", "error"), [({}, "missing"), ({"proc/vmstat": "pswpin x\n"}, "malformed")])
@@ -157,7 +156,7 @@ def test_paging_that_cannot_be_read_costs_only_itself_and_is_counted(
 ) -> None:
     host.write({"proc/meminfo": MEMINFO} | vmstat)
     round_ = host.round()
-    reading = read_host_memory(round_)
+    reading = HostMemoryReader().read(round_)
     assert (reading.available_bytes, reading.major_faults) == (2000000000 * 1024, None)
     assert round_.failures == [error]
 
@@ -166,10 +165,10 @@ def test_paging_that_cannot_be_read_costs_only_itself_and_is_counted(
 def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: str) -> None:
     host.write({"proc/vmstat": VMSTAT})
     with pytest.raises(HostReadFailed, match=r"missing: .*/proc/meminfo: "):
-        read_host_memory(host.round())
+        HostMemoryReader().read(host.round())
     host.write({"proc/meminfo": meminfo})
     with pytest.raises(HostReadFailed, match="malformed"):
-        read_host_memory(host.round())
+        HostMemoryReader().read(host.round())
 
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:

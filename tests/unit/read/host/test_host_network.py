@@ -20,8 +20,8 @@ from gpu_triage.read.host.network import (
     NetworkInterface,
     is_named_like_hardware,
     parse_interface,
-    render,
 )
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -138,7 +138,7 @@ def test_rendering_leaves_out_a_node_that_is_not_known() -> None:
             NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 0),
         )
     )
-    assert list(render(reading)) == [
+    assert list(samples(reading)) == [
         GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(1, "bond0"),
         GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(2, "bond0"),
         GPU_HOST_NETWORK_ERRORS_TOTAL.sample(3, "bond0", "receive"),

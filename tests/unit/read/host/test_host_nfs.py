@@ -20,12 +20,11 @@ from gpu_triage.read.host.nfs import (
     HostNfsReading,
     MountCounts,
     NfsMount,
-    NfsOperation,
     nfs_sections,
     parse_section,
-    render,
     unescape,
 )
+from gpu_triage.read.metrics.rendering import samples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,12 +86,8 @@ device 10.0.0.7:/home mounted on /home\\040of\\134all with fstype nfs statvers=1
 """
 DATA = NfsMount(
     mount="/data",
-    operations={
-        "NULL": NfsOperation(1, 0.0),
-        "READ": NfsOperation(2048, 9.25),
-        "WRITE": NfsOperation(0, 0.0),
-        "GETATTR": NfsOperation(82, 0.042),
-    },
+    operations={"NULL": 1, "READ": 2048, "WRITE": 0, "GETATTR": 82},
+    operation_seconds={"NULL": 0.0, "READ": 9.25, "WRITE": 0.0, "GETATTR": 0.042},
     read_bytes=8388608,
     written_bytes=4096,
     retransmissions=2,
@@ -100,11 +95,8 @@ DATA = NfsMount(
 )
 HOME = NfsMount(
     mount="/home of\\all",
-    operations={
-        "READ": NfsOperation(10, 0.03),
-        "WRITE": NfsOperation(6, 0.09),
-        "READDIRPLUS": NfsOperation(3, 0.008),
-    },
+    operations={"READ": 10, "WRITE": 6, "READDIRPLUS": 3},
+    operation_seconds={"READ": 0.03, "WRITE": 0.09, "READDIRPLUS": 0.008},
     read_bytes=500,
     written_bytes=600,
 )
@@ -156,7 +148,7 @@ def test_a_mount_made_anew_goes_on_counting(host: HostTree) -> None:
     assert reader.read(host.round()).mounts == ()
     host.write({"proc/self/mountstats": section("/data", MountCounts(10, 0, {"READ": (5, 250)}))})
     (mount,) = reader.read(host.round()).mounts
-    assert (mount.operations["READ"], mount.read_bytes) == (NfsOperation(2053, 9.5), 8388618)
+    assert (mount.operations["READ"], mount.operation_seconds["READ"], mount.read_bytes) == (2053, 9.5, 8388618)
 
 
 def test_mounts_beyond_the_bound_are_left_out_and_that_is_said_once(host: HostTree) -> None:
@@ -211,8 +203,8 @@ def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_f
 
 
 def test_rendering() -> None:
-    mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0, retransmissions=7)
-    assert list(render(HostNfsReading((mount,)))) == [
+    mount = NfsMount("/data", {"READ": 3}, {"READ": 1.5}, read_bytes=10, written_bytes=0, retransmissions=7)
+    assert list(samples(HostNfsReading((mount,)))) == [
         GPU_HOST_NFS_OPERATIONS_TOTAL.sample(3, "/data", "READ"),
         GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(1.5, "/data", "READ"),
         GPU_HOST_NFS_BYTES_TOTAL.sample(10, "/data", "read"),

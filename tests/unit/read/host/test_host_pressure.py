@@ -14,7 +14,6 @@ from gpu_triage.read.host.pressure import (
     HOST_PRESSURE,
     HostPressureReader,
     HostPressureReading,
-    read_host_pressure,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ FILES = {
 
 def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
     host.write(FILES)
-    assert read_host_pressure(host.round()) == HostPressureReading(
+    assert HostPressureReader().read(host.round()) == HostPressureReading(
         cpu={"some": 3.407564},
         io={"some": 1.0, "full": 18446744073709.551615},
         memory={"some": 0.000005, "full": 0.0},
@@ -55,7 +54,7 @@ def test_no_stall_time_goes_back(host: HostTree) -> None:
 def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:
     host.mount()
     round_ = host.round()
-    assert list(HOST_PRESSURE.render(read_host_pressure(round_))) == []
+    assert list(HOST_PRESSURE.render(HostPressureReader().read(round_))) == []
     assert round_.failures == []
 
 
@@ -63,7 +62,7 @@ def test_one_unreadable_resource_costs_only_itself(host: HostTree) -> None:
     host.write(FILES | {"proc/pressure/cpu": "some avg10=0.00\n"})
     host.spoil("proc/pressure/io")
     round_ = host.round()
-    reading = read_host_pressure(round_)
+    reading = HostPressureReader().read(round_)
     assert (reading.cpu, reading.io, reading.memory) == (None, None, {"some": 0.000005, "full": 0.0})
     assert round_.failures == ["malformed", "io_error"]
 
@@ -71,7 +70,7 @@ def test_one_unreadable_resource_costs_only_itself(host: HostTree) -> None:
 def test_no_readable_resource_is_a_failure(host: HostTree) -> None:
     host.spoil("proc/pressure/io")
     with pytest.raises(HostReadFailed, match="io_error"):
-        read_host_pressure(host.round())
+        HostPressureReader().read(host.round())
 
 
 def test_rendering() -> None:

@@ -9,8 +9,9 @@ import pytest
 from tests.captured_cards import FOLDER
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort, render
+from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.infiniband_faults import EVENTS
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
     port(host, phys_state="6: LinkErrorRecovery\n", rate="100 Gb/sec (1X NDR)\n")
     ill = reader.read(host.round())
     shown, rules = Selection(Config()), Selection(Config(metrics_profile="rules"))
-    names = {each.spec.name for each in shown.of(render(well))}
+    names = {each.spec.name for each in shown.of(samples(well))}
     assert {name.removeprefix("gpu_host_infiniband_") for name in names} == {
         "receive_bytes_total",
         "transmit_bytes_total",
@@ -287,9 +288,9 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
         "link_downs_total",
         "timeouts_total",
     }
-    more = {each.spec.name: each.value for each in shown.of(render(ill)) if each.spec.name not in names}
+    more = {each.spec.name: each.value for each in shown.of(samples(ill)) if each.spec.name not in names}
     assert more == {"gpu_host_infiniband_physical_state": 6.0, "gpu_host_infiniband_rate_expected_ratio": 0.25}
-    assert len(tuple(rules.of(render(well)))) <= 5
+    assert len(tuple(rules.of(samples(well)))) <= 5
 
 
 def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> None:

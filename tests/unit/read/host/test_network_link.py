@@ -18,8 +18,8 @@ from gpu_triage.read.host.network_link import (
     HostNetworkLinkReader,
     HostNetworkLinkReading,
     InterfaceLink,
-    render,
 )
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_a_host_without_sysfs_fails_and_one_without_interfaces_has_none(rounds: 
 
 def test_rendering_leaves_out_what_is_not_known() -> None:
     links = (InterfaceLink("bond0", None), InterfaceLink("eth0", 125_000_000, 0.5, 2))
-    assert list(render(HostNetworkLinkReading(links))) == [
+    assert list(samples(HostNetworkLinkReading(links))) == [
         GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(125_000_000, "eth0"),
         GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO.sample(0.5, "eth0"),
         GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL.sample(2, "eth0"),

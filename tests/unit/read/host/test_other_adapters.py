@@ -16,11 +16,10 @@ from tests.evidence import evidence_of
 from tests.watched_paths import watched
 
 from gpu_triage.options.config import LineRate
-from gpu_triage.read.host import infiniband, network, network_link
 from gpu_triage.read.host.infiniband import HostInfinibandReader, HostInfinibandReading, InfinibandPort
-from gpu_triage.read.host.network import HostNetworkReading, NetworkInterface
-from gpu_triage.read.host.network_devices import NetworkDevices
+from gpu_triage.read.host.network import HostNetworkReading, NetworkDevices, NetworkInterface
 from gpu_triage.read.host.network_link import HostNetworkLinkReader, HostNetworkLinkReading
+from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.rounds import HostRound
 
 if TYPE_CHECKING:
@@ -157,9 +156,9 @@ def test_full_efa_and_ena_are_scarce_network(host: HostTree) -> None:
         carried = round(12_500_000_000 * share * seconds)
         interface = NetworkInterface("ens5", carried, 0, 0, 0, 0, 0, None)
         return [
-            *infiniband.render(HostInfinibandReading((replace(port, receive_bytes=carried),))),
-            *network.render(HostNetworkReading((interface,))),
-            *network_link.render(link),
+            *rendering.samples(HostInfinibandReading((replace(port, receive_bytes=carried),))),
+            *rendering.samples(HostNetworkReading((interface,))),
+            *rendering.samples(link),
         ]
 
     full = evidence_of(*((at, samples(0.9, at)) for at in (0.0, 30.0)))

@@ -13,7 +13,7 @@ from tests.rig import rig
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.textfile_limits import (
+from gpu_triage.read.host.textfile import (
     ERRORS,
     MAX_BYTES,
     MAX_FILES,
@@ -24,9 +24,9 @@ from gpu_triage.read.host.textfile_limits import (
     MAX_TOTAL_BYTES,
     MAX_TOTAL_SERIES,
     MAX_VALUE_BYTES,
+    TextFilesReading,
 )
 from gpu_triage.read.host.textfile_reader import TextFilesReader
-from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage_simulator import load_scenario
 

@@ -10,7 +10,7 @@ from tests.job_files import TARGET_LABELS, errors, read, samples, write
 from tests.promql.vocabulary import TARGET_LABELS as TARGET_LABELS_OF_RULES
 
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.host.textfile_limits import MAX_LABELS, MAX_VALUE_BYTES, PREFIXES
+from gpu_triage.read.host.textfile import MAX_LABELS, MAX_VALUE_BYTES, PREFIXES
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.read.registry import METRICS

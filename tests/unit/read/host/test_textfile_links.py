@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile_limits import MAX_BYTES
+from gpu_triage.read.host.textfile import MAX_BYTES, TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
-from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 
 

@@ -11,9 +11,8 @@ import pytest
 from tests.job_files import errors, read, samples, write
 
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile_limits import MAX_FILES, MAX_SERIES, MAX_TOTAL_SERIES
+from gpu_triage.read.host.textfile import MAX_FILES, MAX_SERIES, MAX_TOTAL_SERIES, TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
-from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 
 pytestmark = pytest.mark.slow

@@ -12,8 +12,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from gpu_triage.machine import RealClock, real_machine
+from gpu_triage.read.host.textfile import TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
-from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.serve.exposition.encoding import END
 from gpu_triage.serve.exposition.metric_families import encode

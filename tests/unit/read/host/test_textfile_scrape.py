@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from tests.job_files import TARGET_LABELS, read, samples, write
 
-from gpu_triage.read.host.textfile_limits import (
+from gpu_triage.read.host.textfile import (
     MAX_FILES,
     MAX_HELP_BYTES,
     MAX_LABELS,
@@ -25,8 +25,8 @@ from gpu_triage.read.host.textfile_limits import (
     MAX_TOTAL_SERIES,
     MAX_VALUE_BYTES,
     PREFIXES,
+    TextFilesReading,
 )
-from gpu_triage.read.host.textfile_reading import TextFilesReading
 from gpu_triage.serve.exposition.encoding import END
 from gpu_triage.serve.exposition.metric_families import encode
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.unit.read.processes.test_readers_processes import listing, lists, utilization
 
-from gpu_triage.read.processes.driver_pids import DriverPids, driver_pids
 from gpu_triage.read.processes.on_gpu import ProcessesReader, ProcessReading
+from gpu_triage.read.processes.pids import DriverPids, driver_pids
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree

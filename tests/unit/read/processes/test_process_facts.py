@@ -18,9 +18,8 @@ from tests.faults.rows_files import DAMAGES, UNREADABLE
 from gpu_triage.driver.kernel.cgroups import Membership, Place
 from gpu_triage.driver.kernel.process_stat import read_process_stats
 from gpu_triage.read.processes import pids
-from gpu_triage.read.processes.cgroup_names import parse_cgroup
 from gpu_triage.read.processes.facts import ProcessFactsReader
-from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_status
+from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_cgroup, parse_status
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree

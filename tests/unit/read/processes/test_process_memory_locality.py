@@ -10,13 +10,13 @@ from tests.rig import rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes.locality import (
     GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO,
     ProcessMemory,
     ProcessMemoryLocalityReader,
     ProcessMemoryLocalityReading,
     parse_numa_maps,
-    render,
 )
 from gpu_triage_simulator import load_scenario
 
@@ -105,7 +105,7 @@ def test_reading_ends_in_time_for_the_gpus_deadline(h100: Bench) -> None:
 
 def test_rendering() -> None:
     reading = ProcessMemoryLocalityReading((ProcessMemory(7, "python", 0.25),))
-    assert list(render(reading, GpuLabels("0", "GPU-0"))) == [
+    assert list(samples(reading, GpuLabels("0", "GPU-0"))) == [
         GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO.sample(0.25, "0", "GPU-0", "7", "python")
     ]
 
