@@ -121,13 +121,10 @@ GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """One process on one GPU.
+    """One process on one GPU, with facts from procfs; None if it ended or has other PIDs there.
 
-    Attributes:
-        facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
-        workload: its pod and container; empty names if not known for certain.
-        vitals: None if `facts` is, or if unreadable.
-        numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
+    Names of the workload that are not known for certain are empty. `numa_distance` is that from the GPU's node to the
+    nearest allowed CPU; None unless the process is remote.
     """
 
     pid: int
