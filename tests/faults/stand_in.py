@@ -146,7 +146,11 @@ class Daemon:
         Raises:
             OSError: nobody answers, or not in five seconds.
         """
-        return self._running.get(path)[2].decode()
+        return self.get_bytes(path, {}).decode()
+
+    def get_bytes(self, path: str, headers: Mapping[str, str]) -> bytes:
+        """The body of an answer as it was sent, compressed if the headers accept that."""
+        return self._running.get(path, **headers)[2]
 
     def wait_for(self, what: Callable[[str], bool], seconds: float) -> str:
         """The first page of which it is true.

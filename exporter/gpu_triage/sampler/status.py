@@ -165,7 +165,7 @@ class Status:
             python_version=platform.python_version(),
             simulated=self._machine.simulated,
             collectors=tuple(listed),
-            errors=dict(self._errors),
+            errors=dict(sorted(self._errors.items())),
             scrapes=self.scrapes,
             gpus_released=driver.released,
             web_config=self.web_config,

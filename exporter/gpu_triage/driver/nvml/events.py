@@ -34,11 +34,9 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """One Xid as NVML reports it, between two monotonic seconds.
+    """One Xid as NVML reports it, between two monotonic seconds, of a GPU's bus ID, else its UUID.
 
-    Attributes:
-        gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
-        uuid: None for a GPU that was never registered.
+    `uuid` is None for a GPU that was never registered.
     """
 
     gpu: str
@@ -51,10 +49,8 @@ class XidEvent:
 class XidEvents:
     """Polls Xid events of GPUs. Not thread-safe: only one lane calls it.
 
-    Attributes:
-        failures: error names since the last `take_failures`, one entry per failure.
-        call: the NVML call in progress.
-        changed: UUIDs of GPUs that became unavailable or changed their recovery action since the last `take_changed`.
+    `failures` has an error name for each failure, `changed` the UUIDs of GPUs that became unavailable or changed their
+    recovery action; both since they were last taken. `call` is the NVML call in progress.
     """
 
     def __init__(self, clock: Clock) -> None:

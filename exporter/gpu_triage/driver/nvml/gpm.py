@@ -104,11 +104,8 @@ class GpmMeter:
     """Activity of a GPU, or of one GPU instance, between rounds.
 
     Keeps the last sample until the next round in two alternating buffers, so it never waits for a second sample. The
-    buffers belong to the NVML session: close the meter when the session ends.
-
-    Attributes:
-        spanned_seconds: time between the two samples of the last round; 0 without two samples, or if the previous
-            result was repeated.
+    buffers belong to the NVML session: close the meter when the session ends. `spanned_seconds` is the time between the
+    two samples of the last round; 0 without two samples, or if the previous result was repeated.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, instance: int | None = None) -> None:

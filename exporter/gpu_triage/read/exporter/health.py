@@ -201,13 +201,13 @@ class ExporterReading:
     version: str
     revision: str
     python_version: str
-    simulated: Annotated[bool, GPU_EXPORTER_SIMULATED]
-    collectors: Annotated[tuple[CollectorHealth, ...], Each("name")]
+    simulated: bool
+    collectors: tuple[CollectorHealth, ...]
     errors: Annotated[Mapping[tuple[str, str], int], GPU_EXPORTER_ERRORS_TOTAL]
     scrapes: Annotated[int, GPU_EXPORTER_SCRAPES_TOTAL]
     gpus_released: Annotated[bool, GPU_EXPORTER_GPUS_RELEASED]
     published_at: Moment
-    calls: Annotated[tuple[CallInFlight, ...], Each("gpu", "collector", "function")] = ()
+    calls: tuple[CallInFlight, ...] = ()
     web_config: Annotated[WebConfigHealth | None, Each()] = None
     judge_settings: Annotated[JudgeSettingsHealth | None, Each()] = None
     state_in_use: Annotated[bool | None, GPU_EXPORTER_STATE_DIRECTORY_IN_USE] = None
@@ -229,6 +229,9 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
     if durations:
         yield GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS.sample(max(durations))
     yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at.wall)
+    for call in reading.calls:
+        yield from samples(call, (*call.gpu, call.collector, call.function))
+    yield from samples(reading)
 
 
 def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:

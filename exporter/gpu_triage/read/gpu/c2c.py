@@ -51,12 +51,12 @@ class C2cReading:
     """C2C links of one GPU; None or missing where not reported."""
 
     links: Annotated[int | None, GPU_C2C_LINKS]
-    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
     max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
     errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
+    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
 
 
-_NONE: Final = C2cReading(None, None, None, {})
+_NONE: Final = C2cReading(None, None, {}, None)
 
 
 class C2cReader:

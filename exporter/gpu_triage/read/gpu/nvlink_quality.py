@@ -71,12 +71,12 @@ class NvlinkQualityReading:
     """Link quality of one GPU; links and kinds not reported are missing."""
 
     worst: Annotated[Mapping[str, float], GPU_NVLINK_BIT_ERROR_RATIO]
-    by_link: Annotated[Mapping[tuple[str, str], float], GPU_NVLINK_LINK_BIT_ERROR_RATIO]
     symbol_errors: Annotated[float | None, GPU_NVLINK_SYMBOL_ERRORS_TOTAL]
     fec_blocks: Annotated[Mapping[str, float], GPU_NVLINK_FEC_BLOCKS_TOTAL]
+    by_link: Annotated[Mapping[tuple[str, str], float], GPU_NVLINK_LINK_BIT_ERROR_RATIO]
 
 
-_NOTHING: Final = NvlinkQualityReading({}, {}, None, {})
+_NOTHING: Final = NvlinkQualityReading({}, None, {}, {})
 
 
 def bit_error_ratio(raw: float) -> float:

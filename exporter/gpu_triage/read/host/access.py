@@ -127,12 +127,10 @@ class AccessReader:
 
 
 class _Pids:
-    """Which processes this procfs shows, relative to the host's and our PID namespace.
+    """Which processes this procfs shows.
 
-    Attributes:
-        live: whether it contains this process; a recorded or simulated one does not.
-        foreign: whether it belongs to a PID namespace other than the host's.
-        nested: whether this process is in a PID namespace other than the host's.
+    It is `live` if it contains this process, which a recorded or simulated one does not. It is `foreign`, and this
+    process `nested`, if in a PID namespace other than the host's.
     """
 
     def __init__(self, procfs: Path) -> None:

@@ -27,12 +27,9 @@ BEGINNINGS: Final = (
 
 
 class PcieError(NamedTuple):
-    """A PCIe error, with a severity of gpu_pcie_aer_errors_total.
+    """A PCIe error of the device with this address, with a severity of gpu_pcie_aer_errors_total.
 
-    Attributes:
-        address: of the device that had it.
-        port: the port that received the error message; "" if the device's own line reports it.
-        driver: the device's driver, or pcieport or pci; "" if a port reports it.
+    `port` received the error message; "" if the device's own line reports it, which also names the driver.
     """
 
     address: str

@@ -126,10 +126,7 @@ def kind_of_xid(xid: str, fatal: str) -> str | None:
 
 
 class IncidentLedger:
-    """Records and counts incidents. To be called only from the sampler's thread.
-
-    `changed` while there are unsaved changes; `edition` increases whenever an incident is added or changed.
-    """
+    """Records and counts incidents, only from the sampler's thread; `edition` rises when one is added or changed."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         memory = memory or Memory()

@@ -121,13 +121,10 @@ GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """One process on one GPU.
+    """One process on one GPU, with facts from procfs; None if it ended or has other PIDs there.
 
-    Attributes:
-        facts: from procfs; None if it ended or this procfs belongs to another PID namespace.
-        workload: its pod and container; empty names if not known for certain.
-        vitals: None if `facts` is, or if unreadable.
-        numa_distance: from the GPU's node to the nearest allowed CPU; None unless the process is remote.
+    Names of the workload that are not known for certain are empty. `numa_distance` is that from the GPU's node to the
+    nearest allowed CPU; None unless the process is remote.
     """
 
     pid: int
@@ -273,6 +270,9 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield from _render_process(process, gpu)
     for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
         yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
+    yield from samples(reading.threads, gpu)
+    for cgroup in reading.cgroups:
+        yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
         compute = [process.locality for process in reading.processes if process.is_compute]
         yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
@@ -283,6 +283,7 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     facts, pid, name = process.facts, str(process.pid), process.name
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
+    yield from samples(process.vitals, (*gpu, pid, name))
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
 

@@ -64,11 +64,9 @@ class KernelRecord:
 
 
 class KernelLog:
-    """Reads ``/dev/kmsg``, or a file in its format, from the start.
+    """Reads ``/dev/kmsg``, or a file in its format, from the start; `drained` if the last round reached the end.
 
-    Attributes:
-        drained: whether the last round reached the end.
-        lost: number of records that were overwritten before they could be read, since the first one read.
+    `lost` is the number of records that were overwritten before they could be read, since the first one read.
     """
 
     def __init__(self, path: Path, read: Callable[[int, int], bytes] = os.read) -> None:

@@ -199,11 +199,9 @@ def _queues() -> dict[XidSource, deque[_Incident]]:
 
 @dataclass(eq=False, slots=True)
 class _Tally:
-    """Incidents of one GPU and Xid.
+    """Incidents of one GPU and Xid; `told_by_text` if only the kernel log has the code or states whether it is fatal.
 
-    Attributes:
-        told_by_text: whether only the kernel log has the code, or states whether it is fatal.
-        awaited: by source, the incidents it has not reported yet, oldest first.
+    `awaited` has the incidents that each source has not reported yet, oldest first.
     """
 
     xid: str

@@ -42,12 +42,12 @@ def test_the_c2c_links_of_a_gb200(bench: BenchMaker) -> None:
 
 
 def test_links_are_rendered_with_those_that_are_up() -> None:
-    reading = C2cReading(2, 1, 45e9, {"crc": 3.0})
+    reading = C2cReading(2, 45e9, {"crc": 3.0}, 1)
     assert shown(samples(reading, LABELS)) == [
         'gpu_c2c_links{gpu="0",uuid="GPU-a"} 2.0',
-        'gpu_c2c_links_up{gpu="0",uuid="GPU-a"} 1.0',
         'gpu_c2c_max_bytes_per_second{gpu="0",uuid="GPU-a"} 45000000000.0',
         'gpu_c2c_errors_total{gpu="0",uuid="GPU-a",type="crc"} 3.0',
+        'gpu_c2c_links_up{gpu="0",uuid="GPU-a"} 1.0',
     ]
 
 
