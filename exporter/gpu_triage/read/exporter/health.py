@@ -217,8 +217,9 @@ class ExporterReading:
 def render(reading: ExporterReading) -> Iterator[Sample]:
     """Render the samples of this process."""
     yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
-    yield from samples(reading)
+    yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
     for collector in reading.collectors:
+        yield from samples(collector, (collector.name,))
         if collector.last_success_at is not None:
             at = collector.last_success_at.wall
             yield GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS.sample(at, collector.name)

@@ -13,7 +13,7 @@ from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.rendering import Each, samples
+from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes import cgroups as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
@@ -134,13 +134,8 @@ class ProcessReading:
     facts: ProcessFacts | None
     locality: Locality
     workload: Workload
-    vitals: Annotated[ProcessVitals | None, Each()] = None
+    vitals: ProcessVitals | None = None
     numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
-
-    @property
-    def name(self) -> str:
-        """From `process_name`; "" if it is unknown."""
-        return self.facts.name if self.facts else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +151,11 @@ class ProcessesReading:
     """
 
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
-    processes: Annotated[tuple[ProcessReading, ...], Each("pid", "name")]
+    processes: tuple[ProcessReading, ...]
     truncated: int
     locality_known: bool
-    cgroups: Annotated[tuple[CgroupReading, ...], Each("path")] = ()
-    threads: Annotated[ThreadsReading | None, Each()] = None
+    cgroups: tuple[CgroupReading, ...] = ()
+    threads: ThreadsReading | None = None
 
 
 class ProcessesReader:
@@ -280,7 +275,9 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 
 def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]:
-    facts, pid, name = process.facts, str(process.pid), process.name
+    facts, pid = process.facts, str(process.pid)
+    name = facts.name if facts else ""
+    yield from samples(process, (*gpu, pid, name))
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
     yield from samples(process.vitals, (*gpu, pid, name))
