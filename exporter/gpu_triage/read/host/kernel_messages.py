@@ -182,7 +182,7 @@ def parse_host_message(text: str) -> HostMessage | None:
     """Parse a kernel message about the host; None for any other message.
 
     >>> parse_host_message("EXT4-fs (nvme0n1p2): Remounting filesystem read-only")
-    HostMessage(trouble=<Trouble.FILESYSTEM_READ_ONLY: 'filesystem_read_only'>, subject='nvme0n1p2', pid=None)
+    HostMessage(trouble=<ProblemKind.FILESYSTEM_READ_ONLY: 'filesystem_read_only'>, subject='nvme0n1p2', pid=None)
     """
     if not any(marker in text for marker in MARKERS):
         return None
@@ -198,7 +198,7 @@ def parse_trouble_over(text: str) -> ProblemResolved | None:
     """Parse a message that a problem is resolved; None for any other message.
 
     >>> parse_trouble_over("nfs: server nas01 OK")
-    TroubleOver(trouble=<Trouble.NFS_NOT_RESPONDING: 'nfs_not_responding'>, subject='nas01')
+    ProblemResolved(trouble=<ProblemKind.NFS_NOT_RESPONDING: 'nfs_not_responding'>, subject='nas01')
     """
     for trouble, pattern in _OVER:
         match = pattern.match(text)
