@@ -71,7 +71,7 @@ class AllocationCache(Generic[Allocation]):
 
     >>> cache = AllocationCache[str](fresh_for_seconds=15.0)
     >>> cache.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
-    >>> [sorted(cache.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
+    >>> [sorted(cache.allocations({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
     [['alice'], []]
     """
 
