@@ -58,11 +58,7 @@ class _PrometheusAnnotation(AnnotationQuery):
 _FIRING = 'alertstate="firing", severity=~"critical|warning"'
 
 ALERTS: Final = Annotation(
-    "Alerts",
-    BAD,
-    alerts(_FIRING),
-    "{{alertname}} {{cluster}} {{instance}} GPU {{gpu}}",
-    "severity,action",
+    "Alerts", BAD, alerts(_FIRING), "{{alertname}} {{cluster}} {{instance}} GPU {{gpu}}", "severity,action"
 )
 XIDS: Final = Annotation(
     "Xids",

@@ -17,19 +17,17 @@ SCHEMA_VERSION = 39
 """Schema of Grafana 10.4: later versions migrate it automatically, earlier ones support nothing newer."""
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """A row and its panels, laid out from left to right.
 
-    Attributes:
+    Args:
         title: of the row; "" for panels above all rows.
         panels: in order.
         folded: whether the row is initially collapsed; its panels run no queries until it is expanded.
     """
 
-    title: str
-    panels: tuple[PanelBuilder, ...]
-    folded: bool = False
+    def __init__(self, title: str, *panels: PanelBuilder, folded: bool = False) -> None:
+        self.title, self.panels, self.folded = title, panels, folded
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,73 +46,65 @@ def board() -> Board:
 def _now() -> Row:
     return Row(
         "",
-        (
-            _state("Bottleneck now", "Which resource limits it; see the playbook.", bottleneck(), BOTTLENECK),
-            _state(
-                "Verdict now",
-                "Whether it should go on taking work. Drain: a critical finding; watch: a warning. No data: it could "
-                "not be read.",
-                gpu(GPU_VERDICT.name),
-                VERDICT,
-            ),
-            _state("Status now", "Whether it answered the driver in time.", gpu("gpu_up"), REACHED),
-            _value("Busy now", "Share of the last 5 minutes.", gpu("instance_gpu:gpu_busy:ratio5m"), "percentunit"),
-            _value("Power now", "What the board draws.", gpu("gpu_power_watts"), "watt"),
-            _value("Temperature now", "Of the GPU.", gpu("gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
-            _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _performance_state(), "none"),
-            timeline(
-                "Bottleneck",
-                "Which resource limited it at each moment. The first change of color is the moment to explain.",
-                bottleneck(),
-                BOTTLENECK,
-                size=Size(24, 4),
-            ),
-            findings(Size(14, 7)),
-            _time_in_each_class(),
-            table_of(
-                "Identity",
-                "Model, firmware and location. GPUs of one job that differ here may differ in speed.",
-                (
-                    HOST,
-                    GPU_COLUMN,
-                    *(Column(title, label=label) for label, title in _IDENTITY.items()),
-                    Column("Known", expr=gpu("gpu_info"), width=70),
-                ),
-                size=Size(24, 4),
-            ),
-            table_of(
-                "Settings",
-                "Modes and settings. N/A: this model does not have it. Without persistence mode, each process takes "
-                "seconds longer to start; a compute mode other than default keeps further processes out.",
-                (
-                    HOST,
-                    GPU_COLUMN,
-                    Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
-                    Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
-                    Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
-                    Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), words=ON),
-                    Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), words=VGPU_LICENSE),
-                    Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
-                    Column("Compute mode", label="mode"),
-                    Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
-                ),
-                size=Size(12, 4),
-            ),
-            table_of(
-                "Driver and host",
-                "Versions and platform.",
-                (
-                    HOST,
-                    Column("Driver", label="driver_version"),
-                    Column("CUDA", label="cuda_version"),
-                    Column("NVML", label="nvml_version"),
-                    Column("Loaded", expr=_versions(), width=70),
-                    Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
-                    Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
-                    Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
-                ),
-                size=Size(12, 4),
-            ),
+        _state("Bottleneck now", "Which resource limits it; see the playbook.", bottleneck(), BOTTLENECK),
+        _state(
+            "Verdict now",
+            "Whether it should go on taking work. Drain: a critical finding; watch: a warning. No data: it could "
+            "not be read.",
+            gpu(GPU_VERDICT.name),
+            VERDICT,
+        ),
+        _state("Status now", "Whether it answered the driver in time.", gpu("gpu_up"), REACHED),
+        _value("Busy now", "Share of the last 5 minutes.", gpu("instance_gpu:gpu_busy:ratio5m"), "percentunit"),
+        _value("Power now", "What the board draws.", gpu("gpu_power_watts"), "watt"),
+        _value("Temperature now", "Of the GPU.", gpu("gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
+        _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _performance_state(), "none"),
+        timeline(
+            "Bottleneck",
+            "Which resource limited it at each moment. The first change of color is the moment to explain.",
+            bottleneck(),
+            words=BOTTLENECK,
+            size=Size(24, 4),
+        ),
+        findings(Size(14, 7)),
+        _time_in_each_class(),
+        table_of(
+            "Identity",
+            "Model, firmware and location. GPUs of one job that differ here may differ in speed.",
+            HOST,
+            GPU_COLUMN,
+            *(Column(title, label=label) for label, title in _IDENTITY.items()),
+            Column("Known", expr=gpu("gpu_info"), width=70),
+            size=Size(24, 4),
+        ),
+        table_of(
+            "Settings",
+            "Modes and settings. N/A: this model does not have it. Without persistence mode, each process takes "
+            "seconds longer to start; a compute mode other than default keeps further processes out.",
+            HOST,
+            GPU_COLUMN,
+            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
+            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
+            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
+            Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), words=ON),
+            Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), words=VGPU_LICENSE),
+            Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
+            Column("Compute mode", label="mode"),
+            Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
+            size=Size(12, 4),
+        ),
+        table_of(
+            "Driver and host",
+            "Versions and platform.",
+            HOST,
+            Column("Driver", label="driver_version"),
+            Column("CUDA", label="cuda_version"),
+            Column("NVML", label="nvml_version"),
+            Column("Loaded", expr=_versions(), width=70),
+            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
+            Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
+            Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
+            size=Size(12, 4),
         ),
     )
 
@@ -139,17 +131,10 @@ def _time_in_each_class() -> PanelBuilder:
     return table_of(
         "Time in each class",
         "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work.",
-        (
-            HOST,
-            GPU_COLUMN,
-            Column("Class", label="class", words=CLASS, width=130),
-            Column(
-                "Time",
-                expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0",
-                unit="s",
-                decimals=0,
-            ),
-        ),
+        HOST,
+        GPU_COLUMN,
+        Column("Class", label="class", words=CLASS, width=130),
+        Column("Time", expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0", unit="s", decimals=0),
         sort="-Time",
         size=Size(10, 7),
     )
@@ -170,66 +155,59 @@ def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:
 def _activity() -> Row:
     return Row(
         "Activity",
-        (
-            lines(
-                "Utilization",
-                "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
-                "compare it with SM activity.",
-                [
-                    Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
-                    Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
-                    Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
-                    Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
-                    Query(rate(gpu("gpu_busy_seconds_total")), legend("busy")),
-                ],
-                unit="percentunit",
-                top=1,
-            ),
-            lines(
-                "SM and pipeline activity",
-                "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
-                "pipes. The highest one is what limits the job.",
-                [
-                    Query(gpu(f"gpu_{what}_ratio"), legend(name))
-                    for what, name in (
-                        ("sm_active", "SM active"),
-                        ("sm_occupancy", "occupancy"),
-                        ("tensor_active", "tensor"),
-                        ("dram_active", "memory"),
-                        ("fp64_active", "FP64"),
-                        ("fp32_active", "FP32"),
-                        ("fp16_active", "FP16"),
-                    )
-                ],
-                unit="percentunit",
-                top=1,
-            ),
-            lines(
-                "GPU memory",
-                "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails.",
-                [
-                    Query(gpu(f"gpu_memory_{what}_bytes"), legend(what))
-                    for what in ("used", "free", "reserved", "total")
-                ],
-                unit="bytes",
-            ),
-            lines(
-                "BAR1 memory",
-                "The window through which the CPU and peers access GPU memory. Full: GPUDirect and peer mappings fail.",
-                [Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(what)) for what in ("used", "total")],
-                unit="bytes",
-            ),
-            lines(
-                "Performance state",
-                "0 is the fastest. Stays high under load: something keeps the clocks down.",
-                _performance_state(),
-                unit="none",
-            ),
-            lines(
-                "Video encoder sessions",
-                "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails.",
-                [Query(gpu("gpu_encoder_sessions"), legend("sessions"))],
-                unit="none",
-            ),
+        lines(
+            "Utilization",
+            "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
+            "compare it with SM activity.",
+            Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
+            Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
+            Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
+            Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
+            Query(rate(gpu("gpu_busy_seconds_total")), legend("busy")),
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "SM and pipeline activity",
+            "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
+            "pipes. The highest one is what limits the job.",
+            *[
+                Query(gpu(f"gpu_{what}_ratio"), legend(name))
+                for what, name in (
+                    ("sm_active", "SM active"),
+                    ("sm_occupancy", "occupancy"),
+                    ("tensor_active", "tensor"),
+                    ("dram_active", "memory"),
+                    ("fp64_active", "FP64"),
+                    ("fp32_active", "FP32"),
+                    ("fp16_active", "FP16"),
+                )
+            ],
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "GPU memory",
+            "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails.",
+            *[Query(gpu(f"gpu_memory_{what}_bytes"), legend(what)) for what in ("used", "free", "reserved", "total")],
+            unit="bytes",
+        ),
+        lines(
+            "BAR1 memory",
+            "The window through which the CPU and peers access GPU memory. Full: GPUDirect and peer mappings fail.",
+            *[Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(what)) for what in ("used", "total")],
+            unit="bytes",
+        ),
+        lines(
+            "Performance state",
+            "0 is the fastest. Stays high under load: something keeps the clocks down.",
+            _performance_state(),
+            unit="none",
+        ),
+        lines(
+            "Video encoder sessions",
+            "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails.",
+            Query(gpu("gpu_encoder_sessions"), legend("sessions")),
+            unit="none",
         ),
     )

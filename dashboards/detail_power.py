@@ -11,86 +11,74 @@ def power() -> Row:
     """Row for power and temperatures, and their effect on clocks."""
     return Row(
         "Power, clocks and heat",
-        (
-            lines(
-                "Power and its limits",
-                "The enforced limit is the one that counts; below the default: somebody lowered it. Asked for: shown "
-                "where another limit applies, for example one set by the BMC. Module: the GPU with its CPU, on GH200, "
-                "GB200 and GB300.",
-                [
-                    Query(gpu("gpu_power_watts"), legend("draws")),
-                    Query(gpu("gpu_power_limit_watts"), legend("limit")),
-                    Query(gpu("gpu_power_default_limit_watts"), legend("default limit")),
-                    Query(gpu("gpu_power_min_limit_watts"), legend("lowest limit")),
-                    Query(gpu("gpu_power_max_limit_watts"), legend("highest limit")),
-                    Query(gpu("gpu_power_requested_limit_watts"), legend("limit asked for")),
-                    Query(rate(gpu("gpu_energy_joules_total")), legend("mean, from energy")),
-                    Query(gpu("gpu_module_power_watts"), legend("module draws")),
-                    Query(gpu("gpu_module_power_limit_watts"), legend("module's limit")),
-                ],
-                unit="watt",
-            ),
-            lines(
-                "Temperatures and limits",
-                "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbors. "
-                "Newer cards report how much is left instead, and at how much left they slow down or shut down.",
-                [
-                    Query(gpu("gpu_temperature_celsius"), legend("{{sensor}}")),
-                    Query(gpu("gpu_temperature_threshold_celsius"), legend("limit: {{threshold}}")),
-                    Query(gpu("gpu_temperature_margin_celsius"), legend("left until slowdown")),
-                    Query(gpu("gpu_temperature_margin_threshold_celsius"), legend("left at {{threshold}}")),
-                ],
-                unit="celsius",
-                floor=None,
-            ),
-            lines(
-                "Fans",
-                "Share of full speed. Full speed and still hot: dust, a dead fan next to it, or hot air.",
-                [Query(gpu("gpu_fan_speed_ratio"), legend("fan {{fan}}"))],
-                unit="percentunit",
-                top=1,
-            ),
-            lines(
-                "Throttling time by reason",
-                "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
-                "full load.",
-                [Query(rate(gpu("gpu_throttle_seconds_total")), legend("{{reason}}"))],
-                unit="percentunit",
-                size=Size(12, 7),
-            ),
-            lines(
-                "Throttle reasons, sampled",
-                "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not, "
-                "unless a line says that the driver's counter of a reason is not used: then that share is sampled too. "
-                "A workload power profile (Blackwell and later) may hold clocks or power below the board's defaults.",
-                [
-                    Query(gpu("gpu_throttle_active"), legend("{{reason}}")),
-                    Query(gpu("gpu_throttle_counter_rejected_info"), legend("{{reason}} counter not used: {{cause}}")),
-                    Query(gpu("gpu_power_profile_info"), legend("power profile {{profile}} {{state}}")),
-                ],
-                unit="none",
-                size=Size(12, 7),
-                top=1,
-            ),
-            lines(
-                "Clocks",
-                "Actual clocks. Below the maximum under load: see the reasons above.",
-                [
-                    Query(gpu("gpu_clock_hertz"), legend("{{clock}}")),
-                    Query(gpu("gpu_clock_max_hertz"), legend("{{clock}} highest")),
-                ],
-                unit="hertz",
-                size=Size(12, 7),
-            ),
-            lines(
-                "Clock settings",
-                "Application clocks and their defaults. No data: this driver does not report them.",
-                [
-                    Query(gpu("gpu_clock_target_hertz"), legend("{{clock}} set")),
-                    Query(gpu("gpu_clock_default_hertz"), legend("{{clock}} default")),
-                ],
-                unit="hertz",
-                size=Size(12, 7),
-            ),
+        lines(
+            "Power and its limits",
+            "The enforced limit is the one that counts; below the default: somebody lowered it. Asked for: shown "
+            "where another limit applies, for example one set by the BMC. Module: the GPU with its CPU, on GH200, "
+            "GB200 and GB300.",
+            Query(gpu("gpu_power_watts"), legend("draws")),
+            Query(gpu("gpu_power_limit_watts"), legend("limit")),
+            Query(gpu("gpu_power_default_limit_watts"), legend("default limit")),
+            Query(gpu("gpu_power_min_limit_watts"), legend("lowest limit")),
+            Query(gpu("gpu_power_max_limit_watts"), legend("highest limit")),
+            Query(gpu("gpu_power_requested_limit_watts"), legend("limit asked for")),
+            Query(rate(gpu("gpu_energy_joules_total")), legend("mean, from energy")),
+            Query(gpu("gpu_module_power_watts"), legend("module draws")),
+            Query(gpu("gpu_module_power_limit_watts"), legend("module's limit")),
+            unit="watt",
+        ),
+        lines(
+            "Temperatures and limits",
+            "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbors. "
+            "Newer cards report how much is left instead, and at how much left they slow down or shut down.",
+            Query(gpu("gpu_temperature_celsius"), legend("{{sensor}}")),
+            Query(gpu("gpu_temperature_threshold_celsius"), legend("limit: {{threshold}}")),
+            Query(gpu("gpu_temperature_margin_celsius"), legend("left until slowdown")),
+            Query(gpu("gpu_temperature_margin_threshold_celsius"), legend("left at {{threshold}}")),
+            unit="celsius",
+            floor=None,
+        ),
+        lines(
+            "Fans",
+            "Share of full speed. Full speed and still hot: dust, a dead fan next to it, or hot air.",
+            Query(gpu("gpu_fan_speed_ratio"), legend("fan {{fan}}")),
+            unit="percentunit",
+            top=1,
+        ),
+        lines(
+            "Throttling time by reason",
+            "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
+            "full load.",
+            Query(rate(gpu("gpu_throttle_seconds_total")), legend("{{reason}}")),
+            unit="percentunit",
+            size=Size(12, 7),
+        ),
+        lines(
+            "Throttle reasons, sampled",
+            "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not, "
+            "unless a line says that the driver's counter of a reason is not used: then that share is sampled too. "
+            "A workload power profile (Blackwell and later) may hold clocks or power below the board's defaults.",
+            Query(gpu("gpu_throttle_active"), legend("{{reason}}")),
+            Query(gpu("gpu_throttle_counter_rejected_info"), legend("{{reason}} counter not used: {{cause}}")),
+            Query(gpu("gpu_power_profile_info"), legend("power profile {{profile}} {{state}}")),
+            unit="none",
+            size=Size(12, 7),
+            top=1,
+        ),
+        lines(
+            "Clocks",
+            "Actual clocks. Below the maximum under load: see the reasons above.",
+            Query(gpu("gpu_clock_hertz"), legend("{{clock}}")),
+            Query(gpu("gpu_clock_max_hertz"), legend("{{clock}} highest")),
+            unit="hertz",
+            size=Size(12, 7),
+        ),
+        lines(
+            "Clock settings",
+            "Application clocks and their defaults. No data: this driver does not report them.",
+            Query(gpu("gpu_clock_target_hertz"), legend("{{clock}} set")),
+            Query(gpu("gpu_clock_default_hertz"), legend("{{clock}} default")),
+            unit="hertz",
+            size=Size(12, 7),
         ),
     )

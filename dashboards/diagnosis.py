@@ -48,7 +48,7 @@ def board() -> Board:
         since="3h",
         runbooks=True,
         rows=(
-            Row("", _first_screen()),
+            Row("", *_first_screen()),
             _watched(),
             sick(),
             held_back(),
@@ -56,7 +56,7 @@ def board() -> Board:
             starved(),
             software(),
             tune(),
-            Row("Cost of the incident", (gpus_lost(Size(12, 9)), time_lost(Size(12, 9))), folded=True),
+            Row("Cost of the incident", gpus_lost(Size(12, 9)), time_lost(Size(12, 9)), folded=True),
         ),
     )
 
@@ -72,11 +72,7 @@ def verdict_query(step: Step) -> str:
     A GPU is suspect if its bottleneck is one of the step's classes. On a host without such GPUs, alerts count.
     """
     firing = ", ".join(
-        (
-            'alertstate="firing"',
-            f'severity=~"{"|".join(sorted(COUNTED))}"',
-            f'alertname=~"{"|".join(alerts_of(step))}"',
-        )
+        ('alertstate="firing"', f'severity=~"{"|".join(sorted(COUNTED))}"', f'alertname=~"{"|".join(alerts_of(step))}"')
     )
     if step.classes:
         suspects = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
@@ -149,7 +145,7 @@ def _bottleneck() -> PanelBuilder:
         "is the limit, as it should be. Look for the GPU that changes color first, and for events marked at that "
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
-        BOTTLENECK,
+        words=BOTTLENECK,
         size=Size(10, 10),
         show_value=VisibilityMode.AUTO,
     )
@@ -165,13 +161,11 @@ def _alerts() -> PanelBuilder:
         "Firing alerts",
         "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires: an "
         "empty table means that the rules do not run.",
-        (
-            Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=96),
-            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=200),
-            NARROW_HOST,
-            GPU,
-            Column("Action", label="action", width=128),
-        ),
+        Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=96),
+        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=200),
+        NARROW_HOST,
+        GPU,
+        Column("Action", label="action", width=128),
         sort="Severity",
         size=Size(9, 7),
         empty="The rules do not run",
@@ -189,7 +183,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             "Step rate of each job",
             "Step rate as each job reports it. Find the moment at which it drops, and see which color above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
-            [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})"))],
+            Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})")),
             unit="ops",
             size=size,
         ),
@@ -218,30 +212,25 @@ def _watched() -> Row:
     published = host("gpu_exporter_last_publication_timestamp_seconds")
     return Row(
         SEEN.row,
-        (
-            timeline(
-                SEEN.key_panel,
-                "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
-                "monitoring failed, not necessarily the work: see whether the host is up.",
-                [Query(host("up") + f"\nand on ({TARGET})\n" + _known(), OF_HOST)],
-                UP,
-                size=Size(12, 7),
+        timeline(
+            SEEN.key_panel,
+            "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
+            "monitoring failed, not necessarily the work: see whether the host is up.",
+            Query(host("up") + f"\nand on ({TARGET})\n" + _known(), OF_HOST),
+            words=UP,
+            size=Size(12, 7),
+        ),
+        lines(
+            "Age of overdue values",
+            "How long ago the worst overdue collector of each host succeeded: its values are withdrawn and "
+            "panels go empty, the driver may be hanging. Else the age of the page, a second or so.",
+            Query(
+                f"max by ({TARGET}) ({host('gpu_exporter_collector_stale_seconds')})\nor {age(by_host(published))}",
+                OF_HOST,
             ),
-            lines(
-                "Age of overdue values",
-                "How long ago the worst overdue collector of each host succeeded: its values are withdrawn and "
-                "panels go empty, the driver may be hanging. Else the age of the page, a second or so.",
-                [
-                    Query(
-                        f"max by ({TARGET}) ({host('gpu_exporter_collector_stale_seconds')})\n"
-                        f"or {age(by_host(published))}",
-                        OF_HOST,
-                    )
-                ],
-                unit="s",
-                size=Size(12, 7),
-                line_at=(45, WATCH),
-            ),
+            unit="s",
+            size=Size(12, 7),
+            line_at=(45, WATCH),
         ),
         folded=True,
     )

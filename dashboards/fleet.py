@@ -15,10 +15,7 @@ from dashboards.words import BOTTLENECK, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
-DIAGNOSIS = (
-    "Diagnose this host",
-    f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}",
-)
+DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Bottleneck classes to fix; communication and later ones may be inherent in the job."""
 
@@ -34,11 +31,11 @@ def board() -> Board:
         refresh="1m",
         owners=True,
         rows=(
-            Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders())),
+            Row("", *_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
             jobs(),
             links(),
             differences(),
-            Row("Exporters", (_exporters(), _collectors())),
+            Row("Exporters", _exporters(), _collectors()),
         ),
     )
 
@@ -87,7 +84,7 @@ def _classes() -> PanelBuilder:
         "GPUs by bottleneck",
         "How many GPUs are in each class. A band that widens on many hosts at once points at what they share: "
         "storage, network, power or the room.",
-        [Query(f'count_values("rank", {bottleneck()})', "{{rank}}")],
+        Query(f'count_values("rank", {bottleneck()})', "{{rank}}"),
         unit="none",
         size=Size(24, 8),
         stacked=True,
@@ -100,36 +97,31 @@ def _worst_hosts() -> PanelBuilder:
         "Worst hosts",
         "Hosts to drain first, then to watch, with the worst class on each, how many GPUs are held up, and critical "
         "alerts. Start at the top; click a host to diagnose it.",
-        (
-            Column("Host", label="instance", link=DIAGNOSIS),
-            HOST_VERDICT_COLUMN,
-            Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", words=BOTTLENECK),
-            Column(
-                "GPUs held up",
-                expr=f"count by ({TARGET}) ({bottleneck()} {_LIMITED})\nor 0 * count by ({TARGET}) ({bottleneck()})",
-                steps=limits((1, WATCH)),
-            ),
-            Column(
-                "Critical alerts",
-                expr=f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\n"
-                f"or 0 * count by ({TARGET}) ({host('gpu_exporter_build_info')})",
-                steps=limits((1, BAD)),
-            ),
-            Column(
-                "Hours lost, last day",
-                expr=f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})",
-                unit="h",
-                decimals=1,
-            ),
-            Column("GPUs", expr=by_host(host("gpu_devices", _NVML))),
-            Column("On the bus", expr=by_host(host("gpu_devices", _PCI))),
-            Column("Driver", expr=by_host(host("gpu_driver_up")), words=UP),
-            Column(
-                "Busy",
-                expr=f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})",
-                unit="percentunit",
-                decimals=0,
-            ),
+        Column("Host", label="instance", link=DIAGNOSIS),
+        HOST_VERDICT_COLUMN,
+        Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", words=BOTTLENECK),
+        Column(
+            "GPUs held up",
+            expr=f"count by ({TARGET}) ({bottleneck()} {_LIMITED})\nor 0 * count by ({TARGET}) ({bottleneck()})",
+            steps=limits((1, WATCH)),
+        ),
+        Column(
+            "Critical alerts",
+            expr=f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\n"
+            f"or 0 * count by ({TARGET}) ({host('gpu_exporter_build_info')})",
+            steps=limits((1, BAD)),
+        ),
+        Column(
+            "Hours lost, last day",
+            expr=f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})",
+            unit="h",
+            decimals=1,
+        ),
+        Column("GPUs", expr=by_host(host("gpu_devices", _NVML))),
+        Column("On the bus", expr=by_host(host("gpu_devices", _PCI))),
+        Column("Driver", expr=by_host(host("gpu_driver_up")), words=UP),
+        Column(
+            "Busy", expr=f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})", unit="percentunit", decimals=0
         ),
         sort=("-Verdict", "Worst"),
         size=Size(12, 10),
@@ -141,17 +133,15 @@ def _worst_gpus() -> PanelBuilder:
         "Worst GPUs",
         "Every selected GPU: those to drain first, then those to watch, then by bottleneck. Click a GPU for its "
         "details.",
-        (
-            HOST,
-            GPU,
-            Column("Model", label="name"),
-            Column("Known", expr=f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})", width=70),
-            VERDICT_COLUMN,
-            BOTTLENECK_COLUMN,
-            Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
-            Column("Power of limit", expr=by_gpu(power_of_limit()), unit="percentunit"),
-            Column("Temperature", expr=by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"')), unit="celsius"),
-        ),
+        HOST,
+        GPU,
+        Column("Model", label="name"),
+        Column("Known", expr=f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})", width=70),
+        VERDICT_COLUMN,
+        BOTTLENECK_COLUMN,
+        Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
+        Column("Power of limit", expr=by_gpu(power_of_limit()), unit="percentunit"),
+        Column("Temperature", expr=by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"')), unit="celsius"),
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 10),
     )
@@ -162,18 +152,16 @@ def _repeat_offenders() -> PanelBuilder:
         "Repeat offenders",
         "Faults within the last 30 days, by board and by slot. The same fault on one board in any slot: "
         "replace the board. On several boards in one slot: inspect slot, riser, power and cooling.",
-        (
-            HOST,
-            GPU,
-            Column("Slot", label="pci_bus_id"),
-            Column("Fault", label="kind"),
-            Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH))),
-            Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH))),
-            Column(
-                "Boards in this slot",
-                expr=f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
-                steps=limits((2, BAD)),
-            ),
+        HOST,
+        GPU,
+        Column("Slot", label="pci_bus_id"),
+        Column("Fault", label="kind"),
+        Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH))),
+        Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH))),
+        Column(
+            "Boards in this slot",
+            expr=f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+            steps=limits((2, BAD)),
         ),
         sort=("-On this board", "-In this slot"),
         size=Size(24, 8),
@@ -195,26 +183,18 @@ def _exporters() -> PanelBuilder:
         "Exporters",
         "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings outside "
         "a drill: remove --simulate.",
-        (
-            HOST,
-            Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + _known()), words=UP),
-            Column(
-                "Simulated",
-                expr=by_host(host("gpu_exporter_simulated")),
-                words=((0, "no", GOOD), (1, "yes", INFO)),
-            ),
-            Column(
-                "Released",
-                expr=by_host(host("gpu_exporter_gpus_released")),
-                words=((0, "no", GOOD), (1, "yes", WATCH)),
-            ),
-            Column("Xid sources", expr=f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})"),
-            Column(
-                "Failing collectors",
-                expr=f"count by ({TARGET}) ({host('gpu_exporter_collector_success')} == 0)\n"
-                f"or 0 * count by ({TARGET}) ({host('gpu_exporter_collector_success')})",
-                steps=limits((1, WATCH)),
-            ),
+        HOST,
+        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + _known()), words=UP),
+        Column("Simulated", expr=by_host(host("gpu_exporter_simulated")), words=((0, "no", GOOD), (1, "yes", INFO))),
+        Column(
+            "Released", expr=by_host(host("gpu_exporter_gpus_released")), words=((0, "no", GOOD), (1, "yes", WATCH))
+        ),
+        Column("Xid sources", expr=f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})"),
+        Column(
+            "Failing collectors",
+            expr=f"count by ({TARGET}) ({host('gpu_exporter_collector_success')} == 0)\n"
+            f"or 0 * count by ({TARGET}) ({host('gpu_exporter_collector_success')})",
+            steps=limits((1, WATCH)),
         ),
         sort="Status",
         size=Size(12, 8),
@@ -226,7 +206,7 @@ def _collectors() -> PanelBuilder:
         "Slowest collector",
         "How long the slowest collector of each host took. Rising: the driver responds slowly, as it often does before "
         "it hangs.",
-        [Query(f"max by ({TARGET}) ({host('gpu_exporter_slowest_collector_seconds')})", OF_HOST)],
+        Query(f"max by ({TARGET}) ({host('gpu_exporter_slowest_collector_seconds')})", OF_HOST),
         unit="s",
         size=Size(12, 8),
     )

@@ -13,7 +13,7 @@ from dashboards.words import ON
 
 def differences() -> Row:
     """Row for differences."""
-    return Row("Differences", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name()))
+    return Row("Differences", _drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name())
 
 
 def _drift() -> PanelBuilder:
@@ -21,13 +21,11 @@ def _drift() -> PanelBuilder:
         "GPUs that differ from their model",
         "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
         "among the selected hosts. Make them alike, or keep a job on GPUs of one kind.",
-        (
-            HOST,
-            GPU,
-            Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
-            Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
-            Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
-        ),
+        HOST,
+        GPU,
+        Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
+        Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
+        Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
         size=Size(12, 8),
         empty="No data: none differs",
     )
@@ -44,15 +42,13 @@ def _baseline() -> PanelBuilder:
         "Drift from the baseline",
         "Hosts and GPUs against the baseline recorded when they were healthy. Repair the host, or record a new "
         "baseline if the change was intended. No data: no host has a baseline.",
-        (
-            HOST,
-            GPU,
-            Column("Field", label="field"),
-            Column(
-                "Differs",
-                expr=f"max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
-                words=((0, "no", GOOD), (1, "yes", WATCH)),
-            ),
+        HOST,
+        GPU,
+        Column("Field", label="field"),
+        Column(
+            "Differs",
+            expr=f"max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
+            words=((0, "no", GOOD), (1, "yes", WATCH)),
         ),
         sort="-Differs",
         size=Size(12, 8),
@@ -63,7 +59,7 @@ def _alerts_by_name() -> PanelBuilder:
     return lines(
         "Firing alerts by name",
         "How many of each are firing. Many hosts at once: look for what they share.",
-        [Query(f"count by (cluster, alertname) ({host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}")],
+        Query(f"count by (cluster, alertname) ({host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}"),
         unit="none",
         size=Size(12, 8),
     )
@@ -77,7 +73,7 @@ def _drivers() -> PanelBuilder:
         "Drivers in use",
         "Hosts on each driver version. More than one version in a job is a risk; a change on the day the trouble began "
         "is a suspect.",
-        [Query(f"count by (cluster, driver_version) ({host('gpu_driver_info')})", "{{cluster}} {{driver_version}}")],
+        Query(f"count by (cluster, driver_version) ({host('gpu_driver_info')})", "{{cluster}} {{driver_version}}"),
         unit="none",
         size=Size(8, 7),
     )
@@ -87,18 +83,12 @@ def _settings() -> PanelBuilder:
     return table_of(
         "Settings",
         "Settings that should be the same on all hosts of a job.",
-        (
-            HOST,
-            GPU,
-            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
-            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
-            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
-            Column(
-                "Power limit of default",
-                expr=by_gpu(power_limit()),
-                unit="percentunit",
-            ),
-        ),
+        HOST,
+        GPU,
+        Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
+        Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
+        Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
+        Column("Power limit of default", expr=by_gpu(power_limit()), unit="percentunit"),
         size=Size(8, 7),
     )
 
@@ -107,19 +97,13 @@ def _versions() -> PanelBuilder:
     return table_of(
         "Versions",
         "Driver, CUDA and exporter of each host.",
-        (
-            HOST,
-            Column("Driver", label="driver_version"),
-            Column("CUDA", label="cuda_version"),
-            Column("Exporter", label="version"),
-            Column(
-                "Known",
-                expr=f"max by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})",
-                width=70,
-            ),
-            Column("Runs", expr=f"max by ({TARGET}, version) ({host('gpu_exporter_build_info')})", width=70),
-            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
-        ),
+        HOST,
+        Column("Driver", label="driver_version"),
+        Column("CUDA", label="cuda_version"),
+        Column("Exporter", label="version"),
+        Column("Known", expr=f"max by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})", width=70),
+        Column("Runs", expr=f"max by ({TARGET}, version) ({host('gpu_exporter_build_info')})", width=70),
+        Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
         size=Size(8, 7),
     )
 

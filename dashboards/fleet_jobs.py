@@ -22,35 +22,29 @@ def jobs() -> Row:
     """Row for GPU allocation."""
     return Row(
         "GPU owners",
-        (
-            table_of(
-                "GPUs by pod, Slurm job and user",
-                "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
-                "chosen above. Not busy for hours: ask the owner to free it.",
-                (
-                    HOST,
-                    GPU,
-                    *(Column(title, label=label) for label, title in _LABELS.items()),
-                    Column("Has it", expr=_owners(), words=((1, "yes", GOOD),), width=70),
-                    Column("Bottleneck", expr=_of_owners(bottleneck()), words=BOTTLENECK),
-                    Column(
-                        "Busy", expr=_of_owners(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0
-                    ),
-                ),
-                sort=("Namespace", "User"),
-                size=Size(24, 9),
-                empty="No data: nobody has a GPU, or the exporters do not know who",
-            ),
-            lines(
-                "GPUs by label of pods",
-                "GPUs that were given to pods, by the label named above, such as label_team. No data: no GPU is in a "
-                "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist), or is not "
-                "scraped with the cluster label of the exporters.",
-                [Query(_by_pod_label(), "{{pod_label}}")],
-                unit="none",
-                size=Size(24, 7),
-                stacked=True,
-            ),
+        table_of(
+            "GPUs by pod, Slurm job and user",
+            "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
+            "chosen above. Not busy for hours: ask the owner to free it.",
+            HOST,
+            GPU,
+            *(Column(title, label=label) for label, title in _LABELS.items()),
+            Column("Has it", expr=_owners(), words=((1, "yes", GOOD),), width=70),
+            Column("Bottleneck", expr=_of_owners(bottleneck()), words=BOTTLENECK),
+            Column("Busy", expr=_of_owners(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
+            sort=("Namespace", "User"),
+            size=Size(24, 9),
+            empty="No data: nobody has a GPU, or the exporters do not know who",
+        ),
+        lines(
+            "GPUs by label of pods",
+            "GPUs that were given to pods, by the label named above, such as label_team. No data: no GPU is in a "
+            "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist), or is not "
+            "scraped with the cluster label of the exporters.",
+            Query(_by_pod_label(), "{{pod_label}}"),
+            unit="none",
+            size=Size(24, 7),
+            stacked=True,
         ),
     )
 

@@ -13,7 +13,7 @@ from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
 def links() -> Row:
     """Row for GPU links."""
-    return Row("Links", (_pcie(), _peers(), _levels(), _adapters()))
+    return Row("Links", _pcie(), _peers(), _levels(), _adapters())
 
 
 def _pcie() -> PanelBuilder:
@@ -21,7 +21,8 @@ def _pcie() -> PanelBuilder:
         "PCIe links",
         "Every link, the most degraded first: width and generation now, expected, and what the slot supports. A slot "
         "below those of the same model: the card is in the wrong place.",
-        (*link_columns(), Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node")))),
+        *link_columns(),
+        Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
         sort="Share",
         size=Size(12, 10),
     )
@@ -82,13 +83,11 @@ def _adapters() -> PanelBuilder:
         "Distance to network adapters",
         "The adapters that are close to each GPU: use these for GPUDirect. Others are published only with "
         "--metrics.profile full.",
-        (
-            HOST,
-            GPU,
-            Column("Adapter", label="nic"),
-            Column("Level", label="level"),
-            Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES),
-        ),
+        HOST,
+        GPU,
+        Column("Adapter", label="nic"),
+        Column("Level", label="level"),
+        Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES),
         size=Size(12, 9),
     )
 
@@ -98,12 +97,7 @@ def link_columns() -> tuple[Column, ...]:
     return (
         HOST,
         GPU,
-        Column(
-            "Share",
-            expr=by_gpu(link_of_expected()),
-            unit="percentunit",
-            steps=limits((0.99, GOOD), base=WATCH),
-        ),
+        Column("Share", expr=by_gpu(link_of_expected()), unit="percentunit", steps=limits((0.99, GOOD), base=WATCH)),
         Column("Width", expr=by_gpu(gpu("gpu_pcie_link_width"))),
         Column("Expected width", expr=by_gpu(gpu("gpu_pcie_link_expected_width"))),
         Column("Slot's width", expr=by_gpu(gpu("gpu_pcie_link_slot_max_width"))),

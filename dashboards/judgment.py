@@ -40,15 +40,13 @@ def findings(size: Size) -> PanelBuilder:
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
         "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
         "wait; its alert fires while it is confirmed.",
-        (
-            Column("Severity", expr=severity, words=SEVERITY[:3], width=96),
-            Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
-            NARROW_HOST,
-            GPU,
-            Column("Action", label="action", width=128),
-            Column("State", expr=f"max by ({by}) ({_states()})", words=FINDING, width=96),
-            Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
-        ),
+        Column("Severity", expr=severity, words=SEVERITY[:3], width=96),
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
+        NARROW_HOST,
+        GPU,
+        Column("Action", label="action", width=128),
+        Column("State", expr=f"max by ({by}) ({_states()})", words=FINDING, width=96),
+        Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
         sort=("Severity", "Since"),
         size=size,
         empty="No data: no finding. Step 0 tells whether the exporter responds",
@@ -75,16 +73,14 @@ def time_lost(size: Size) -> PanelBuilder:
         "Time lost, by GPU and class",
         "How long each GPU was limited by something other than its own work in the time shown. The sum is what the "
         "incident has cost so far.",
-        (
-            HOST,
-            GPU,
-            Column("Lost to", label="class", words=CLASS, width=130),
-            Column(
-                "Time",
-                expr=f"topk({MOST_LOST}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",
-                unit="s",
-                decimals=0,
-            ),
+        HOST,
+        GPU,
+        Column("Lost to", label="class", words=CLASS, width=130),
+        Column(
+            "Time",
+            expr=f"topk({MOST_LOST}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",
+            unit="s",
+            decimals=0,
         ),
         sort="-Time",
         size=size,
@@ -98,7 +94,7 @@ def gpus_lost(size: Size) -> PanelBuilder:
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
         "scrapes hides nothing. Many GPUs changing at once point at something they share.",
-        [Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}")],
+        Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}"),
         unit="none",
         size=size,
         stacked=True,

@@ -94,8 +94,7 @@ def limits(*steps: tuple[float, str], base: str = GOOD) -> ThresholdsBuilder:
 def lines(
     title: str,
     description: str,
-    queries: Sequence[Query] | str,
-    *,
+    *queries: Query | str,
     unit: str,
     size: Size = MEDIUM,
     floor: float | None = 0,
@@ -111,7 +110,7 @@ def lines(
     Args:
         title: title; the panel id is derived from it.
         description: how to read the panel, and what to decide.
-        queries: one expression per GPU, or several queries with legends.
+        queries: expressions per GPU, or queries with legends.
         unit: in Grafana's notation.
         size: of the panel.
         floor: minimum of the axis; None for automatic.
@@ -122,6 +121,7 @@ def lines(
         logarithmic: whether the axis is logarithmic (base 10); 0 is drawn at the bottom.
         names: name and color of series by legend.
     """
+    found = [Query(each) if isinstance(each, str) else each for each in queries]
     panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
@@ -146,37 +146,37 @@ def lines(
         panel = panel.override_by_name(
             legend, [DynamicConfigValue("displayName", name), DynamicConfigValue("color", fixed)]
         )
-    panel = panel.data_links([_drilldown()]) if _per_gpu(queries) else panel
-    for ref, query in _named(queries):
-        panel = panel.with_target(_ranged(ref, query))
+    panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
+    for ref, query in zip(refs(len(found)), found, strict=True):
+        panel = panel.with_target(_target(ref, query).range())
     return panel
 
 
 def timeline(
     title: str,
     description: str,
-    queries: Sequence[Query] | str,
+    *queries: Query | str,
     words: Words,
-    *,
     size: Size = HALF,
     show_value: VisibilityMode = VisibilityMode.AUTO,
 ) -> PanelBuilder:
     """A state timeline with one bar per series; `words` has the names and colors of states."""
+    found = [Query(each) if isinstance(each, str) else each for each in queries]
     panel = statetimeline.Panel().id(panel_id(title)).title(title).description(description)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
     panel = panel.mappings(mapping(words)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
     panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_legend()).tooltip(_tooltip())
-    panel = panel.data_links([_drilldown()]) if _per_gpu(queries) else panel
-    for ref, query in _named(queries):
-        panel = panel.with_target(_ranged(ref, query))
+    panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
+    for ref, query in zip(refs(len(found)), found, strict=True):
+        panel = panel.with_target(_target(ref, query).range())
     return panel
 
 
 def tile(
     title: str,
     description: str,
-    queries: Sequence[Query] | str,
+    expr: str,
     *,
     unit: str,
     size: Size = SMALL,
@@ -198,10 +198,8 @@ def tile(
         panel = panel.decimals(decimals)
     if links:
         panel = panel.links([_link(*link) for link in links]).data_links([_link(*link) for link in links])
-    for ref, query in _named([Query(queries, "")] if isinstance(queries, str) else queries):
-        target = _ranged(ref, query) if graph else _target(ref, query).instant()
-        panel = panel.with_target(target)
-    return panel
+    target = _target("A", Query(expr, ""))
+    return panel.with_target(target.range() if graph else target.instant())
 
 
 def refs(count: int) -> str:
@@ -214,13 +212,8 @@ def table_target(ref: str, expr: str) -> Dataquery:
     return _target(ref, Query(expr, "")).instant().format(PromQueryFormat.TABLE)
 
 
-def _named(queries: Sequence[Query] | str) -> list[tuple[str, Query]]:
-    found = [Query(queries)] if isinstance(queries, str) else list(queries)
-    return list(zip(refs(len(found)), found, strict=True))
-
-
-def _per_gpu(queries: Sequence[Query] | str) -> bool:
-    return all("{{gpu}}" in query.legend for _, query in _named(queries))
+def _drilldown() -> LinkBuilder:
+    return _link("Everything about this GPU", DETAIL_LINK)
 
 
 def _target(ref: str, query: Query) -> Dataquery:
@@ -228,16 +221,8 @@ def _target(ref: str, query: Query) -> Dataquery:
     return Dataquery().ref_id(ref).expr(query.expr).legend_format(query.legend)
 
 
-def _ranged(ref: str, query: Query) -> Dataquery:
-    return _target(ref, query).range()
-
-
 def _link(title: str, url: str) -> LinkBuilder:
     return LinkBuilder(title).type(DashboardLinkType.LINK).url(url)
-
-
-def _drilldown() -> LinkBuilder:
-    return _link("Everything about this GPU", DETAIL_LINK)
 
 
 def _legend() -> common.VizLegendOptions:

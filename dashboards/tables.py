@@ -79,8 +79,7 @@ GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
 def table_of(
     title: str,
     description: str,
-    columns: Sequence[Column],
-    *,
+    *columns: Column,
     sort: str | Sequence[str] = (),
     size: Size = FULL,
     empty: str = BROKEN,
@@ -95,7 +94,7 @@ def table_of(
         size: of the panel.
         empty: text shown instead of an empty table.
     """
-    columns = _with_cluster(columns)
+    columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(empty)
@@ -111,16 +110,7 @@ def table_of(
     return panel
 
 
-def matrix(
-    title: str,
-    description: str,
-    expr: str,
-    *,
-    row: str,
-    column: str,
-    words: Words,
-    size: Size,
-) -> PanelBuilder:
+def matrix(title: str, description: str, expr: str, *, row: str, column: str, words: Words, size: Size) -> PanelBuilder:
     """A matrix with a value for each pair of two labels; cells of missing pairs are empty."""
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")

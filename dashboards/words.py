@@ -48,12 +48,7 @@ NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
 ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))
 STEP: Final = ((-1, "N/A", GRAY), (0, "OK", GOOD))
-SEVERITY: Final = (
-    (1, "critical", BAD),
-    (2, "warning", WATCH),
-    (3, "info", INFO),
-    (4, "none", GRAY),
-)
+SEVERITY: Final = ((1, "critical", BAD), (2, "warning", WATCH), (3, "info", INFO), (4, "none", GRAY))
 _RECOVERY_COLORS: Final[Mapping[str, str]] = {
     "nothing": GOOD,
     "drain peer-to-peer work": WATCH,
