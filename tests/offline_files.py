@@ -10,7 +10,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from gpu_triage.cli.main import group
-from gpu_triage.cli.offline import FilesRequest, check_files
+from gpu_triage.cli.offline import check_files
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
 
@@ -19,7 +19,7 @@ UUID = "GPU-{:08d}-1111-2222-3333-444444444444"
 
 def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
     """The report on files."""
-    return check_files(FilesRequest([str(path) for path in paths], redact=redact), config or Config())
+    return check_files([str(path) for path in paths], config or Config(), redact=redact)
 
 
 def report_on_text(folder: Path, *texts: str, config: Config | None = None) -> Report:

@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from contextlib import ExitStack
-from typing import Protocol
 
 import click
 
@@ -15,8 +14,7 @@ from gpu_triage.cli.one_shot import CommandWiring, for_option, format_option, sc
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.lines import render_lines
-from gpu_triage.judge.report.machine_readable import render_json, render_junit
-from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
@@ -25,14 +23,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
 
 
-class FilesCheck(Protocol):
-    """Judges files instead of a host."""
-
-    def __call__(self, paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
-        """Return the report. Raises ConfigError if the files cannot be read."""
-
-
-def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> click.Command:
+def check_command(wiring: CommandWiring[Machine]) -> click.Command:
     """Create the command."""
 
     @click.command(
@@ -56,7 +47,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         show_default=True,
         help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
     )
-    @format_option(text="people", json="programs", lines="shell scripts", junit="test reports")
+    @format_option(text="people", json="programs", lines="shell scripts")
     @click.option(
         "--fail-on",
         type=click.Choice([severity.value for severity in reversed(Severity)]),
@@ -114,8 +105,10 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         if paths:
             if config.simulate is not None or config.replay is not None:
                 raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-            if any(map(_given, ("measure_for", "watch_for", "patience"))):
+            if any(map(_given, ("seconds", "patience"))):
                 raise ConfigError("--from measures nothing: leave out --for and --patience")
+            from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
+
             report = check_files((*paths, *more_paths), config, redact=redact)
         else:
             with ExitStack() as stack:
@@ -131,8 +124,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
             columns = shutil.get_terminal_size().columns if terminal else None
             click.echo(render_text(report, columns), nl=False, color=colored)
         else:
-            forms = {"json": render_json, "lines": render_lines}
-            click.echo(forms[form](report) if form in forms else render_junit(report, severity), nl=False)
+            click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
         return report.exit_code(severity)
 
     return check

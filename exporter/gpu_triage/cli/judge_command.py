@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import click
@@ -24,6 +23,7 @@ from gpu_triage.options.judge import JUDGE_SETTING
 from gpu_triage.options.option import Option
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import duration
+from gpu_triage.record.bundle import read_recording
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
 _SIMULATED_SECONDS: Final = 3600.0
@@ -36,8 +36,8 @@ def applies(option: Option) -> bool:
     return option.section in _SECTIONS
 
 
-def judge_command(wiring: CommandWiring[Machine], length_of: Callable[[Path], float]) -> click.Command:
-    """Create the command; `length_of` returns a recording's duration in seconds, or raises RecordingError."""
+def judge_command(wiring: CommandWiring[Machine]) -> click.Command:
+    """Create the command."""
 
     @click.command(
         "judge",
@@ -114,7 +114,7 @@ def judge_command(wiring: CommandWiring[Machine], length_of: Callable[[Path], fl
             names.append("with these settings")
             settings.append(judge_settings(chosen))
         if config.replay is not None:
-            seconds = length_of(config.replay)
+            seconds = read_recording(config.replay).seconds
         else:
             step = max(_STEP_SECONDS, config.sample_fast_seconds)
             config = replace(

@@ -20,9 +20,6 @@ from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.process_settings import keep_memory_flat
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.judge.report.report import Report
     from gpu_triage.options.config import Config
 
 ONE_SHOT = ("advise", "baseline", "check", "judge", "record")
@@ -56,8 +53,8 @@ class Commands(click.Group):
             live = CommandWiring(COLLECTOR_SWITCHES, scenario_options, live_machine)
             self.add_command(advise_command(stepped))
             self.add_command(baseline_command(live, stepped))
-            self.add_command(check_command(stepped, _check_files))
-            self.add_command(judge_command(stepped, _length_of))
+            self.add_command(check_command(stepped))
+            self.add_command(judge_command(stepped))
             self.add_command(record_command(live))
         if cmd_name in WATCHING and cmd_name not in self.commands:
             from gpu_triage.cli.one_shot import CommandWiring  # noqa: PLC0415 - as above
@@ -123,20 +120,6 @@ def serve(config: Config) -> int:
     configure(config.log_level, config.log_format)
     with ExitStack() as stack:
         return Daemon(live_machine(config, stack), config).run()
-
-
-def _check_files(paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
-    """The report on a set of files."""
-    from gpu_triage.cli.offline import FilesRequest, check_files  # noqa: PLC0415 - as in Commands
-
-    return check_files(FilesRequest(paths, redact=redact, shows_progress=sys.stderr.isatty()), config)
-
-
-def _length_of(recording: Path) -> float:
-    """Duration of a recording in seconds."""
-    from gpu_triage.record.bundle import read_recording  # noqa: PLC0415 - as in Commands
-
-    return read_recording(recording).seconds
 
 
 def main() -> None:

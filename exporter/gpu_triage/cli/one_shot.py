@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import click
 
@@ -41,27 +40,12 @@ def simulate_at_option(command: Command) -> Command:
     return click.option("--simulate-at", metavar="DURATION", type=_SCENARIO_TIME, help=meaning)(command)
 
 
-def for_option(default: str, kind: TextType) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """A decorator that adds the flag ``--for`` and its old name ``--watch``; the command gets ``seconds``."""
-
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        meaning = f"How long to measure.  [default: {default}]"
-
-        @click.option("--for", "measure_for", metavar="DURATION", type=kind, help=meaning)
-        @click.option("--watch", "watch_for", type=kind, hidden=True, help="The old name of --for.")
-        @wraps(command)
-        def timed(*, measure_for: float | None, watch_for: float | None, **parameters: Any) -> int:
-            if watch_for is not None:
-                if measure_for is not None:
-                    raise ConfigError("--watch is the old name of --for; give one of them")
-                click.echo("gpu-triage: --watch is deprecated and goes with the next release; use --for", err=True)
-                measure_for = watch_for
-            seconds = kind.convert(default, None, None) if measure_for is None else measure_for
-            return command(seconds=seconds, **parameters)
-
-        return timed
-
-    return decorate
+def for_option(default: str, kind: TextType) -> Callable[[Command], Command]:
+    """A decorator that adds the flag ``--for``; the command gets ``seconds``."""
+    meaning = "How long to measure."
+    return click.option(
+        "--for", "seconds", metavar="DURATION", type=kind, default=default, show_default=True, help=meaning
+    )
 
 
 def format_option(**readers: str) -> Callable[[Command], Command]:

@@ -4,7 +4,6 @@ import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
 
 import pytest
 from click import unstyle
@@ -16,7 +15,7 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.lines import render_lines
-from gpu_triage.judge.report.machine_readable import render_json, render_junit
+from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
@@ -51,10 +50,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     code = run_cli(group, ["check", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
-
-
-def parsed(document: str) -> ET.Element:
-    return ET.fromstring(document)  # noqa: S314 - of our own making
 
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
@@ -114,26 +109,6 @@ def test_every_key_of_the_json_is_documented(ailing: Report, request: pytest.Fix
     assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
-def test_junit_fails_the_cases_of_severe_findings_only(ailing: Report) -> None:
-    root = parsed(render_junit(with_life(ailing, "pcie.width", state=State.CONFIRMED), Severity.CRITICAL))
-    assert [failure.get("type") for failure in root.iter("failure")] == ["pcie.width"]
-    (pending,) = (each for each in ailing.findings if each.check.code == "pcie.width")
-    told = "".join(each.text or "" for each in parsed(render_junit(ailing, Severity.CRITICAL)).iter("system-out"))
-    assert f"warning pcie.width: {pending.measured} (must last 10 min; then critical: drain). " in told
-    assert {suite.get("name") for suite in root} == {area.area.value for area in ailing.areas}
-    assert sum(int(suite.get("failures", "0")) for suite in root) == 1
-    for suite in root:
-        assert suite.get("tests") == str(len(suite)) == "3"
-    assert "thermal.sw" in "".join(each.text or "" for each in root.iter("system-out"))
-    info = parsed(render_junit(ailing, Severity.INFO))
-    assert len(list(info.iter("failure"))) == len(ailing.findings)
-
-
-def test_junit_calls_it_an_error_when_it_could_not_look() -> None:
-    root = parsed(render_junit(look_at(load_scenario("no-driver"), 60), Severity.CRITICAL))
-    assert {error.get("message", "").split(":")[0] for error in root.iter("error")} == {"driver_not_loaded"}
-
-
 def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
     records = [line.split("\t") for line in render_lines(ailing).splitlines()]
     assert all(field for record in records for field in record)
@@ -176,15 +151,13 @@ def test_a_process_that_calls_itself_like_an_escape_sequence_is_written_out(tmp_
     path.write_text(text.replace('name = "python"', 'name = "py\\u001b[2J\\u202e"'))
     report = look_at(load_scenario(path), 3600)
     assert any("[2J" in found.measured for found in report.findings)
-    for written in (render_text(report), render_json(report), render_junit(report, Severity.INFO)):
+    for written in (render_text(report), render_json(report), render_lines(report)):
         assert "\x1b[2J" not in written
         assert "\u202e" not in written
 
 
-def test_hostile_names_leave_json_and_xml_whole(hostile: Report) -> None:
+def test_hostile_names_leave_json_whole(hostile: Report) -> None:
     assert json.loads(render_json(hostile))["host"] == HOSTILE
-    root = parsed(render_junit(hostile, Severity.CRITICAL))
-    assert "<&>" in next(root.iter("failure")).get("message", "")
 
 
 def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,14 +227,6 @@ def test_lines_are_wrapped_for_a_terminal_and_nothing_is_lost(ailing: Report) ->
     assert unstyle(render_text(ailing, 10)) == whole
 
 
-def test_the_old_name_of_the_measuring_time_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "--simulate", "idle-downshift", "--watch", "3s")
-    assert code == 0
-    assert "measured for 3 s" in out
-    assert "--watch is deprecated" in err
-    assert "--watch" not in run(capsys, "--help-all")[1]
-
-
 def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "recorded"
     assert run_cli(group, ["record", str(target), "--simulate", "idle-downshift", "--for", "2s"]) == 0
@@ -276,7 +241,6 @@ def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--for", "3s", "--watch", "3s"], "--watch is the old name of --for; give one of them"),
         (["--simulate-at", "3m"], "name one with --simulate"),
         (["--for", "3"], "--for: '3' has no unit; write 3s"),
         (["--for", "1s"], "write a duration from 2s to 1h"),

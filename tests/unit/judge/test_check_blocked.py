@@ -9,7 +9,7 @@ from tests.one_shot import look_at
 from tests.rig import scenario_with
 
 from gpu_triage.cli.check_command import check_command
-from gpu_triage.cli.main import _check_files, group
+from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.one_shot import CommandWiring
 from gpu_triage.judge.findings.table import Severity
@@ -107,12 +107,12 @@ def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) ->
     def broken(_config: Config, _stack: ExitStack, _at: float) -> Machine:
         raise ZeroDivisionError
 
-    program = click.Group(commands=[check_command(CommandWiring((), no_options, broken), _check_files)])
+    program = click.Group(commands=[check_command(CommandWiring((), no_options, broken))])
     assert run_cli(program, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("form", ["text", "json", "junit"])
+@pytest.mark.parametrize("form", ["text", "json", "lines"])
 def test_a_host_that_cannot_be_looked_at_is_reported_and_wrong_options_are_not(
     form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpu_triage.cli.offline.check import FilesRequest, check_files
+from gpu_triage.cli.offline.check import check_files
 
-__all__ = ["FilesRequest", "check_files"]
+__all__ = ["check_files"]

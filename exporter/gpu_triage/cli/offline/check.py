@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,6 @@ from gpu_triage.cli.offline.logged import logged_findings
 from gpu_triage.cli.offline.logs import LogReading, merge
 from gpu_triage.cli.offline.lspci import ports_of
 from gpu_triage.cli.offline.peers import peers_told
-from gpu_triage.cli.offline.progress import Progress
 from gpu_triage.cli.offline.redact import redacted
 from gpu_triage.cli.offline.replayed import check_recording
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
@@ -35,6 +34,7 @@ from gpu_triage.judge.findings.verdicts import verdict_on
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, JudgedHost, Report
 from gpu_triage.options.config import Config
+from gpu_triage.options.progress import ProgressLine
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
 from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
@@ -56,60 +56,56 @@ _MOST_NAMED: Final = 12
 """How many files the report lists by name; in a folder, files with recognized content come first."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilesRequest:
-    """What to read.
-
-    Attributes:
-        paths: files, folders and archives; ``-`` is standard input.
-        redact: whether to remove user, host and process names, UUIDs and network addresses.
-        shows_progress: whether to show a progress bar on the terminal.
-    """
-
-    paths: Sequence[str]
-    redact: bool = False
-    shows_progress: bool = False
-
-
-def check_files(request: FilesRequest, config: Config) -> Report:
+def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -> Report:
     """The report on the host these files came from.
+
+    Args:
+        paths: files, folders and archives; ``-`` is standard input.
+        config: as for the daemon.
+        redact: whether to remove user, host and process names, UUIDs and network addresses.
 
     Raises:
         ConfigError: a file can't be read, or the files are from different hosts.
     """
-    report = _check(request, config)
-    return redacted(report) if request.redact else report
+    report = _check(paths, config, with_names=not redact)
+    return redacted(report) if redact else report
 
 
-def _check(request: FilesRequest, config: Config) -> Report:
+def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
     judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
-    recordings = [path for path in request.paths if path != STANDARD_INPUT and is_recording(Path(path))]
+    recordings = [path for path in paths if path != STANDARD_INPUT and is_recording(Path(path))]
     if recordings:
-        if len(request.paths) > 1:
+        if len(paths) > 1:
             raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
         return check_recording(Path(recordings[0]), config)
-    named = [source for path in request.paths for source in sources(path)]
+    named = [source for path in paths for source in sources(path)]
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
-    contents = _read(named, request)
-    read, roster = snapshots(contents, with_names=not request.redact)
+    contents = _read(named)
+    read, roster = snapshots(contents, with_names=with_names)
     modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
     files = _files_of_host(contents, read, roster, modified_at)
     now = _now(files, contents, modified_at)
     evidence = evidence_of(files, config, now)
-    found = tuple(logged_findings(files, judge.settings, with_names=not request.redact))
+    found = tuple(logged_findings(files, judge.settings, with_names=with_names))
     report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents)
 
 
-def _read(named: Sequence[InputFile], request: FilesRequest) -> list[Content]:
+def _read(named: Sequence[InputFile]) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, read = MemoryBudget(), 0
-    with Progress(total, shown=request.shows_progress) as progress:
+    room, read, done = MemoryBudget(), 0, 0
+    with ProgressLine() as line:
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            line.show(f"reading, {done / 1e6:.0f}{f' of {total / 1e6:.0f}' if total else ''} MB")
+
         for source in named:
             try:
-                for document in documents(source, progress.add):
+                for document in documents(source, count):
                     read += 1
                     if read > _MOST_READ:
                         contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))

@@ -1,19 +1,16 @@
-"""The report for programs: versioned JSON, and JUnit XML."""
+"""The report for programs: versioned JSON."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from typing import Any, Final
-from xml.etree import ElementTree as ET  # written here, never parsed
 
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
-from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.life_cycle import LifeCycle, life_cycle_of
 from gpu_triage.judge.report.report import GpuVerdict, Report
-from gpu_triage.judge.report.text import printable
 
 FORMAT: Final = "gpu-triage-check"
 VERSION: Final = 3  # incremented when a key is removed or changes its meaning, not when keys are added
@@ -126,39 +123,3 @@ def _life_cycle(life_cycle: LifeCycle) -> dict[str, Any]:
         "quiet_seconds": _seconds(life_cycle.quiet_seconds),
         "hold_seconds": _seconds(life_cycle.hold_seconds),
     }
-
-
-def render_junit(report: Report, fail_on: Severity) -> str:
-    """Return JUnit XML: a suite per area, a case per GPU and host, failed by findings at or above `fail_on`."""
-    root = ET.Element("testsuites", name=FORMAT)
-    for area in report.areas:
-        suite = ET.SubElement(root, "testsuite", name=area.area.value, hostname=printable(report.host))
-        subjects = ["host", *(f"GPU {gpu.gpu}" for gpu in report.gpus)]
-        subjects += sorted({finding.subject for finding in area.findings} - set(subjects))
-        for subject in subjects:
-            name = f"{FORMAT}.{area.area.name.lower()}"
-            case = ET.SubElement(suite, "testcase", classname=name, name=printable(subject))
-            _add_findings(case, [f for f in area.findings if f.subject == subject], fail_on)
-            if report.blocked is not None:
-                ET.SubElement(case, "error", message=printable(report.blocked))
-        for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
-            suite.set(attribute, str(sum(1 for _ in suite.iter(tag))))
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) -> None:
-    lesser = []
-    for finding in findings:
-        check = finding.check
-        more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
-        life_cycle = str(life_cycle_of(finding))
-        measured = f"{finding.measured} ({life_cycle})" if life_cycle else finding.measured
-        words = f"{check.code}: {measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
-        if finding.urgency.rank >= fail_on.rank:
-            failure = ET.SubElement(case, "failure", type=check.code, message=printable(measured))
-            failure.text = printable(words)
-        else:
-            lesser.append(f"{finding.urgency.value} {words}")
-    if lesser:
-        ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))
