@@ -47,11 +47,6 @@ demo: ## play a simulated bad night through Prometheus, Alertmanager and a pager
 	@$(MAKE) --no-print-directory --silent servers $(RUNTIME)
 	@$(BIN)/python -m deploy.demo $(ARGS)
 
-.PHONY: fleet
-fleet: ## run several Prometheus servers, Alertmanagers or VictoriaMetrics with simulated hosts; ARGS='shards|ha|victoria|agent'
-	@$(MAKE) --no-print-directory --silent servers $(RUNTIME)
-	@$(BIN)/python -m deploy.fleet $(ARGS)
-
 # Two more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 

@@ -29,7 +29,6 @@ FULL = {
     "e2e/test_rehearsal.py": "the pager's rehearsal",
     "e2e/test_status_page_in_browser.py": "the status page in a browser",
     "faults/test_driver_at_its_worst.py": "daemons over a driver that hangs in real time",
-    "fleet/test_fleet_commands.py": "the commands of deploy/fleet, each with its servers",
     "fleet/test_fleet_numbers.py": "shards and VictoriaMetrics, number by number",
     "fleet/test_live_": "live shards, a pair of servers, agents and VictoriaMetrics",
     "hostile/test_floods.py": "floods of connections",

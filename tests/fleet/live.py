@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.demo.pager import pager
-from deploy.fleet.stack import Fleet, Host, addresses_of, fleet
-from deploy.fleet.topologies import Topology
 from tests.conftest import RequiresTool
 from tests.e2e.notifications import PAGER, TICKETS, Inbox, opened, summary
 from tests.e2e.processes import wait_for
+from tests.fleet.stack import Fleet, Host, fleet
+from tests.fleet.topologies import Topology
 
-import gpu_triage
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 PACE = 10
 TOLD_WITHIN_SECONDS = 240.0
@@ -27,7 +27,6 @@ HEALTHY, LOST = "idle-downshift", "lost-before-start"
 SICK_HOST = "gpu-host-4:9836"
 OTHER_HOST = "gpu-host-3"
 """A host of another shard, and of another site, than the sick one."""
-_SCENARIOS = Path(gpu_triage.__file__).parent / "simulator" / "scenarios"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Live:
 
     def lose_a_gpu_elsewhere(self) -> None:
         """Boot `OTHER_HOST` with a GPU that is lost."""
-        self.scenario.write_text((_SCENARIOS / f"{LOST}.toml").read_text())
+        self.scenario.write_text((SCENARIOS / f"{LOST}.toml").read_text())
         self.fleet.servers[OTHER_HOST].restart()
 
     def wait_until_told(self, alert: str, of: str, receiver: str = PAGER) -> None:
@@ -107,7 +106,7 @@ def running(topology: Topology, directory: Path, requires_tool: RequiresTool) ->
     for program in ("prometheus", "prometheus-alertmanager", "victoria-metrics"):
         requires_tool(program)
     scenario = directory / "other-host.toml"
-    scenario.write_text((_SCENARIOS / f"{HEALTHY}.toml").read_text())
+    scenario.write_text((SCENARIOS / f"{HEALTHY}.toml").read_text())
     hosts = [
         Host("gpu-host-1", HEALTHY),
         Host("gpu-host-2", HEALTHY),
@@ -115,6 +114,5 @@ def running(topology: Topology, directory: Path, requires_tool: RequiresTool) ->
         Host(SICK_HOST.partition(":")[0], LOST),
     ]
     inbox = Inbox()
-    addresses = addresses_of(topology, hosts, "127.0.0.1", {})
-    with pager(inbox.add) as webhook, fleet(topology, hosts, directory, webhook, addresses, pace=PACE) as servers:
+    with pager(inbox.add) as webhook, fleet(topology, hosts, directory, webhook, PACE) as servers:
         yield Live(topology, servers, inbox, scenario)

@@ -1,30 +1,25 @@
-"""The configurations of deploy/fleet: those of programs that are not run here have what is documented."""
+"""The configurations of deploy/fleet are accepted, complete, and hand on what the dashboards and commands read."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from deploy.examples.fleet import DRIFT_ALERT, OF_OTHERS, federated, fleet_files, remote_written
-from deploy.fleet.topologies import TOPOLOGIES, Part, Program
 from tests.conftest import RequiresTool
+from tests.fleet.topologies import TOPOLOGIES, Part, Program
 from tests.promql.expressions import uses
-from tests.rules.rulefile import read_rules, rule_files
+from tests.rules.rulefile import read_rules
 
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.selection import metrics_of_rules
-from gpu_triage_simulator.schema import read_toml
 
 FLEET = Path(__file__).resolve().parents[2] / "deploy/fleet"
-PARTS = {part.name: part for topology in TOPOLOGIES.values() for part in topology.parts if part.config}
-DOCUMENTED = read_toml(Path(__file__).with_name("documented.toml"))
-GO_DURATION = re.compile(r"(\d+(ms|[smhdwy]))+")
+PARTS = {part.name: part for topology in TOPOLOGIES for part in topology.parts if part.config}
 
 
 def _succeeds(*command: str | Path) -> None:
@@ -107,63 +102,3 @@ def test_every_job_that_an_alert_is_about_is_scraped() -> None:
 def test_vmalert_takes_the_rule_that_needs_all_hosts(requires_tool: RequiresTool) -> None:
     servers = ["-datasource.url=http://victoria:8428", "-notifier.url=http://alertmanager:9093"]
     _succeeds(requires_tool("vmalert"), "-dryRun", f"-rule={FLEET / 'rules/drift.yml'}", *servers)
-
-
-def _paths(node: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Parameters by their path, ``limits.accept_ha_samples``, and what they are set to."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield from _paths(value, f"{before}{key}.")
-        else:
-            yield f"{before}{key}", value
-
-
-def _fits(value: Any, wanted: str | list[str]) -> bool:
-    if isinstance(wanted, list):
-        return value in wanted
-    return {
-        "boolean": lambda: isinstance(value, bool),
-        "int": lambda: isinstance(value, int) and not isinstance(value, bool),
-        "float": lambda: isinstance(value, int | float) and not isinstance(value, bool),
-        "string": lambda: isinstance(value, str) and value != "",
-        "duration": lambda: isinstance(value, str) and GO_DURATION.fullmatch(value) is not None,
-        "list of strings": lambda: isinstance(value, list) and all(isinstance(each, str) for each in value),
-        "url": lambda: re.fullmatch(r"https?://[\w.-]+(:\d+)?", value) is not None,
-        "address": lambda: re.fullmatch(r"[\w.-]+:\d+", value) is not None,
-        "flag": lambda: value is None,
-    }[wanted]()
-
-
-@pytest.mark.parametrize(("file", "schema"), [("mimir/mimir.yml", "mimir"), ("thanos/bucket.yml", "bucket")])
-def test_the_parameters_are_documented_ones(file: str, schema: str) -> None:
-    documented = DOCUMENTED[schema]
-    found = dict(_paths(yaml.safe_load((FLEET / file).read_bytes())))
-    assert [path for path, value in found.items() if not _fits(value, documented.get(path, []))] == []
-    assert found.keys() == documented.keys(), "documented.toml has what is no longer used"
-
-
-def test_thanos_gets_options_that_are_documented() -> None:
-    services = yaml.safe_load((FLEET / "thanos/compose.yml").read_bytes())["services"]
-    used = set()
-    for service in services.values():
-        component, *options = service["command"]
-        for option in options:
-            name, equals, value = option.removeprefix("--").partition("=")
-            assert _fits(value if equals else None, DOCUMENTED["thanos"][component].get(name, [])), option
-            used.add((component, name))
-    assert used == {(component, name) for component, names in DOCUMENTED["thanos"].items() for name in names}
-
-
-def test_mimir_is_told_the_labels_that_the_pair_has() -> None:
-    limits = yaml.safe_load((FLEET / "mimir/mimir.yml").read_bytes())["limits"]
-    pair = yaml.safe_load((FLEET / "prometheus/replica.yml").read_bytes())["global"]["external_labels"]
-    assert {limits["ha_cluster_label"], limits["ha_replica_label"]} == set(pair)
-    groups = [group for path in rule_files() for group in yaml.safe_load(path.read_bytes())["groups"]]
-    assert max(len(group["rules"]) for group in groups) <= limits["ruler_max_rules_per_rule_group"]
-
-
-def test_what_is_added_to_the_pair_for_mimir_is_accepted(tmp_path: Path, requires_tool: RequiresTool) -> None:
-    pair = (FLEET / "prometheus/replica.yml").read_text(encoding="utf-8").replace("${REPLICA}", "a")
-    added = (FLEET / "mimir/remote-write.yml").read_text(encoding="utf-8")
-    (tmp_path / "prometheus.yml").write_text(re.sub(r"rule_files:\n(  - .*\n)+", "", pair) + added)
-    _succeeds(requires_tool("promtool"), "check", "config", tmp_path / "prometheus.yml")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deploy.fleet.topologies import SHARDS
 from tests.conftest import RequiresTool
 from tests.e2e.notifications import TICKETS
 from tests.e2e.processes import wait_for
 from tests.fleet.live import SICK_HOST, running
+from tests.fleet.topologies import SHARDS
 
 pytestmark = pytest.mark.timeout(900)
 

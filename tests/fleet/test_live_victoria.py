@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deploy.fleet.topologies import VICTORIA
 from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.fleet.live import SICK_HOST, running
+from tests.fleet.topologies import VICTORIA
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,4 +1,4 @@
-"""The topologies: their servers, configurations, and things to try."""
+"""The topologies of deploy/fleet: their servers, and the configuration of each."""
 
 from __future__ import annotations
 
@@ -46,36 +46,25 @@ class Topology:
     """A set of servers that monitor GPU hosts together.
 
     Attributes:
-        name: on the command line.
-        about: its purpose, in one line.
         parts: its servers, in start order.
         asked: the part with data for the whole fleet.
-        see: things to try.
     """
 
-    name: str
-    about: str
     parts: tuple[Part, ...]
     asked: str
-    see: tuple[str, ...]
 
 
 _ALERTMANAGER = Part("alertmanager", Program.ALERTMANAGER)
 
 SHARDS: Final = Topology(
-    "shards",
-    "two Prometheus servers share the hosts, a third one federates them",
     (
         _ALERTMANAGER,
         *(Part(f"shard-{n}", Program.PROMETHEUS, "shard.yml", {"SHARD": str(n)}) for n in range(2)),
         Part("above", Program.PROMETHEUS, "above.yml"),
     ),
     "above",
-    ("end a shard with kill: the other one works on, and GpuShardSilent pages",),
 )
 PAIR: Final = Topology(
-    "ha",
-    "two Prometheus servers scrape the same hosts, and two Alertmanagers send each page once",
     (
         *(
             Part(
@@ -92,28 +81,21 @@ PAIR: Final = Topology(
         *(Part(f"replica-{each}", Program.PROMETHEUS, "replica.yml", {"REPLICA": each}) for each in "ab"),
     ),
     "replica-a",
-    ("end replica-a with kill: pages still come, each once, and GpuReplicaDown opens a ticket",),
 )
 VICTORIA: Final = Topology(
-    "victoria",
-    "two Prometheus servers share the hosts, evaluate the alerts, and send what the dashboards need to VictoriaMetrics",
     (
         _ALERTMANAGER,
         Part("victoria", Program.VICTORIA_METRICS),
         *(Part(f"shard-{n}", Program.PROMETHEUS, "shard-remote-write.yml", {"SHARD": str(n)}) for n in range(2)),
     ),
     "victoria",
-    ("end victoria with kill: pages still come, because the shards evaluate the alerts",),
 )
 AGENTS: Final = Topology(
-    "agent",
-    "Prometheus agents at two sites behind NAT send to a central Prometheus, which evaluates the rules",
     (
         _ALERTMANAGER,
         Part("central", Program.PROMETHEUS, "central.yml", flags=("--web.enable-remote-write-receiver",)),
         *(Part(f"agent-{site}", Program.AGENT, "agent.yml", {"SITE": site}) for site in ("east", "west")),
     ),
     "central",
-    ("end agent-west with kill: GpuAgentSilent pages, because nothing else would tell",),
 )
-TOPOLOGIES: Final = {each.name: each for each in (SHARDS, PAIR, VICTORIA, AGENTS)}
+TOPOLOGIES: Final = (SHARDS, PAIR, VICTORIA, AGENTS)
