@@ -3,32 +3,66 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from typing import Any, Final
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
 from gpu_triage.machine import NvmlLibrary
-from gpu_triage.record.calls import GPM_ALLOC, CallKeys, content
+from gpu_triage.record.calls import GPM_ALLOC, CallKeys
 
+_UNRECORDED: Final = frozenset({"nvmlErrorString", GPM_ALLOC})
+_GPM: Final = "nvmlGpm"
+"""The arguments of these functions don't identify the GPU of a sample: `CallKeys` remembers it."""
+
+_TIMESTAMP: Final = re.compile(r"\b[0-9]{13,}\b")
+_MOST_CALLS: Final = 4096
+_PLAIN: Final = frozenset({int, float, str, bytes, type(None)})
 _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
+
+Spans = tuple[tuple[int, int], ...]
+"""Start and end offset of each private member in one output buffer."""
+
+
+class Answer(NamedTuple):
+    """The response of a call."""
+
+    code: int
+    outs: tuple[bytes | None, ...]  # content of each output buffer, without trailing zeros; None if unchanged
+    sizes: tuple[int, ...]  # of the output buffers
+
+
+def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Answer:
+    """The answer of a call, from its output buffers before and after it."""
+    pairs = tuple(zip(before, after, strict=True))
+    return Answer(
+        code,
+        tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
+        tuple(len(new) for _, new in pairs),
+    )
 
 
 class RecordingNvml:
     """NvmlLibrary for a machine being recorded, and the library object it loads.
 
+    The flight recorder runs all the time, so each distinct call is described once, and recognized by its arguments.
+
     Args:
         base: the machine's own library.
-        note: called for each call with function, key, return code, output buffers, and their previous content.
+        answered: called with the key and answer of each call.
 
     Attributes:
         missing: names of functions that the library lacks.
+        private: position of identifying data in each output buffer, by call key.
     """
 
-    def __init__(self, base: NvmlLibrary, note: Callable[[str, str, int, tuple[Any, ...], list[bytes]], None]) -> None:
+    def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
         self.missing: set[str] = set()
+        self.private: dict[str, tuple[Spans, ...]] = {}
         self._base = base
-        self._note = note
+        self._answered = answered
         self._keys = CallKeys()
+        self._known: dict[tuple[object, ...], str] = {}
         self._library: object | None = None
 
     def load(self) -> object | None:
@@ -56,23 +90,65 @@ class RecordingNvml:
         except AttributeError:
             self.missing.add(name)
             raise
-        return function if name == "nvmlErrorString" else self._noting(name, function)
+        return function if name in _UNRECORDED else self._noting(name, function)
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:
-        """Wrap a function so that its calls are recorded."""
+        by_arguments = not name.startswith(_GPM)
 
         def call(*arguments: Any) -> int:
-            key, outs = self._keys.describe(name, arguments)
-            before = [content(out) for out in outs]
+            try:
+                key, outs, before = described(arguments)
+            except Exception:  # noqa: BLE001 - a recorder bug must not prevent the driver call
+                return int(function(*arguments))
             code = int(function(*arguments))
-            if name != GPM_ALLOC:
-                self._note(name, key, code, outs, before)
+            self._answered(key, answer_of(code, before, map(bytes, outs)))
             return code
+
+        def described(arguments: tuple[Any, ...]) -> tuple[str, list[Any], list[bytes]]:
+            outs: list[Any] = []
+            before: list[bytes] = []
+            identity: list[object] = [name]
+            for argument in arguments:
+                if type(argument) in _PLAIN:
+                    identity.append(argument)
+                elif isinstance(argument, ctypes.c_char_p):
+                    identity.append(argument.value)
+                else:
+                    # ctypes' byref() keeps the referenced object in _obj.
+                    out = getattr(argument, "_obj", None)
+                    if out is None and isinstance(argument, (ctypes.Array, ctypes.Structure)):
+                        out = argument
+                    raw = bytes(argument if out is None else out)
+                    identity.append(hash(raw))
+                    if out is not None:
+                        outs.append(out)
+                        before.append(raw)
+            known = self._known.get(tuple(identity)) if by_arguments else None
+            key = known or self._describe(name, arguments, tuple(identity) if by_arguments else None, outs)
+            return key, outs, before[: len(outs)]
 
         return call
 
+    def _describe(
+        self, name: str, arguments: tuple[Any, ...], identity: tuple[object, ...] | None, outs: list[Any]
+    ) -> str:
+        key, described = self._keys.describe(name, arguments)
+        if not described:
+            # The call fills an opaque sample buffer, which isn't recorded.
+            outs.clear()
+        if _TIMESTAMP.search(key):
+            # Calls that ask for events since a timestamp would otherwise each get their own key.
+            key = _TIMESTAMP.sub("0", key)
+        elif identity is not None:
+            if len(self._known) >= _MOST_CALLS:
+                self._known.clear()
+            self._known[identity] = key
+        if any(private := tuple(map(_private_spans, described))):
+            self.private[key] = private
+        return key
 
-def private_spans(out: Any) -> tuple[tuple[int, int], ...]:
+
+def _private_spans(out: Any) -> Spans:
     """Offset and end of the binary members of a ctypes object that identify a board or host."""
     if not isinstance(out, ctypes.Structure):
         return ()

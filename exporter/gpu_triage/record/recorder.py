@@ -7,10 +7,11 @@ import platform
 import pwd
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from gpu_triage import __version__
 from gpu_triage.errors import HostReadFailed
@@ -20,9 +21,9 @@ from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_log import KernelLog
 from gpu_triage.read.xid.switches import parse_sxid
-from gpu_triage.record.calls import EVENTS, content
+from gpu_triage.record.calls import EVENTS, function_of
 from gpu_triage.record.file_trace import FileTrace
-from gpu_triage.record.library import RecordingNvml, private_spans
+from gpu_triage.record.library import Answer, RecordingNvml, Spans
 from gpu_triage.record.masking import Masker
 from gpu_triage.record.recording import MOST_BYTES, NvmlAnswer, Recording
 
@@ -47,7 +48,7 @@ class HostRecorder:
         self._began = machine.clock.now()
         self._lock = threading.Lock()
         self._answers: list[NvmlAnswer] = []
-        self._last: dict[str, tuple[int, tuple[bytes | None, ...]]] = {}
+        self._last: dict[str, Answer] = {}
         self._bytes = 0
         self._files = FileTrace({"sys": machine.sysfs, "proc": machine.procfs}, masker.text, patience_seconds)
         self._nvml = RecordingNvml(machine.nvml, self._note)
@@ -76,22 +77,33 @@ class HostRecorder:
     def _seconds(self) -> float:
         return max(0.0, self._real.clock.now().monotonic - self._began.monotonic)
 
-    def _note(self, function: str, key: str, code: int, outs: tuple[Any, ...], before: list[bytes]) -> None:
-        after = [masked(self._masker, function, content(out), private_spans(out)) for out in outs]
-        key = self._masker.data(key.encode()).decode()
-        answer = (code, tuple(None if new == old else new for new, old in zip(after, before, strict=True)))
+    def _note(self, key: str, answer: Answer) -> None:
         with self._lock:
-            size = sum(map(len, after))
-            again = self._last.get(key) == answer and not (function in EVENTS and code == 0)
+            size = sum(answer.sizes)
+            again = self._last.get(key) == answer and not (answer.code == 0 and function_of(key) in EVENTS)
             if again or len(self._answers) >= _MOST_ANSWERS or self._bytes + size > MOST_BYTES:
                 return
             self._bytes += size
             self._last[key] = answer
-            self._answers.append(NvmlAnswer(self._seconds(), key, *answer))
+            whole = [
+                None if raw is None else raw.ljust(size, b"\0")
+                for raw, size in zip(answer.outs, answer.sizes, strict=True)
+            ]
+            outs = masked_outs(self._masker, key, whole, self._nvml.private.get(key, ()))
+            key = self._masker.data(key.encode()).decode()
+            self._answers.append(NvmlAnswer(self._seconds(), key, answer.code, outs))
 
 
-def masked(masker: Masker, function: str, raw: bytes, private: tuple[tuple[int, int], ...]) -> bytes:
-    """Anonymize an output buffer; `private` comes from `private_spans`."""
+def masked_outs(
+    masker: Masker, key: str, outs: Sequence[bytes | None], private: Sequence[Spans]
+) -> tuple[bytes | None, ...]:
+    """Anonymize the output buffers of a call; `private` as in RecordingNvml."""
+    function = function_of(key)
+    spans = chain(private, repeat(()))
+    return tuple(raw and _masked(masker, function, raw, own) for raw, own in zip(outs, spans, strict=False))
+
+
+def _masked(masker: Masker, function: str, raw: bytes, private: Spans) -> bytes:
     if function == SERIAL:
         text, _, rest = raw.partition(b"\0")
         return masker.digits(text) + raw[len(text) :] if rest or text else raw

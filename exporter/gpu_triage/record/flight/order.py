@@ -9,15 +9,13 @@ from typing import Final, Protocol
 
 from gpu_triage.machine import Moment
 from gpu_triage.record.flight.ring import RingContent
+from gpu_triage.record.library import Spans
 
 AGAIN_SECONDS: Final = 3600.0
 """A finding about the same GPU is recorded at most once in this time."""
 
 WRITING_SECONDS: Final = 120.0
 """Timeout for writing one recording."""
-
-Spans = tuple[tuple[int, int], ...]
-"""Start and end offset of each private member in one output buffer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.record.file_trace import FileTrace
 from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
-from gpu_triage.record.flight.nvml import FlightNvml
 from gpu_triage.record.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 from gpu_triage.record.flight.ring import BLOCK_SECONDS, Ring
+from gpu_triage.record.library import RecordingNvml
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class FlightRecorder:
         self._ring = Ring()
         roots = {"sys": machine.sysfs, "proc": machine.procfs}
         self._files = FileTrace(roots, str, _PATIENCE_SECONDS, lambda state: self._ring.file(self._monotonic(), state))
-        self._nvml = FlightNvml(machine.nvml, lambda key, answer: self._ring.answer(self._monotonic(), key, answer))
+        self._nvml = RecordingNvml(machine.nvml, lambda key, answer: self._ring.answer(self._monotonic(), key, answer))
         self.machine = replace(machine, nvml=self._nvml)
         self._lock = threading.Lock()
         self._woken = threading.Event()

@@ -12,9 +12,10 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from gpu_triage.record.calls import EVENTS, function_of
+from gpu_triage.record.library import Answer
 from gpu_triage.record.recording import FileState, Kind, NvmlAnswer
 
 BLOCK_SECONDS: Final = 120.0
@@ -39,24 +40,6 @@ _HEAD: Final = struct.Struct("<BfI")  # kind, seconds since the block began, byt
 _CALL: Final = struct.Struct("<IiB")  # key, return code, number of output buffers
 _OUT: Final = struct.Struct("<BII")  # encoding, size of the buffer, bytes that follow
 _SAME, _RAW, _XOR = range(3)
-
-
-class Answer(NamedTuple):
-    """The latest response of a call."""
-
-    code: int
-    outs: tuple[bytes | None, ...]  # content of each output buffer, without trailing zeros; None if unchanged
-    sizes: tuple[int, ...]  # of the output buffers
-
-
-def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Answer:
-    """The answer of a call, from its output buffers before and after it."""
-    pairs = tuple(zip(before, after, strict=True))
-    return Answer(
-        code,
-        tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
-        tuple(len(new) for _, new in pairs),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from gpu_triage.record.flight.directory import (
 from gpu_triage.record.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
 from gpu_triage.record.flight.ring import RingBlock, RingContent, unrolled
 from gpu_triage.record.masking import Masker
-from gpu_triage.record.recorder import SERIAL, kernel_records, local_masker, masked, versions_here
+from gpu_triage.record.recorder import SERIAL, kernel_records, local_masker, masked_outs, versions_here
 from gpu_triage.record.recording import FileState, NvmlAnswer, Recording
 
 _NICENESS: Final = 10
@@ -85,13 +85,8 @@ def _masked(recording: FlightRecording, masker: Masker) -> Recording:
         if isinstance(each, FileState):
             files.append(each._replace(text=masker.text(each.text)))
             continue
-        function = function_of(each.key)
-        private = recording.private.get(each.key, ())
-        outs = tuple(
-            None if raw is None else masked(masker, function, raw, private[place] if place < len(private) else ())
-            for place, raw in enumerate(each.outs)
-        )
-        if function == SERIAL and each.outs and each.outs[0]:
+        outs = masked_outs(masker, each.key, each.outs, recording.private.get(each.key, ()))
+        if function_of(each.key) == SERIAL and each.outs and each.outs[0]:
             serials.add(each.outs[0].partition(b"\0")[0].decode("ascii", "replace"))
         key = keys.setdefault(each.key, masker.data(each.key.encode()).decode())
         answers.append(NvmlAnswer(each.seconds, key, each.code, outs))

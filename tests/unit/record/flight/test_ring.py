@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.record.flight.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, answer_of, unrolled
+from gpu_triage.record.flight.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Ring, unrolled
+from gpu_triage.record.library import Answer, answer_of
 from gpu_triage.record.recording import FileState, NvmlAnswer
 
 POWER = json.dumps(["nvmlDeviceGetPowerUsage", "@7f00"])
