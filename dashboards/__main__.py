@@ -11,7 +11,6 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Write the files and return 0."""
     for name, text in dashboards().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"dashboards/{name}\n")

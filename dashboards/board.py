@@ -61,7 +61,6 @@ class Board:
 
 
 def build(board: Board) -> model.Dashboard:
-    """The dashboard in Grafana's model."""
     builder = sdk.Dashboard(board.title).uid(board.uid).description(board.description).tags([TAG])
     builder = builder.editable().tooltip(model.DashboardCursorSync.CROSSHAIR).timezone("browser")
     builder = builder.time(f"now-{board.since}", "now").refresh(board.refresh)

@@ -12,7 +12,6 @@ from dashboards.board import Board, build
 
 
 def boards() -> Mapping[str, Board]:
-    """The dashboards by file name."""
     return {
         "diagnosis.json": diagnosis.board(),
         "detail.json": detail.board(),
@@ -27,5 +26,4 @@ def dashboards() -> dict[str, str]:
 
 
 def to_text(board: Board) -> str:
-    """A dashboard as JSON."""
     return json.dumps(build(board), cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

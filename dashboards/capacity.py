@@ -27,7 +27,6 @@ _SEEN = f"present_over_time({_SHARES}[1d])"
 
 
 def board() -> Board:
-    """Build the dashboard."""
     return Board(
         uid="gpu-triage-capacity",
         title="GPU capacity review",

@@ -20,7 +20,6 @@ NARROW = Size(3, 3)
 
 
 def board() -> Board:
-    """Build the dashboard."""
     return Board(
         uid="gpu-triage-detail",
         title="GPU detail",

@@ -11,7 +11,6 @@ from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, 
 
 
 def health() -> Row:
-    """Row for errors and repairs."""
     return Row(
         "Health",
         table_of(
@@ -119,7 +118,6 @@ def health() -> Row:
 
 
 def host_beside() -> Row:
-    """Row for the host's activity at the same time."""
     return Row(
         "Host resources",
         lines(

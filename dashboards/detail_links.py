@@ -12,7 +12,6 @@ from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT
 
 
 def links() -> Row:
-    """Row for PCIe, NVLink and peers."""
     return Row(
         "PCIe, NVLink and peers",
         _pcie_level("width"),

@@ -8,7 +8,6 @@ from dashboards.selectors import gpu, legend, rate
 
 
 def power() -> Row:
-    """Row for power and temperatures, and their effect on clocks."""
     return Row(
         "Power, clocks and heat",
         lines(

@@ -10,7 +10,6 @@ from dashboards.tables import HOST, Column, table_of
 
 
 def processes() -> Row:
-    """Row for processes and pods."""
     return Row(
         "Workloads",
         table_of(
@@ -140,7 +139,6 @@ def _of_process(metric: str) -> str:
 
 
 def instances() -> Row:
-    """Row for MIG instances."""
     of_instance = legend("{{mig_uuid}}")
     return Row(
         "MIG instances",

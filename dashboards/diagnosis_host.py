@@ -31,7 +31,6 @@ _WAITING: Final[Words] = ((0, "not waiting", GRAY), *BOTTLENECK)
 
 
 def starved() -> Row:
-    """Row for step 4: is it starved?"""
     return Row(
         STARVED.row,
         timeline(
@@ -164,7 +163,6 @@ _PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
 def software() -> Row:
-    """Row for step 5: is software in the way?"""
     return Row(
         SOFTWARE.row,
         table_of(
@@ -262,7 +260,6 @@ _COMPUTE = 'type=~"compute|mps"'
 
 
 def tune() -> Row:
-    """Row for step 6: only then tune."""
     return Row(
         TUNE.row,
         lines(
@@ -292,7 +289,6 @@ def tune() -> Row:
 
 
 def _with_owner(metric: str) -> str:
-    """A process metric with the process's owner as labels."""
     owner = "user, workload_namespace, workload_pod, slurm_job_id"
     return (
         f"sum by ({TARGET}, gpu, pid, process, {owner}) (\n"

@@ -12,7 +12,6 @@ _PERIODS = f"({rate(host('gpu_cgroup_cpu_periods_total'))} > 0)"
 
 
 def job_panels() -> tuple[PanelBuilder, ...]:
-    """Panels for the row about scarce host resources."""
     return (
         lines(
             "Threads of jobs that wait in the kernel",

@@ -30,7 +30,6 @@ FAULT = limits((1, BAD))
 
 
 def sick() -> Row:
-    """Row for step 1: is it sick?"""
     return Row(
         SICK.row,
         table_of(
@@ -98,7 +97,6 @@ def sick() -> Row:
 
 
 def held_back() -> Row:
-    """Row for step 2: is it held back?"""
     return Row(
         HELD_BACK.row,
         _throttled(
@@ -165,7 +163,6 @@ def held_back() -> Row:
 
 
 def path() -> Row:
-    """Row for step 3: is the path to it broken?"""
     return Row(
         PATH.row,
         lines(

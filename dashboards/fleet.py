@@ -21,7 +21,6 @@ _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 
 
 def board() -> Board:
-    """Build the dashboard."""
     return Board(
         uid="gpu-triage-fleet",
         title="GPU fleet & topology",

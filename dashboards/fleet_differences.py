@@ -12,7 +12,6 @@ from dashboards.words import ON
 
 
 def differences() -> Row:
-    """Row for differences."""
     return Row("Differences", _drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name())
 
 

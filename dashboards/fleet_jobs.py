@@ -19,7 +19,6 @@ _LABELS = {
 
 
 def jobs() -> Row:
-    """Row for GPU allocation."""
     return Row(
         "GPU owners",
         table_of(

@@ -12,7 +12,6 @@ from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
 
 def links() -> Row:
-    """Row for GPU links."""
     return Row("Links", _pcie(), _peers(), _levels(), _adapters())
 
 
@@ -93,7 +92,6 @@ def _adapters() -> PanelBuilder:
 
 
 def link_columns() -> tuple[Column, ...]:
-    """Columns for the PCIe link of each GPU, and the limits of card and slot."""
     return (
         HOST,
         GPU,

@@ -58,7 +58,6 @@ def _of_severity(name: str) -> str:
 
 
 def _states() -> str:
-    """States of the pending and confirmed findings."""
     return f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
@@ -68,7 +67,6 @@ def _present(matchers: str = "") -> str:
 
 
 def time_lost(size: Size) -> PanelBuilder:
-    """Time lost in the selected range, by GPU and bottleneck class."""
     return table_of(
         "Time lost, by GPU and class",
         "How long each GPU was limited by something other than its own work in the time shown. The sum is what the "
@@ -89,7 +87,6 @@ def time_lost(size: Size) -> PanelBuilder:
 
 
 def gpus_lost(size: Size) -> PanelBuilder:
-    """Number of GPUs lost to each bottleneck class over time."""
     return lines(
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "

@@ -76,7 +76,6 @@ FULL: Final = Size(24, 9)
 
 
 def datasource() -> DataSourceRef:
-    """The Prometheus data source selected by the variable."""
     return DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -105,21 +104,9 @@ def lines(
     logarithmic: bool = False,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> PanelBuilder:
-    """A time series panel.
+    """A time series panel: `line_at` is a limit to draw, `every` the minimum step, `names` that of series by legend.
 
-    Args:
-        title: title; the panel id is derived from it.
-        description: how to read the panel, and what to decide.
-        queries: expressions per GPU, or queries with legends.
-        unit: in Grafana's notation.
-        size: of the panel.
-        floor: minimum of the axis; None for automatic.
-        top: maximum of the axis; None for automatic.
-        line_at: a limit to draw, with its color.
-        every: minimum step, for series that change slowly.
-        stacked: whether to stack the series.
-        logarithmic: whether the axis is logarithmic (base 10); 0 is drawn at the bottom.
-        names: name and color of series by legend.
+    A `floor` or `top` of None is automatic; on a logarithmic axis, 0 is drawn at the bottom.
     """
     found = [Query(each) if isinstance(each, str) else each for each in queries]
     panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)

@@ -36,12 +36,10 @@ def cluster(metric: str, matchers: str = "") -> str:
 
 
 def host(metric: str, matchers: str = "") -> str:
-    """Series of the selected hosts."""
     return _select(metric, HOST, matchers)
 
 
 def gpu(metric: str, matchers: str = "") -> str:
-    """Series of the selected GPUs."""
     return _select(metric, GPU, matchers)
 
 
@@ -63,17 +61,14 @@ def alerts(matchers: str) -> str:
 
 
 def legend(what: str) -> str:
-    """Legend for a panel with several series per GPU."""
     return f"{LEGEND} {what}"
 
 
 def host_legend(what: str) -> str:
-    """Legend for a panel with several series per host."""
     return f"{OF_HOST} {what}"
 
 
 def bottleneck() -> str:
-    """Bottleneck class of each selected GPU, as a value."""
     return gpu(GPU_BOTTLENECK.name)
 
 
@@ -123,17 +118,14 @@ def when(selected: str) -> str:
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:
-    """Per-second rate."""
     return f"rate({selected}[{window}])"
 
 
 def in_15m(selected: str) -> str:
-    """Increase in 15 minutes."""
     return f"increase({selected}[15m])"
 
 
 def power_of_limit() -> str:
-    """Power of each selected GPU relative to its limit."""
     return f"{gpu('gpu_power_watts')} / on ({TARGET}, gpu, uuid) group_left () ({gpu('gpu_power_limit_watts')} > 0)"
 
 
@@ -153,7 +145,6 @@ def by_gpu(expr: str) -> str:
 
 
 def by_host(expr: str) -> str:
-    """One series per host."""
     return f"max by ({TARGET}) ({expr})"
 
 

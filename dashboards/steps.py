@@ -41,12 +41,10 @@ class Step:
 
     @property
     def row(self) -> str:
-        """Title of the step's row."""
         return f"{self.title}: {self.contents}"
 
     @property
     def url(self) -> str:
-        """URL of the step's section in the playbook."""
         return f"{RUNBOOKS_URL}/playbook#{self.anchor}"
 
 

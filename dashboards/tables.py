@@ -62,7 +62,6 @@ CHOSEN_HOST = (
 
 
 def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
-    """Link to the detail dashboard of the row's GPU."""
     return (
         "Everything about this GPU",
         f"/d/gpu-triage-detail?{CHOSEN_HOST}&var-gpu=${{__data.fields.{gpu_column}}}&${{__url_time_range}}",
@@ -84,16 +83,7 @@ def table_of(
     size: Size = FULL,
     empty: str = BROKEN,
 ) -> PanelBuilder:
-    """A table panel.
-
-    Args:
-        title: title; the panel id is derived from it.
-        description: how to read the table, and what to decide.
-        columns: in order; queries are joined on the labels they share.
-        sort: titles of the columns to sort by, in order of priority; a leading minus sign sorts descending.
-        size: of the panel.
-        empty: text shown instead of an empty table.
-    """
+    """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending."""
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
@@ -123,7 +113,6 @@ def matrix(title: str, description: str, expr: str, *, row: str, column: str, wo
 
 
 def _with_cluster(columns: Sequence[Column]) -> list[Column]:
-    """Insert the cluster column before each host column."""
     return [each for column in columns for each in ([CLUSTER, column] if column.label == HOST.label else [column])]
 
 
@@ -133,7 +122,6 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 
 
 def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
-    """Column titles by the name of their field in the response."""
     queries = [column for column in columns if column.expr]
     names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
     return {next(names) if column.expr else column.label: column.title for column in columns}

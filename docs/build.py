@@ -182,7 +182,6 @@ def _card_source(model: GpuModel) -> str:
 
 
 def _xids_page() -> str:
-    """The page with all Xid codes, by kind."""
     parts = [_XIDS_INTRO]
     fatal = [xid.code for xid in XID_CODES.values() if xid.fatal_in_text]
     for kind, (title, intro) in _XID_HEADINGS.items():
@@ -216,7 +215,6 @@ def _ranges(xids: Iterable[XidCode]) -> str:
 
 
 def _summaries(runbooks: Mapping[Path, str]) -> tuple[Summary, ...]:
-    """Summaries of all runbooks, sorted by step, severity and name."""
     ranks = list(SEVERITIES)
     found = (summary(path.stem, text) for path, text in runbooks.items())
     return tuple(sorted(found, key=lambda each: (each.step, ranks.index(each.severity.split(" or ")[0]), each.name)))
@@ -238,7 +236,6 @@ def summary(name: str, text: str) -> Summary:
 
 
 def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
-    """Table of the alerts for one step of the playbook."""
     rows = "".join(
         f"| [{each.name}](runbooks/{each.name}.md) | {each.severity} | {each.wait} | {each.action} "
         f"| {each.bottleneck} | {each.told} |\n"
@@ -249,7 +246,6 @@ def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
 
 
 def _lists(alerts: Iterable[Summary]) -> str:
-    """Lists of the runbooks, by step and by severity."""
     by_step = "\n".join(
         f"### [{step}](../playbook.md#{anchor})\n\n"
         + "".join(f"- [{each.name}]({each.name}.md) ({each.severity}): {each.told}\n" for each in members)
@@ -264,7 +260,6 @@ def _lists(alerts: Iterable[Summary]) -> str:
 
 
 def main() -> None:
-    """Write all pages."""
     for path, text in (*pages(), page_of_top()):
         path.write_text(text, encoding="utf-8")
 

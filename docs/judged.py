@@ -60,7 +60,6 @@ def _row_key(check: Check) -> tuple[object, ...]:
 
 
 def _is_xid(check: Check) -> bool:
-    """Whether the finding is for an Xid code."""
     return check.code.removeprefix("xid.").isdecimal()
 
 

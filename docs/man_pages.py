@@ -29,7 +29,6 @@ _VARIABLES = (
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """The manual pages of the program and all of its commands, with their paths."""
     found = list(_commands(click.Context(group, info_name=_PROGRAM, **group.context_settings)))
     names = [ctx.command_path.replace(" ", "-") for ctx in found]
     for ctx, name in zip(found, names, strict=True):

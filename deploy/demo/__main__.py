@@ -59,7 +59,6 @@ _BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=gpu_bottleneck"
 
 
 def _introduce(told: Scenario, running: Stack, pace: int) -> None:
-    """Print what is played, where to look, and when the first event happens."""
     click.echo(f"  metrics       {running.exporter}/metrics")
     click.echo(f"  alerts        {running.prometheus}/alerts")
     click.echo(f"  bottleneck    {running.prometheus}/graph?{_BOTTLENECK}")

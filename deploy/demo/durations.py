@@ -10,11 +10,7 @@ DURATION = re.compile(r"(?<![\w.])(\d+)(ms|[smhd])(?!\w)")
 
 
 def paced_duration(written: str, pace: int, *, shortest_seconds: float = 0.0) -> str:
-    """A duration divided by `pace`, rounded to milliseconds; written in seconds if it is a whole number.
-
-    Raises:
-        ValueError: the text isn't a duration with one unit.
-    """
+    """A duration divided by `pace`, rounded to milliseconds; written in seconds if it is a whole number."""
     found = DURATION.fullmatch(written)
     if found is None:
         raise ValueError(f"{written!r} is not a duration of one unit, such as 90s")

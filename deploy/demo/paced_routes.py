@@ -15,14 +15,7 @@ _DRILL = ['drill="true"']
 
 
 def paced_alertmanager(pace: int, webhook: str, *, shipped: Path = SHIPPED, drill: bool = True) -> dict[str, Any]:
-    """The shipped configuration with every wait divided by `pace`.
-
-    Args:
-        pace: divisor for the waits.
-        webhook: URL called by every receiver; send_resolved is kept as shipped.
-        shipped: path of the configuration.
-        drill: whether to keep the route for drills; without it, alerts of a drill are routed like real ones.
-    """
+    """The shipped configuration with every wait divided by `pace`, and one webhook for all receivers."""
     config: dict[str, Any] = yaml.safe_load(shipped.read_bytes())
     _pace(config["route"], pace, drill=drill)
     for receiver in config["receivers"]:

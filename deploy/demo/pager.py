@@ -15,13 +15,7 @@ _LONGEST_BODY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert in a notification.
-
-    Attributes:
-        status: firing or resolved.
-        labels: of the alert.
-        annotations: of the alert, with templates expanded.
-    """
+    """One alert of a notification, with templates expanded."""
 
     status: str
     labels: Mapping[str, str]
@@ -47,11 +41,7 @@ class Notification:
 
 @contextmanager
 def pager(show: Callable[[Notification], None]) -> Iterator[str]:
-    """A pager inside a ``with`` block; yields the URL for Alertmanager's webhook.
-
-    Args:
-        show: called with each notification, one at a time.
-    """
+    """A pager inside a ``with`` block; yields the URL for the webhook, and shows one notification at a time."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,8 +56,7 @@ def pager(show: Callable[[Notification], None]) -> Iterator[str]:
             with lock:
                 show(_notification(body))
 
-        def log_message(self, *_: object) -> None:
-            """Log nothing: the terminal is for pages."""
+        def log_message(self, *_: object) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

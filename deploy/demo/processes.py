@@ -26,15 +26,7 @@ class StackError(Exception):
 
 
 class Server:
-    """A program that serves HTTP.
-
-    Args:
-        name: for messages.
-        command: the program and its arguments.
-        directory: folder for its log.
-        ready: URL that responds once the program is ready.
-        starting: called with the name before waiting for the program.
-    """
+    """A program that serves HTTP; it is ready once the URL `ready` responds. Its log is in `directory`."""
 
     def __init__(
         self,
@@ -53,16 +45,11 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Process ID; None if it isn't running."""
         return None if self._process is None else self._process.pid
 
     @contextmanager
     def running(self) -> Iterator[Server]:
-        """Run the program inside a ``with`` block.
-
-        Raises:
-            StackError: it doesn't start.
-        """
+        """Run the program inside a ``with`` block; raises StackError if it does not start."""
         self.start()
         try:
             yield self
@@ -70,11 +57,7 @@ class Server:
             self.end()
 
     def start(self) -> None:
-        """Start the program and wait until it responds.
-
-        Raises:
-            StackError: it doesn't start; the message has the end of its log.
-        """
+        """Start the program and wait until it responds; raises StackError with the end of its log."""
         self._starting(self._name)
         with self._log.open("ab") as output:
             # In its own session, so that Ctrl-C reaches only the main program, which stops its children in order.
@@ -89,16 +72,10 @@ class Server:
             raise StackError(f"{self._name} does not start; the end of its log:\n{log}")
 
     def restart(self) -> None:
-        """Stop the program and start it again.
-
-        Raises:
-            StackError: it doesn't restart.
-        """
         self.end()
         self.start()
 
     def end(self) -> None:
-        """Stop the program, gracefully if possible."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -118,7 +95,6 @@ def wait(condition: Callable[[], bool]) -> None:
 
 
 def answers(url: str) -> bool:
-    """Whether a GET request succeeds."""
     try:
         with urllib.request.urlopen(url, timeout=5):
             return True

@@ -31,21 +31,13 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Paths of the two servers."""
-
     prometheus: str
     alertmanager: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """URLs of a running stack.
-
-    Attributes:
-        exporter: the simulated exporter; "" if `servers` monitors something else.
-        prometheus, alertmanager: the two servers.
-        server: the Prometheus process, for stopping and restarting it.
-    """
+    """URLs of a running stack, and the Prometheus process; `exporter` is "" if `servers` monitors something else."""
 
     exporter: str
     prometheus: str
@@ -54,11 +46,6 @@ class Stack:
 
 
 def find_programs() -> Programs:
-    """Find the servers installed on this machine.
-
-    Raises:
-        StackError: one is not installed.
-    """
     prometheus = shutil.which("prometheus")
     alertmanager = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
     if prometheus is None or alertmanager is None:
@@ -78,20 +65,7 @@ def stack(
     drill: bool = True,
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
-    """A simulated host and the servers that monitor it, inside a ``with`` block.
-
-    Args:
-        directory: for configurations, data and logs.
-        scenario: what the exporter simulates.
-        pace: speed of the scenario; the waits of rules and routes are divided by it.
-        webhook: URL for notifications.
-        programs: the servers.
-        drill: whether to label the target as a fire drill.
-        starting: called with the name of each server before waiting for it.
-
-    Raises:
-        StackError: a program doesn't start; the message has the end of its log.
-    """
+    """A simulated host and the servers that monitor it, inside a ``with`` block; raises StackError."""
     address = f"127.0.0.1:{free_port()}"
     exporter = f"http://{address}"
     # The target has a name instead of an address, which would not work in a link.
@@ -126,20 +100,7 @@ def servers(
     flags: Sequence[str] = (),
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
-    """Alertmanager, and Prometheus with the rules in the directory's ``rules/``, inside a ``with`` block.
-
-    Args:
-        directory: for configurations, data and logs.
-        pace: divisor for scrape intervals and Prometheus' own delays.
-        jobs: the scrape jobs.
-        routes: Alertmanager's configuration.
-        programs: the servers.
-        flags: additional Prometheus flags.
-        starting: called with the name of each server before waiting for it.
-
-    Raises:
-        StackError: a program doesn't start; the message has the end of its log.
-    """
+    """Alertmanager, and Prometheus with the rules in ``rules/``, inside a ``with`` block; raises StackError."""
     prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in range(2))
     _write(directory / "alertmanager.yml", routes)
     _write(directory / "prometheus.yml", _prometheus_config(jobs, alertmanager, pace))
@@ -166,15 +127,6 @@ def servers(
 
 
 def alertmanager_command(program: str, config: Path, data: Path, address: str, *flags: str) -> list[str]:
-    """Command line for an Alertmanager.
-
-    Args:
-        program: path of the server.
-        config: its configuration.
-        data: folder for silences and the notification log.
-        address: listen address, HOST:PORT.
-        flags: additional flags; without cluster flags it runs standalone.
-    """
     return [
         program,
         f"--config.file={config}",
@@ -187,16 +139,6 @@ def alertmanager_command(program: str, config: Path, data: Path, address: str, *
 
 
 def prometheus_command(program: str, config: Path, data: Path, address: str, pace: int, *flags: str) -> list[str]:
-    """Command line for a Prometheus server that evaluates rules at a pace.
-
-    Args:
-        program: path of the server.
-        config: its configuration.
-        data: its database.
-        address: listen address, HOST:PORT.
-        pace: divisor for its own delays.
-        flags: additional flags.
-    """
     return [
         program,
         f"--config.file={config}",
@@ -211,13 +153,6 @@ def prometheus_command(program: str, config: Path, data: Path, address: str, pac
 
 
 def exporter_command(address: str, scenario: str, pace: int) -> list[str]:
-    """Command line for an exporter of a simulated host.
-
-    Args:
-        address: listen address, HOST:PORT.
-        scenario: name of a scenario, or path of its file.
-        pace: speed of the scenario.
-    """
     flags = ["--web.listen-address", address, "--simulate", scenario, "--simulate-pace", str(pace)]
     intervals = [] if pace == 1 else ["--sample.medium", "1s", "--sample.slow", "5s"]
     return [sys.executable, "-m", "gpu_triage", "serve", *flags, *intervals, "--log.level", "warning"]

@@ -29,12 +29,10 @@ def _end_in_order(_number: int, _frame: FrameType | None) -> None:
 
 
 def say_starting(name: str) -> None:
-    """Print which server is being waited for."""
     click.echo(f"  waiting for {name} to answer ...", err=True)
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds, right-aligned."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes:3d}:{rest:02d}"
 

@@ -89,7 +89,6 @@ def _epoch(repository: Path) -> int:
 
 
 def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoch: int) -> None:
-    """Create everything that the packages install below `root`."""
     home = root / HOME
     site = home / "lib" / f"python{target.python}" / "site-packages"
     _install_wheels(repository, target, site, scratch)
@@ -110,7 +109,6 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
 
 
 def _add_documents(repository: Path, target: Target, root: Path, site: Path, epoch: int) -> None:
-    """Add man pages, completions and other documents."""
     documents = _made(root / f"usr/share/doc/{NAME}")
     at = datetime.fromtimestamp(epoch, timezone.utc)
     _write(documents / "copyright", copyright_notice(site, HOME, at))
@@ -128,7 +126,6 @@ def _add_documents(repository: Path, target: Target, root: Path, site: Path, epo
 
 
 def _for_package(unit: str) -> str:
-    """The systemd unit, changed to start the packaged command."""
     line = "ExecStart=/opt/gpu-triage/bin/gpu-triage "
     if line not in unit:
         raise ValueError(f"the unit has no line {line!r}")
@@ -186,7 +183,6 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
 
 
 def _scripts(target: Target, folder: Path) -> Path:
-    """Write the maintainer scripts, with the Python version filled in."""
     for packager in ("deb", "rpm"):
         for source in (_HERE / packager).iterdir():
             text = source.read_text(encoding="utf-8").replace("@PYTHON@", target.python)
@@ -195,7 +191,6 @@ def _scripts(target: Target, folder: Path) -> Path:
 
 
 def _specification(packager: str, target: Target, root: Path, scripts: Path, epoch: int) -> dict[str, Any]:
-    """The nfpm configuration."""
     python = f"python{target.python}" if packager == "deb" else f"/usr/bin/python{target.python}"
     specification: dict[str, Any] = {
         "name": NAME,
@@ -276,7 +271,6 @@ def _uv(*arguments: str) -> None:
 
 
 def _tool(name: str) -> Path:
-    """Path of a program in the development environment."""
     return Path(sysconfig.get_path("scripts")) / name
 
 
