@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from click.testing import CliRunner
 from docs.alerts_page import alerts_page, read_notifications
-from docs.architecture import architecture
 from docs.dcgm_page import alerts_from_dcgm
 from docs.judged import class_words, facts, findings_table, first_table
 
@@ -27,7 +26,6 @@ from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_
 from gpu_triage_simulator.model import GpuModel, known_models, load_model
 
 DOCS = Path(__file__).resolve().parent
-README = DOCS.parent / "README.md"
 SEVERITIES = {
     "critical": "Critical: pages a person",
     "warning": "Warning: a ticket",
@@ -82,7 +80,6 @@ class Summary(NamedTuple):
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with generated content, and its text."""
-    yield README, _between(README, "architecture", lambda _: architecture())
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "check.md", _between(DOCS / "check.md", "findings", lambda _: findings_table())

@@ -7,27 +7,24 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
 
-from gpu_triage.cli.measure import measure
-from gpu_triage.cli.one_shot import CommandWiring, format_option, scenario_time, simulate_at_option
+from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.measure import measure, sample_for
+from gpu_triage.cli.one_shot import duration_option, format_option, host_options, scenario_time, simulate_at_option
 from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.log import configure
-from gpu_triage.machine import Machine
-from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import duration
 from gpu_triage.read.baseline.compare import Comparison, changes
 from gpu_triage.read.baseline.facts import HostFacts
@@ -39,7 +36,6 @@ from gpu_triage.sampler.sampler import Sampler
 _OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
 _CHECK_SECONDS: Final = 3.0
 """Measuring time for critical findings: a few rounds of the counters."""
-_PROGRESS_SECONDS: Final = 0.25
 
 
 class CurrentState(NamedTuple):
@@ -49,89 +45,88 @@ class CurrentState(NamedTuple):
     limitations: str | None
 
 
-def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Machine]) -> click.Group:
-    """Create the command with ``write`` and ``diff``; `checking` opens the machine to check for findings."""
-    flags = partial(_flags, wiring)
-    observe = partial(_observe, wiring)
+def _flags(command: Callable[..., int]) -> Callable[..., int]:
+    # Without persistence mode, the driver needs seconds to wake each GPU.
+    within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
+    return within(simulate_at_option(host_options(lambda option: option.key in _OPTIONS)(command)))
 
-    @click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
-    def group() -> None:
-        """Record what this host is like while it is healthy, and show what changed since.
 
-        The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
-        """
+@click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
+def baseline_command() -> None:
+    """Record what this host is like while it is healthy, and show what changed since.
 
-    @group.command("write", cls=OptionsCommand)
-    @click.argument("file", required=False, type=Path)
-    @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-    @click.option(
-        "--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings."
-    )
-    @flags
-    def write(
-        *,
-        config: Config,
-        file: Path | None,
-        force: bool,
-        despite_findings: bool,
-        within: float,
-        simulate_at: float | None,
-    ) -> int:
-        """Record this host into FILE, or print what would be in it.
+    The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
+    """
 
-        Only a complete and healthy host is recorded: every GPU of its PCI bus answers, every NVLink is up, and
-        gpu-triage check has no critical finding.
 
-        Exit code 0: recorded. 2: not recorded, since FILE exists, the host is not complete and healthy, or the file or
-        the options cannot be used.
-        """
-        if file is not None and file.exists() and not force:
-            raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
-        facts, limitations = observe(config, within, simulate_at, well=True)
-        if limitations is not None:
-            what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
-            raise BaselineError("not_whole", what)
-        if not despite_findings:
-            _refuse_findings(checking, config, simulate_at)
-        if file is None:
-            click.echo(encode(facts), nl=False)
-            return 0
-        write_baseline(file, facts)
-        click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
+@baseline_command.command("write", cls=OptionsCommand)
+@click.argument("file", required=False, type=Path)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings.")
+@_flags
+def write(
+    *,
+    config: Config,
+    file: Path | None,
+    force: bool,
+    despite_findings: bool,
+    within: float,
+    simulate_at: float | None,
+) -> int:
+    """Record this host into FILE, or print what would be in it.
+
+    Only a complete and healthy host is recorded: every GPU of its PCI bus answers, every NVLink is up, and
+    gpu-triage check has no critical finding.
+
+    Exit code 0: recorded. 2: not recorded, since FILE exists, the host is not complete and healthy, or the file or
+    the options cannot be used.
+    """
+    if file is not None and file.exists() and not force:
+        raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
+    facts, limitations = _observe(config, within, simulate_at, well=True)
+    if limitations is not None:
+        what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
+        raise BaselineError("not_whole", what)
+    if not despite_findings:
+        _refuse_findings(config, simulate_at)
+    if file is None:
+        click.echo(encode(facts), nl=False)
         return 0
-
-    @group.command("diff", cls=OptionsCommand)
-    @click.argument("file", type=Path)
-    @format_option(text="people", json="programs")
-    @flags
-    def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
-        """Say what differs from the baseline in FILE, and what that means.
-
-        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
-        """
-        recorded = read_baseline(file)
-        present = observe(config, within, simulate_at, well=False)
-        if present.facts.gpu_count is None:
-            what = f"nothing to compare: this host lacks {present.limitations}; see gpu-triage check"
-            raise BaselineError("no_driver", what)
-        found = changes(recorded.facts, present.facts)
-        if form == "json":
-            click.echo(_as_json(recorded, present.limitations, found))
-        else:
-            click.echo("\n".join(_lines(recorded, present.limitations, found)))
-        return 1 if found else 0
-
-    return group
+    write_baseline(file, facts)
+    click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
+    return 0
 
 
-def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_at: float | None) -> None:
+@baseline_command.command("diff", cls=OptionsCommand)
+@click.argument("file", type=Path)
+@format_option(text="people", json="programs")
+@_flags
+def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
+    """Say what differs from the baseline in FILE, and what that means.
+
+    Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
+    """
+    recorded = read_baseline(file)
+    present = _observe(config, within, simulate_at, well=False)
+    if present.facts.gpu_count is None:
+        what = f"nothing to compare: this host lacks {present.limitations}; see gpu-triage check"
+        raise BaselineError("no_driver", what)
+    found = changes(recorded.facts, present.facts)
+    if form == "json":
+        click.echo(_as_json(recorded, present.limitations, found))
+    else:
+        click.echo("\n".join(_lines(recorded, present.limitations, found)))
+    return 1 if found else 0
+
+
+def _refuse_findings(config: Config, simulate_at: float | None) -> None:
     """Check the host as `gpu-triage check` does.
 
     Raises:
         BaselineError: the host has critical findings, listed in the message.
     """
     with ExitStack() as stack:
-        machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
+        machine = stepped_machine(config, stack, scenario_time(simulate_at, config))
         report = measure(machine, config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
@@ -148,23 +143,7 @@ def _in_words(finding: Finding) -> str:
     return f"{finding.check.code} {finding.subject}, {finding.measured}{life_cycle and f' ({life_cycle})'}"
 
 
-def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
-    # Without persistence mode, the driver needs seconds to wake each GPU.
-    within = click.option(
-        "--within",
-        metavar="DURATION",
-        type=duration("1s", "1h"),
-        default="20s",
-        show_default=True,
-        help="How long reading it all may take.",
-    )
-    options = serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
-    return within(simulate_at_option(options(command)))
-
-
-def _observe(
-    wiring: CommandWiring[Machine], config: Config, within_seconds: float, simulate_at: float | None, *, well: bool
-) -> CurrentState:
+def _observe(config: Config, within_seconds: float, simulate_at: float | None, *, well: bool) -> CurrentState:
     """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
     begin = scenario_time(simulate_at, config)
     configure("error", config.log_format)
@@ -177,7 +156,7 @@ def _observe(
     latest: list[CurrentState] = []
     ended = threading.Event()
     with ExitStack() as stack:
-        machine = wiring.open_machine(config, stack, begin)
+        machine = live_machine(config, stack, begin)
         runner = Runner(machine.clock, quick)
         sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
 
@@ -188,15 +167,11 @@ def _observe(
                 if limitations is None:
                     ended.set()
 
-        runner.start(sampler, look, lambda _cause: ended.set())
-        ends_at = time.monotonic() + within_seconds
-        with ProgressLine() as line:
-            while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
-                missing = latest[0].limitations if latest else "the first answer of the driver"
-                line.show(
-                    f"reading the host, {within_seconds - left:.0f} of {within_seconds:.0f} s; missing: {missing}"
-                )
-            runner.stop()
+        def progress(done: float) -> str:
+            missing = latest[0].limitations if latest else "the first answer of the driver"
+            return f"reading the host, {done:.0f} of {within_seconds:.0f} s; missing: {missing}"
+
+        sample_for(within_seconds, runner, sampler, look, ended, progress=progress)
     if not latest:
         raise BaselineError("no_answer", f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
     return latest[0]

@@ -2,132 +2,121 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from contextlib import ExitStack
+from functools import partial
 
 import click
 
+from gpu_triage.cli.machines import stepped_machine
 from gpu_triage.cli.measure import MEASURE, applies, measure
-from gpu_triage.cli.one_shot import CommandWiring, for_option, format_option, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import (
+    duration_option,
+    echo_text,
+    fail_on_option,
+    for_option,
+    format_option,
+    host_options,
+    scenario_time,
+    simulate_at_option,
+)
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.lines import render_lines
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.log import configure
-from gpu_triage.machine import Machine
-from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
 
 
-def check_command(wiring: CommandWiring[Machine]) -> click.Command:
-    """Create the command."""
+@click.command(
+    "check",
+    cls=OptionsCommand,
+    short_help="Say what is wrong with this host, and what to do.",
+    examples=(
+        ("gpu-triage check", "what is wrong with this host"),
+        ("gpu-triage check --for 1m --fail-on warning", "look longer, for slow errors; fail on warnings too"),
+        ("gpu-triage check --for 3s --expect.gpu-count 8 --format lines", "in a script, such as a Slurm prolog"),
+        ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "read files from another host"),
+        ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
+    ),
+)
+@for_option("10s", MEASURE)
+@duration_option(
+    "--patience",
+    "patience",
+    duration("1s", "10m"),
+    "30s",
+    "How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
+)
+@format_option(text="people", json="programs", lines="shell scripts")
+@fail_on_option
+@click.option(
+    "--from",
+    "paths",
+    metavar="FILE...",
+    multiple=True,
+    help="Measure nothing and judge these files: nvidia-bug-report.log[.gz], nvidia-smi output, dmesg, journal, "
+    "lspci -vvv, a recording, or a folder of them; - is standard input.",
+)
+@click.option(
+    "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
+)
+@click.argument("more_paths", nargs=-1, metavar="")
+@simulate_at_option
+@click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
+@host_options(applies)
+def check_command(
+    *,
+    config: Config,
+    seconds: float,
+    patience: float,
+    form: str,
+    fail_on: str,
+    paths: tuple[str, ...],
+    more_paths: tuple[str, ...],
+    redact: bool,
+    simulate_at: float | None,
+    verbose: bool,
+) -> int:
+    """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
 
-    @click.command(
-        "check",
-        cls=OptionsCommand,
-        short_help="Say what is wrong with this host, and what to do.",
-        examples=(
-            ("gpu-triage check", "what is wrong with this host"),
-            ("gpu-triage check --for 1m --fail-on warning", "look longer, for slow errors; fail on warnings too"),
-            ("gpu-triage check --for 3s --expect.gpu-count 8 --format lines", "in a script, such as a Slurm prolog"),
-            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "read files from another host"),
-            ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
-        ),
-    )
-    @for_option("10s", MEASURE)
-    @click.option(
-        "--patience",
-        metavar="DURATION",
-        type=duration("1s", "10m"),
-        default="30s",
-        show_default=True,
-        help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
-    )
-    @format_option(text="people", json="programs", lines="shell scripts")
-    @click.option(
-        "--fail-on",
-        type=click.Choice([severity.value for severity in reversed(Severity)]),
-        default="critical",
-        show_default=True,
-        help="The least severe finding that makes the exit code 1.",
-    )
-    @click.option(
-        "--from",
-        "paths",
-        metavar="FILE...",
-        multiple=True,
-        help="Measure nothing and judge these files: nvidia-bug-report.log[.gz], nvidia-smi output, dmesg, journal, "
-        "lspci -vvv, a recording, or a folder of them; - is standard input.",
-    )
-    @click.option(
-        "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
-    )
-    @click.argument("more_paths", nargs=-1, metavar="")
-    @simulate_at_option
-    @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
-    @serve_options(wiring.switches, wiring.of_scenario, applies)
-    def check(
-        *,
-        config: Config,
-        seconds: float,
-        patience: float,
-        form: str,
-        fail_on: str,
-        paths: tuple[str, ...],
-        more_paths: tuple[str, ...],
-        redact: bool,
-        simulate_at: float | None,
-        verbose: bool,
-    ) -> int:
-        """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
+    Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
+    go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
-        go on taking work: keep, watch or drain. Needs no root; says what it could not read.
+    One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
+    knows how long they have lasted.
 
-        One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
-        knows how long they have lasted.
+    Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
+    be checked or, without a report, the options are invalid, 70 an internal error.
+    """
+    begin = scenario_time(simulate_at, config)
+    configure(config.log_level if verbose else "critical", config.log_format)
+    if more_paths and not paths:
+        raise click.UsageError(
+            f"Got unexpected extra argument ({more_paths[0]}); to judge files, name them after --from"
+        )
+    if redact and not paths:
+        raise ConfigError("--redact is for files; name them with --from")
+    if paths:
+        if config.simulate is not None or config.replay is not None:
+            raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
+        if any(map(_given, ("seconds", "patience"))):
+            raise ConfigError("--from measures nothing: leave out --for and --patience")
+        from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
 
-        Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
-        be checked or, without a report, the options are invalid, 70 an internal error.
-        """
-        begin = scenario_time(simulate_at, config)
-        configure(config.log_level if verbose else "critical", config.log_format)
-        if more_paths and not paths:
-            raise click.UsageError(
-                f"Got unexpected extra argument ({more_paths[0]}); to judge files, name them after --from"
-            )
-        if redact and not paths:
-            raise ConfigError("--redact is for files; name them with --from")
-        if paths:
-            if config.simulate is not None or config.replay is not None:
-                raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-            if any(map(_given, ("seconds", "patience"))):
-                raise ConfigError("--from measures nothing: leave out --for and --patience")
-            from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
-
-            report = check_files((*paths, *more_paths), config, redact=redact)
-        else:
-            with ExitStack() as stack:
-                # The end of a recording is the event that it was made for.
-                at = begin if config.replay is None else seconds
-                report = measure(wiring.open_machine(config, stack, at), config, seconds, patience).report
-        severity = Severity(fail_on)
-        if form == "text":
-            # On a terminal, wrap lines, and use colors unless disabled (https://no-color.org). Pipes get whole lines,
-            # so that they can be searched.
-            terminal = sys.stdout.isatty()
-            colored = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-            columns = shutil.get_terminal_size().columns if terminal else None
-            click.echo(render_text(report, columns), nl=False, color=colored)
-        else:
-            click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
-        return report.exit_code(severity)
-
-    return check
+        report = check_files((*paths, *more_paths), config, redact=redact)
+    else:
+        with ExitStack() as stack:
+            # The end of a recording is the event that it was made for.
+            at = begin if config.replay is None else seconds
+            report = measure(stepped_machine(config, stack, at), config, seconds, patience).report
+    if form == "text":
+        echo_text(partial(render_text, report))
+    else:
+        click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
+    return report.exit_code(Severity(fail_on))
 
 
 def _given(parameter: str) -> bool:

@@ -6,62 +6,18 @@ from collections.abc import Iterator
 
 import click
 
+from gpu_triage.cli.one_shot import host_options
 from gpu_triage.errors import BaselineError, ConfigError, DocumentError
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
-from gpu_triage.options.sources import ScenarioOptions, use_file
-from gpu_triage.options.table import CONFIG_FILE, CollectorSwitch
+from gpu_triage.options.sources import use_file
+from gpu_triage.options.table import CONFIG_FILE
 from gpu_triage.read.baseline.file import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.security import SecuritySource
-
-
-def config_command(switches: tuple[CollectorSwitch, ...], of_scenario: ScenarioOptions) -> click.Group:
-    """The command group ``config`` with ``check``."""
-
-    @click.group("config", short_help="Check the exporter's configuration.")
-    def group() -> None:
-        """Check the exporter's configuration."""
-
-    @group.command(
-        "check",
-        cls=OptionsCommand,
-        short_help="Say what is wrong with the configuration, or that it is OK.",
-        examples=(
-            ("gpu-triage config check /etc/gpu-triage/config.yml", "a file, before the exporter is restarted with it"),
-            ("gpu-triage config check --web.config.file web.yml", "TLS, passwords and headers"),
-            ("env $(grep -v '^#' /etc/default/gpu-triage-exporter) gpu-triage config check", "variables of the unit"),
-        ),
-        essential=("web.config.file", "baseline.file", "config.file"),
-    )
-    @click.argument("file", required=False, is_eager=True, expose_value=False, callback=_use_file)
-    @serve_options(switches, of_scenario)
-    def check(config: Config) -> int:
-        """Read the options from FILE, the environment and the flags, the web configuration with its certificates, and
-        the baseline, as gpu-triage serve would, and say what is wrong with them, or OK.
-
-        Nothing is started, and no GPU is asked.
-
-        Exit code: 0 all of it can be used, 2 something cannot; each mistake is a line on stderr.
-        """  # noqa: D205 - the help shows it as a paragraph
-        lines: list[str] = []
-        problems: list[str] = []
-        for look in (_metrics, _judge, _web, _baseline):
-            try:
-                lines += look(config)
-            except ConfigError as error:
-                problems += error.problems
-        if problems:
-            raise ConfigError(*problems)
-        for line in lines:
-            click.echo(line)
-        click.echo("OK")
-        return 0
-
-    return group
 
 
 def _use_file(ctx: click.Context, _argument: click.Parameter, path: str | None) -> None:
@@ -71,6 +27,47 @@ def _use_file(ctx: click.Context, _argument: click.Parameter, path: str | None) 
     if ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
         raise click.UsageError("the configuration file is named twice; leave out --config.file")
     use_file(ctx, option, path)
+
+
+@click.group("config", short_help="Check the exporter's configuration.")
+def config_command() -> None:
+    """Check the exporter's configuration."""
+
+
+@config_command.command(
+    "check",
+    cls=OptionsCommand,
+    short_help="Say what is wrong with the configuration, or that it is OK.",
+    examples=(
+        ("gpu-triage config check /etc/gpu-triage/config.yml", "a file, before the exporter is restarted with it"),
+        ("gpu-triage config check --web.config.file web.yml", "TLS, passwords and headers"),
+        ("env $(grep -v '^#' /etc/default/gpu-triage-exporter) gpu-triage config check", "variables of the unit"),
+    ),
+    essential=("web.config.file", "baseline.file", "config.file"),
+)
+@click.argument("file", required=False, is_eager=True, expose_value=False, callback=_use_file)
+@host_options()
+def check(config: Config) -> int:
+    """Read the options from FILE, the environment and the flags, the web configuration with its certificates, and
+    the baseline, as gpu-triage serve would, and say what is wrong with them, or OK.
+
+    Nothing is started, and no GPU is asked.
+
+    Exit code: 0 all of it can be used, 2 something cannot; each mistake is a line on stderr.
+    """  # noqa: D205 - the help shows it as a paragraph
+    lines: list[str] = []
+    problems: list[str] = []
+    for look in (_metrics, _judge, _web, _baseline):
+        try:
+            lines += look(config)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    for line in lines:
+        click.echo(line)
+    click.echo("OK")
+    return 0
 
 
 def _metrics(config: Config) -> tuple[()]:

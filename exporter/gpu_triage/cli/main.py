@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_triage.cli.daemon import Daemon
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import live_machine
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.versions import versions_in_words
 from gpu_triage.log import configure
@@ -22,14 +23,21 @@ from gpu_triage.serve.process_settings import keep_memory_flat
 if TYPE_CHECKING:
     from gpu_triage.options.config import Config
 
-ONE_SHOT = ("advise", "baseline", "check", "judge", "record")
-"""Commands that examine a host once."""
-WATCHING = ("top",)
-"""Commands with a full-screen terminal display."""
-FLEET = ("fleet", "report")
-"""Commands that query a Prometheus server."""
-OFFLINE = ("config", "explain", "rules", "simulate", "web-password")
-"""Commands that don't access a host."""
+LAZY = {
+    "advise": "gpu_triage.cli.advise.command",
+    "baseline": "gpu_triage.cli.baseline_command",
+    "check": "gpu_triage.cli.check_command",
+    "config": "gpu_triage.cli.config_command",
+    "explain": "gpu_triage.cli.explain_command",
+    "fleet": "gpu_triage.cli.fleet.command",
+    "judge": "gpu_triage.cli.judge_command",
+    "record": "gpu_triage.cli.record_command",
+    "report": "gpu_triage.cli.fleet.report_command",
+    "rules": "gpu_triage.alerting.command",
+    "top": "gpu_triage.cli.top.command",
+    "web-password": "gpu_triage.cli.password_command",
+}
+"""The module of each command that the daemon doesn't need; it defines ``NAME_command``."""
 
 
 class Commands(click.Group):
@@ -37,49 +45,15 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted({*super().list_commands(ctx), *ONE_SHOT, *WATCHING, *FLEET, *OFFLINE})
+        return sorted({*super().list_commands(ctx), *LAZY, "simulate"})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command with this name; None if there is none."""
-        if cmd_name in ONE_SHOT and cmd_name not in self.commands:
-            from gpu_triage.cli.advise.command import advise_command  # noqa: PLC0415 - lazy, see the class
-            from gpu_triage.cli.baseline_command import baseline_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.check_command import check_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.judge_command import judge_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.one_shot import CommandWiring  # noqa: PLC0415 - as above
-            from gpu_triage.cli.record_command import record_command  # noqa: PLC0415 - as above
-
-            stepped = CommandWiring(COLLECTOR_SWITCHES, scenario_options, stepped_machine)
-            live = CommandWiring(COLLECTOR_SWITCHES, scenario_options, live_machine)
-            self.add_command(advise_command(stepped))
-            self.add_command(baseline_command(live, stepped))
-            self.add_command(check_command(stepped))
-            self.add_command(judge_command(stepped))
-            self.add_command(record_command(live))
-        if cmd_name in WATCHING and cmd_name not in self.commands:
-            from gpu_triage.cli.one_shot import CommandWiring  # noqa: PLC0415 - as above
-            from gpu_triage.cli.top.command import top_command  # noqa: PLC0415 - as above
-
-            live = CommandWiring(COLLECTOR_SWITCHES, scenario_options, live_machine)
-            stepped = CommandWiring(COLLECTOR_SWITCHES, scenario_options, stepped_machine)
-            self.add_command(top_command(live, stepped))
-        if cmd_name in FLEET and cmd_name not in self.commands:
-            from gpu_triage.cli.fleet.command import fleet_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.fleet.report_command import report_command  # noqa: PLC0415 - as above
-
-            self.add_command(fleet_command)
-            self.add_command(report_command)
-        if cmd_name in OFFLINE and cmd_name not in self.commands:
-            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.config_command import config_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.explain_command import explain_command  # noqa: PLC0415 - as above
-            from gpu_triage.cli.password_command import password_command  # noqa: PLC0415 - as above
-
-            self.add_command(config_command(COLLECTOR_SWITCHES, scenario_options))
-            self.add_command(explain_command)
-            self.add_command(password_command)
-            self.add_command(rules_command)
-            self.add_command(simulate_command())
+        if cmd_name == "simulate":
+            return simulate_command()
+        if cmd_name in LAZY:
+            command: click.Command = getattr(import_module(LAZY[cmd_name]), f"{cmd_name.replace('-', '_')}_command")
+            return command
         return super().get_command(ctx, cmd_name)
 
 

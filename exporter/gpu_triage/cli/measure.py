@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -66,6 +68,26 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     return judge.judge(*run(machine, config, seconds, patience_seconds).evidence())
 
 
+def sample_for(
+    seconds: float,
+    runner: Runner,
+    sampler: Sampler,
+    note: Callable[[], None],
+    ended: threading.Event,
+    *,
+    progress: Callable[[float], str],
+) -> None:
+    """Sample for some seconds in real time, or until `ended`; `note` is called after each publication."""
+    runner.start(sampler, note, lambda _cause: ended.set())
+    ends_at = time.monotonic() + seconds
+    with ProgressLine() as line:
+        try:
+            while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
+                line.show(progress(seconds - left))
+        finally:
+            runner.stop()
+
+
 class _Measurement:
     """Follows a sampler from its first response to the end. `note` runs on the sampler's thread."""
 
@@ -108,6 +130,11 @@ class _Measurement:
         return self._history.evidence(end), self._driver_error
 
     @property
+    def progress(self) -> str:
+        """What to show while it goes on."""
+        return f"measuring, {int(self.measured_seconds)} of {self._seconds:.0f} s"
+
+    @property
     def _answering(self) -> bool:
         """Whether any GPU responds, possibly although the driver as a whole does not."""
         presence = self._sampler.presence
@@ -123,14 +150,9 @@ def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: f
     runner = Runner(machine.clock, config)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
-    runner.start(sampler, measurement.note, lambda _cause: measurement.done.set())
-    ends_at = machine.clock.now().monotonic + patience_seconds + seconds + _GRACE_SECONDS
-    with ProgressLine() as line:
-        try:
-            while not measurement.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
-                line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
-        finally:
-            runner.stop()
+    most_seconds = patience_seconds + seconds + _GRACE_SECONDS
+    note, done = measurement.note, measurement.done
+    sample_for(most_seconds, runner, sampler, note, done, progress=lambda _: measurement.progress)
     return measurement
 
 
@@ -146,7 +168,7 @@ def _step(machine: Machine, config: Config, seconds: float, patience_seconds: fl
             measurement.note()
             if measurement.done.is_set():
                 break
-            line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
+            line.show(measurement.progress)
             clock.advance(config.sample_fast_seconds)
     sampler.close(lambda condition: condition())
     return measurement

@@ -1,37 +1,34 @@
-"""Wiring and flags shared by the one-shot commands."""
+"""Flags and output shared by the commands."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import click
 
+from gpu_triage.cli.simulation import scenario_options
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.options.command import serve_options
 from gpu_triage.options.config import Config
-from gpu_triage.options.sources import ScenarioOptions
-from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.options.option import Option
 from gpu_triage.options.values import TextType, duration
+from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
-OpenedMachine = TypeVar("OpenedMachine")
 Command = TypeVar("Command", bound=Callable[..., int])
 
 _SCENARIO_TIME: Final = duration("0s", "720h")
 
 
-@dataclass(frozen=True, slots=True)
-class CommandWiring(Generic[OpenedMachine]):
-    """Dependencies of the commands.
-
-    `open_machine` opens the configured machine for the life of the exit stack. Its last argument is a time in seconds:
-    for a simulated machine the scenario time, for a recorded one how long before the end to start, 0 for the beginning.
-    """
-
-    switches: tuple[CollectorSwitch, ...]
-    of_scenario: ScenarioOptions
-    open_machine: Callable[[Config, ExitStack, float], OpenedMachine]
+def host_options(
+    applies: Callable[[Option], bool] = lambda _option: True,
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """A decorator that adds the exporter's options that apply to a command; the command gets ``config``."""
+    return serve_options(COLLECTOR_SWITCHES, scenario_options, applies)
 
 
 def simulate_at_option(command: Command) -> Command:
@@ -40,12 +37,36 @@ def simulate_at_option(command: Command) -> Command:
     return click.option("--simulate-at", metavar="DURATION", type=_SCENARIO_TIME, help=meaning)(command)
 
 
+def duration_option(
+    flag: str, parameter: str, kind: TextType, default: str, meaning: str
+) -> Callable[[Command], Command]:
+    """A decorator that adds a flag for a duration; the command gets seconds."""
+    return click.option(
+        flag, parameter, metavar="DURATION", type=kind, default=default, show_default=True, help=meaning
+    )
+
+
 def for_option(default: str, kind: TextType) -> Callable[[Command], Command]:
     """A decorator that adds the flag ``--for``; the command gets ``seconds``."""
-    meaning = "How long to measure."
-    return click.option(
-        "--for", "seconds", metavar="DURATION", type=kind, default=default, show_default=True, help=meaning
-    )
+    return duration_option("--for", "seconds", kind, default, "How long to measure.")
+
+
+def fail_on_option(command: Command) -> Command:
+    """Add the flag ``--fail-on``, a severity, to a command."""
+    severities = click.Choice([severity.value for severity in reversed(Severity)])
+    meaning = "The least severe finding that makes the exit code 1."
+    return click.option("--fail-on", type=severities, default="critical", show_default=True, help=meaning)(command)
+
+
+def echo_text(render: Callable[[int | None], str]) -> None:
+    """Print what `render` returns for this width: the terminal's, or None for a pipe.
+
+    On a terminal, lines are wrapped, and colored unless that is disabled (https://no-color.org). Pipes get whole lines,
+    so that they can be searched.
+    """
+    terminal = sys.stdout.isatty()
+    colored = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    click.echo(render(shutil.get_terminal_size().columns if terminal else None), nl=False, color=colored)
 
 
 def format_option(**readers: str) -> Callable[[Command], Command]:

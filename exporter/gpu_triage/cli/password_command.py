@@ -12,7 +12,7 @@ from gpu_triage.serve.passwords import LONGEST_PASSWORD, hashed
 
 @click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
 @click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
-def password_command(cost: int) -> int:
+def web_password_command(cost: int) -> int:
     """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
 
     Where standard input is no terminal, its first line is the password.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import click
 
-from gpu_triage.cli.one_shot import CommandWiring, for_option
+from gpu_triage.cli.machines import live_machine
+from gpu_triage.cli.measure import sample_for
+from gpu_triage.cli.one_shot import for_option, host_options
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
-from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import prepare_target, write_recording
@@ -25,40 +25,34 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "config.file"})
-_PROGRESS_SECONDS: Final = 0.25
 
 
-def record_command(wiring: CommandWiring[Machine]) -> click.Command:
-    """The command ``record``."""
+@click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
+@click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
+@click.option("--force", is_flag=True, help="Replace the recording that is there.")
+@for_option("10s", duration("1s", "10m"))
+@host_options(lambda option: option.key in _OPTIONS)
+def record_command(*, config: Config, target: Path, force: bool, seconds: float) -> int:
+    """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
-    @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
-    @click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
-    @click.option("--force", is_flag=True, help="Replace the recording that is there.")
-    @for_option("10s", duration("1s", "10m"))
-    @serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
-    def record(*, config: Config, target: Path, force: bool, seconds: float) -> int:
-        """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
+    Contains: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
+    the exporter reads, processes' names among them; the NVIDIA driver's lines of the kernel log.
 
-        Contains: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
-        the exporter reads, processes' names among them; the NVIDIA driver's lines of the kernel log.
+    Pseudonymized, consistently: serial numbers, UUIDs, host names, names of file servers, user names, IP
+    addresses. Never included: command lines, environments, memory maps.
 
-        Pseudonymized, consistently: serial numbers, UUIDs, host names, names of file servers, user names, IP
-        addresses. Never included: command lines, environments, memory maps.
+    Review it before sharing it: it is text.
 
-        Review it before sharing it: it is text.
-
-        Exit code 0: recorded. 2: not recorded, since there is something in its place, it cannot be written there, or
-        the options cannot be used.
-        """
-        prepare_target(target, replace=force)
-        configure("error", config.log_format)
-        with ExitStack() as stack:
-            recording = record_host(wiring.open_machine(config, stack, 0.0), config, seconds)
-        write_recording(recording, target)
-        click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
-        return 0
-
-    return record
+    Exit code 0: recorded. 2: not recorded, since there is something in its place, it cannot be written there, or
+    the options cannot be used.
+    """
+    prepare_target(target, replace=force)
+    configure("error", config.log_format)
+    with ExitStack() as stack:
+        recording = record_host(live_machine(config, stack, 0.0), config, seconds)
+    write_recording(recording, target)
+    click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
+    return 0
 
 
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
@@ -67,10 +61,12 @@ def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     runner = Runner(machine.clock, config)
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     ended = threading.Event()
-    runner.start(sampler, recorder.snapshot, lambda _cause: ended.set())
-    ends_at = time.monotonic() + seconds
-    with ProgressLine() as line:
-        while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
-            line.show(f"recording, {seconds - left:.0f} of {seconds:.0f} s")
-        runner.stop()
+    sample_for(
+        seconds,
+        runner,
+        sampler,
+        recorder.snapshot,
+        ended,
+        progress=lambda done: f"recording, {done:.0f} of {seconds:.0f} s",
+    )
     return recorder.finish()

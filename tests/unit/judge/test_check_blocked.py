@@ -3,21 +3,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import click
 import pytest
 from tests.one_shot import look_at
 from tests.rig import scenario_with
 
-from gpu_triage.cli.check_command import check_command
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
-from gpu_triage.cli.one_shot import CommandWiring
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Verdict
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import EXIT_BROKEN, EXIT_USAGE, run_cli
-from gpu_triage.options.sources import no_options
 from gpu_triage_simulator import load_scenario, simulated_machine
 
 if TYPE_CHECKING:
@@ -103,12 +99,12 @@ def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
     assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
-def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_config: Config, _stack: ExitStack, _at: float) -> Machine:
         raise ZeroDivisionError
 
-    program = click.Group(commands=[check_command(CommandWiring((), no_options, broken))])
-    assert run_cli(program, ["check"]) == EXIT_BROKEN
+    monkeypatch.setattr("gpu_triage.cli.check_command.stepped_machine", broken)
+    assert run_cli(group, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 

@@ -15,13 +15,10 @@ from tests.recorded import KEY, SECONDS, record, replayed
 from tests.rig import Rig, scenario_with
 
 from gpu_triage.cli.main import group
-from gpu_triage.cli.one_shot import CommandWiring
-from gpu_triage.cli.record_command import record_command
 from gpu_triage.errors import RecordingError
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
-from gpu_triage.options.sources import no_options
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.record.calls import CallKeys
 from gpu_triage.record.masking import Masker
@@ -210,7 +207,7 @@ def test_what_cannot_be_recorded_is_said_with_the_next_step(
 
 @pytest.mark.parametrize("target", ["taken", "taken/file/below", "nowhere/x.tar.gz", "folder.tar.gz"])
 def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: str
 ) -> None:
     def nobody(_config: Config, _stack: ExitStack, _at: float) -> Machine:
         raise AssertionError("watched")
@@ -218,8 +215,8 @@ def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     (tmp_path / "folder.tar.gz").mkdir()
-    command = record_command(CommandWiring((), no_options, nobody))
-    assert run_cli(command, [str(tmp_path / target)]) == 2
+    monkeypatch.setattr("gpu_triage.cli.record_command.live_machine", nobody)
+    assert run_cli(group, ["record", str(tmp_path / target)]) == 2
     assert str(tmp_path / target) in capsys.readouterr().err
 
 

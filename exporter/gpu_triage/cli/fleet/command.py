@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-from typing import Final
+from functools import partial
 
 import click
 
@@ -14,13 +11,11 @@ from gpu_triage.cli.fleet.options import MOMENT, server_options
 from gpu_triage.cli.fleet.query import Selection, ask
 from gpu_triage.cli.fleet.render import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.view import fleet_of
-from gpu_triage.cli.one_shot import format_option
+from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.options.values import whole_number
-
-_LINE_COLUMNS: Final = 80
 
 
 @click.command("fleet", short_help="Say which hosts of a fleet to drain, from their Prometheus.")
@@ -36,13 +31,7 @@ _LINE_COLUMNS: Final = 80
     show_default=True,
     help="Most hosts to show, the worst first.",
 )
-@click.option(
-    "--fail-on",
-    type=click.Choice([severity.value for severity in reversed(Severity)]),
-    default="critical",
-    show_default=True,
-    help="The least severe finding that makes the exit code 1.",
-)
+@fail_on_option
 @format_option(text="people", json="programs")
 def fleet_command(
     *, client: PrometheusClient, selection: Selection, at: float | None, limit: int, fail_on: str, form: str
@@ -70,8 +59,6 @@ def fleet_command(
     if form == "json":
         click.echo(render_json(shown), nl=False)
     else:
-        terminal = sys.stdout.isatty()
-        columns = shutil.get_terminal_size((_LINE_COLUMNS, 24)).columns if terminal else None
-        click.echo(render_text(shown, columns), nl=False, color=terminal and not os.environ.get("NO_COLOR"))
+        echo_text(partial(render_text, shown))
     worst = max(host.worst for host in fleet.hosts)
     return EXIT_FINDINGS if worst >= Severity(fail_on).rank else EXIT_SOUND

@@ -14,6 +14,7 @@ import click
 from gpu_triage.cli.fleet.client import PrometheusClient
 from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
 from gpu_triage.cli.fleet.query import Selection
+from gpu_triage.cli.one_shot import duration_option
 from gpu_triage.documents import quoted
 from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime
 
@@ -72,15 +73,10 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
     decorated: Callable[..., int] = with_client
     for flag, meaning in reversed(_SELECTORS):
         decorated = click.option(flag, metavar="REGEX", help=meaning)(decorated)
-    decorated = click.option(
-        "--timeout",
-        "timeout_seconds",
-        metavar="DURATION",
-        type=duration("1s", "10m"),
-        default="30s",
-        show_default=True,
-        help="How long each query may take.",
-    )(decorated)
+    timeout = duration_option(
+        "--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take."
+    )
+    decorated = timeout(decorated)
     decorated = click.option(
         "--http.config.file",
         "http_config_file",

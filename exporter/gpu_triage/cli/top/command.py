@@ -11,8 +11,9 @@ from typing import Final
 import click
 from rich.console import Console
 
+from gpu_triage.cli.machines import live_machine, stepped_machine
 from gpu_triage.cli.measure import measure
-from gpu_triage.cli.one_shot import CommandWiring, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import duration_option, host_options, scenario_time, simulate_at_option
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.top.frame import Frame, render
 from gpu_triage.cli.top.own_sampler import own_sampler
@@ -21,8 +22,7 @@ from gpu_triage.cli.top.view import view_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.log import configure
-from gpu_triage.machine import Machine
-from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
 
@@ -38,70 +38,54 @@ _PATIENCE_SECONDS: Final = 30.0
 _PIPED_COLUMNS: Final = 160
 
 
-def top_command(live: CommandWiring[Machine], stepped: CommandWiring[Machine]) -> click.Command:
-    """Create the command.
+@click.command(
+    "top",
+    cls=OptionsCommand,
+    short_help="Watch the GPUs of this host, or of another, in the terminal.",
+    examples=(
+        ("gpu-triage top", "this host, from its exporter if one runs"),
+        ("gpu-triage top --url http://gpu-07:9836", "another host, from its exporter"),
+        ("gpu-triage top --once", "one frame, to paste into a ticket"),
+        ("gpu-triage top --simulate h100-8-bad-night", "see it without a GPU"),
+    ),
+)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Exporter to ask, such as http://gpu-07:9836.  [default: that of this host, if it runs]",
+)
+@duration_option("--every", "interval_seconds", duration("1s", "1m"), "2s", "How often to look.")
+@click.option("--once", is_flag=True, help="Print what there is to see now, and end.")
+@simulate_at_option
+@host_options(lambda option: option.key in _OPTIONS)
+def top_command(
+    *, config: Config, url: str | None, interval_seconds: float, once: bool, simulate_at: float | None
+) -> int:
+    """Watch the GPUs of this host, or of another: what limits each, since when, and whose it is.
 
-    Args:
-        live: opens a machine in real time.
-        stepped: opens a scenario or recording on a virtual clock, for a single frame.
+    Asks the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or Ctrl-C
+    ends it.
+
+    Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """
-
-    @click.command(
-        "top",
-        cls=OptionsCommand,
-        short_help="Watch the GPUs of this host, or of another, in the terminal.",
-        examples=(
-            ("gpu-triage top", "this host, from its exporter if one runs"),
-            ("gpu-triage top --url http://gpu-07:9836", "another host, from its exporter"),
-            ("gpu-triage top --once", "one frame, to paste into a ticket"),
-            ("gpu-triage top --simulate h100-8-bad-night", "see it without a GPU"),
-        ),
-    )
-    @click.option(
-        "--url",
-        metavar="URL",
-        help="Exporter to ask, such as http://gpu-07:9836.  [default: that of this host, if it runs]",
-    )
-    @click.option(
-        "--every",
-        "interval_seconds",
-        metavar="DURATION",
-        type=duration("1s", "1m"),
-        default="2s",
-        show_default=True,
-        help="How often to look.",
-    )
-    @click.option("--once", is_flag=True, help="Print what there is to see now, and end.")
-    @simulate_at_option
-    @serve_options(live.switches, live.of_scenario, lambda option: option.key in _OPTIONS)
-    def top(*, config: Config, url: str | None, interval_seconds: float, once: bool, simulate_at: float | None) -> int:
-        """Watch the GPUs of this host, or of another: what limits each, since when, and whose it is.
-
-        Asks the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or Ctrl-C
-        ends it.
-
-        Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
-        """
-        begin = scenario_time(simulate_at, config)
-        configure("critical", config.log_format)
-        made_up = config.simulate is not None or config.replay is not None
-        if url is not None and made_up:
-            raise ConfigError("--url asks an exporter, --simulate and --replay make up a host; give one of them")
-        if not once and not sys.stdout.isatty():
-            raise ConfigError("top needs a terminal; give --once to print what there is to see now")
-        client = None if made_up else _client(url, config)
-        with ExitStack() as stack:
-            if once:
-                _print(_once(client, stepped, config, begin, stack))
-                return 0
-            if client is not None:
-                show(Watch(client.look, client.url, interval_seconds))
-            else:
-                look = stack.enter_context(own_sampler(live.open_machine(config, stack, begin), config))
-                show(Watch(look, _THIS_HOST, interval_seconds))
-        return 0
-
-    return top
+    begin = scenario_time(simulate_at, config)
+    configure("critical", config.log_format)
+    made_up = config.simulate is not None or config.replay is not None
+    if url is not None and made_up:
+        raise ConfigError("--url asks an exporter, --simulate and --replay make up a host; give one of them")
+    if not once and not sys.stdout.isatty():
+        raise ConfigError("top needs a terminal; give --once to print what there is to see now")
+    client = None if made_up else _client(url, config)
+    with ExitStack() as stack:
+        if once:
+            _print(_once(client, config, begin, stack))
+            return 0
+        if client is not None:
+            show(Watch(client.look, client.url, interval_seconds))
+        else:
+            look = stack.enter_context(own_sampler(live_machine(config, stack, begin), config))
+            show(Watch(look, _THIS_HOST, interval_seconds))
+    return 0
 
 
 def _client(url: str | None, config: Config) -> ExporterClient | None:
@@ -132,12 +116,10 @@ def _serves_https(config: Config) -> bool:
         return False
 
 
-def _once(
-    client: ExporterClient | None, stepped: CommandWiring[Machine], config: Config, begin: float, stack: ExitStack
-) -> Frame:
+def _once(client: ExporterClient | None, config: Config, begin: float, stack: ExitStack) -> Frame:
     if client is not None:
         return Frame(first(client.look, _PATIENCE_SECONDS), client.url)
-    machine = stepped.open_machine(config, stack, begin if config.replay is None else _ONCE_SECONDS)
+    machine = stepped_machine(config, stack, begin if config.replay is None else _ONCE_SECONDS)
     report = measure(machine, config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
     return Frame(view_of(render_json(report)), _THIS_HOST)
 
