@@ -120,11 +120,7 @@ def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: f
 
 
 def _refuse_findings(config: Config, simulate_at: float | None) -> None:
-    """Check the host as `gpu-triage check` does.
-
-    Raises:
-        BaselineError: the host has critical findings, listed in the message.
-    """
+    """Check the host as `gpu-triage check` does; raises BaselineError if it has critical findings."""
     with ExitStack() as stack:
         machine = stepped_machine(config, stack, scenario_time(simulate_at, config))
         report = measure(machine, config, _CHECK_SECONDS).report
@@ -178,7 +174,6 @@ def _observe(config: Config, within_seconds: float, simulate_at: float | None, *
 
 
 def _lines(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
-    """Yield the differences as text."""
     since = f"the baseline of {timestamp(recorded.facts.at)}"
     if limitations is not None:
         yield f"not all could be read: it lacks {limitations}"
@@ -207,7 +202,6 @@ def _subject(change: Comparison) -> str:
 
 
 def _as_json(recorded: Baseline, limitations: str | None, found: tuple[Comparison, ...]) -> str:
-    """Return the differences as JSON."""
     document = {
         "format": "gpu-triage-baseline-diff",
         "version": 1,

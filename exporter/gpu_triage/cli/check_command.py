@@ -120,6 +120,5 @@ def check_command(
 
 
 def _given(parameter: str) -> bool:
-    """Whether a parameter of the running command was given on the command line."""
     source = click.get_current_context().get_parameter_source(parameter)
     return source is click.core.ParameterSource.COMMANDLINE

@@ -76,13 +76,11 @@ def _metrics(config: Config) -> tuple[()]:
 
 
 def _judge(config: Config) -> Iterator[str]:
-    """A line about the judge's settings, if any differs from its default."""
     if changed := judge_settings(config.judge).changed:
         yield f"judge: {'; '.join(each.words for each in changed)}"
 
 
 def _web(config: Config) -> Iterator[str]:
-    """A line about the web configuration, if there is one."""
     if config.web_config_file is not None:
         security = SecuritySource(config.web_config_file).current.config
         tls = "HTTPS" if security.tls is not None else "plain HTTP"
@@ -91,7 +89,6 @@ def _web(config: Config) -> Iterator[str]:
 
 
 def _baseline(config: Config) -> Iterator[str]:
-    """A line about the baseline, if there is one."""
     if config.baseline_file is not None:
         try:
             facts = read_baseline(config.baseline_file).facts

@@ -55,7 +55,6 @@ def _page(word: str, *, styled: bool) -> str:
 
 
 def _listing() -> str:
-    """All alerts with the first sentence of their runbooks, all findings, and all Xid codes."""
     names = alert_names()
     width = max(len(name) for name in (*names, *(check.code for check in CHECKS)))
     lines = ["Alerts:", *(f"  {name:<{width}}  {summary_of(name)}" for name in names), "", "Findings:"]

@@ -66,7 +66,6 @@ def virtual_clock() -> SteppedClock:
 
 
 def _scenario(config: Config) -> Scenario:
-    """The configured scenario, at the configured pace."""
     from gpu_triage_simulator import at_pace, load_scenario  # noqa: PLC0415 - see above
 
     assert config.simulate is not None  # noqa: S101 - checked by the callers

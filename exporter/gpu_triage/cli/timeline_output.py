@@ -20,14 +20,7 @@ _MOST_PERIODS: Final = 6
 
 
 def render_text(found: Timelines, source: str, names: Sequence[str], changes: Sequence[Change]) -> str:
-    """Return the timelines as text.
-
-    Args:
-        found: results of one judge or two.
-        source: the recording or scenario.
-        names: label of each judge; a single one is omitted.
-        changes: settings that differ between them.
-    """
+    """Return the timelines as text; `names` label the judges, and `changes` are settings that differ between them."""
     began, ended = (_moment(each) for each in (found.began_at, found.ended_at))
     lasted = length_of_time(found.ended_at - found.began_at)
     lines = [f"{printable(source)}: {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} UTC, {lasted}"]

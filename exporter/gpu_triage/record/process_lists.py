@@ -55,12 +55,10 @@ class ProcessLists:
 
 
 def _whose(key: str) -> str:
-    """Function and handle in a call key."""
     return json.dumps(json.loads(key)[:2])
 
 
 def _listed(answer: NvmlAnswer, entry_bytes: int) -> bytes:
-    """The entries in a recorded list."""
     if len(answer.outs) < _COUNT_AND_BUFFER:
         return b""  # a call without a buffer succeeded, so there were no processes
     count, raw = answer.outs

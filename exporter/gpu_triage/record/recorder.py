@@ -144,7 +144,6 @@ def kernel_records(kmsg: Path, masker: Masker) -> str | None:
 
 
 def _is_judged(text: str) -> bool:
-    """Whether a message is used for metrics or findings."""
     if text.startswith("NVRM:"):
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (

@@ -106,7 +106,6 @@ class PrometheusClient:
         return [each for each in found if each.samples]
 
     def _ask(self, path: str, parameters: dict[str, str]) -> dict[str, Any]:
-        """The `data` of a response."""
         # A regular expression typed in a non-UTF-8 terminal matches nothing.
         body = urlencode({**parameters, "timeout": f"{self._timeout_seconds:g}s"}, errors="replace")
         status, answer = self._send(path, body)

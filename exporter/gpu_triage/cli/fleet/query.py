@@ -138,10 +138,6 @@ def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:
-    """Run all queries at this Unix time, or at the server's current time.
-
-    Raises:
-        PrometheusUnavailable: the server doesn't respond, or rejects a regular expression.
-    """
+    """Run all queries at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
     seconds = client.now() if at is None else at
     return QueryResults(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})

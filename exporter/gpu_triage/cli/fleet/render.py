@@ -111,7 +111,6 @@ def _host(host: FleetHost, now: float) -> Iterator[Line]:
 
 
 def _state(host: FleetHost) -> str:
-    """The state of its GPUs."""
     if not host.answers:
         old = "" if host.verdict is Verdict.NOT_READ else f"; this is from the last {LAST_SCRAPED_MINUTES} min"
         return f"its exporter does not answer: Prometheus cannot scrape it{old}"

@@ -63,7 +63,6 @@ def plot(title: str, unit: str, days: Sequence[float], bands: Sequence[Band]) ->
 
 
 def _round_up(value: float) -> float:
-    """The next round number."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
 

@@ -13,16 +13,15 @@ from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.gpu_index import GpuIndex
 from gpu_triage.cli.offline.kernel import MemoryBudget
 from gpu_triage.cli.offline.lines import pieces
-from gpu_triage.cli.offline.log_summaries import summaries
 from gpu_triage.cli.offline.logged import logged_findings
 from gpu_triage.cli.offline.logs import LogReading, merge
 from gpu_triage.cli.offline.lspci import ports_of
-from gpu_triage.cli.offline.peers import peers_told
 from gpu_triage.cli.offline.redact import redacted
 from gpu_triage.cli.offline.replayed import check_recording
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
 from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
+from gpu_triage.cli.offline.summaries import peers_told, summaries
 from gpu_triage.cli.offline.times import date_time, written
 from gpu_triage.cli.offline.unread import unread_of
 from gpu_triage.errors import ConfigError
@@ -211,7 +210,6 @@ def _held(host: HostEvidence) -> Iterator[str]:
 
 
 def _errors(host: HostEvidence) -> Iterator[str]:
-    """ECC errors, summed over all GPUs."""
     series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
     counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
     if counted:
@@ -220,7 +218,6 @@ def _errors(host: HostEvidence) -> Iterator[str]:
 
 
 def _links(host: HostEvidence) -> Iterator[str]:
-    """PCIe link generation and width at the last sample."""
     links = Counter(
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.events import EventKind
 from gpu_triage.cli.offline.logged_xids import logged_xids
-from gpu_triage.cli.offline.logs import Events, LogReading, when
+from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.nvlink import Links, reading_of
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
@@ -17,6 +17,8 @@ from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.finding import Finding, of_slot
+from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import identity, nvlink, pcie_limits, topology
@@ -70,6 +72,13 @@ class FilesOfHost:
     driver_error: str | None
     driver_version: str
     nobody_there: bool
+
+    def about_gpu(self, code: str, address: str, measured: str, value: float | None = None) -> Finding:
+        """A finding about the GPU at an address, labeled with its index if known."""
+        known = self.labels.get(address)
+        if known is not None:
+            return Finding(BY_CODE[code], measured, known.gpu, known.uuid, value=value)
+        return of_slot(code, address, measured, value)
 
 
 def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
@@ -131,7 +140,6 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
 
 
 def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
-    """The links of the other GPUs of the same model."""
     return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
 
 
@@ -233,7 +241,7 @@ def _counted(events: Events, words: str, log: LogReading, now: float, texts: dic
         # Timestamps must be unique, because they are the keys of the descriptions.
         wall -= 1e-3
     if last is not None:
-        texts[wall] = when(last, log) + words
+        texts[wall] = log.when(last) + words
     return XidCount(max(1, events.count), wall)
 
 

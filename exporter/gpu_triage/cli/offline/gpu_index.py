@@ -93,7 +93,6 @@ _INDEX, _UNKNOWN = "index ", "unknown "
 
 
 def _spoken(key: str) -> str:
-    """A key as display text."""
     number = key.removeprefix(_INDEX).removeprefix(_UNKNOWN)
     return str(int(number)) if number != key else key
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last, last_of
 from gpu_triage.cli.offline.logged_driver import driver_findings
 from gpu_triage.cli.offline.logged_pcie import error_findings, link_findings
 from gpu_triage.cli.offline.logged_xids import logged_xids
@@ -46,7 +45,7 @@ def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: 
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
     for address in files.corrupted:
         measured = "nvidia-smi says that its InfoROM is corrupted"
-        yield about_gpu("gpu.inforom", address, files.labels, measured)
+        yield files.about_gpu("gpu.inforom", address, measured)
     yield from link_findings(files, answering)
 
 
@@ -62,7 +61,7 @@ def _off_the_bus(log: LogReading) -> Iterator[Finding]:
     placed = any(what.kind is EventKind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
     for _, events in () if placed else log.of_kind(EventKind.OFF_THE_BUS):
         if events.last is None or not log.is_over(events.last):
-            measured = f"the kernel log says that a GPU fell off the bus, and not which: {last_of(events, log)}"
+            measured = f"the kernel log says that a GPU fell off the bus, and not which: {log.when(events.last)}"
             yield Finding(BY_CODE["gpu.lost"], measured)
 
 
@@ -80,7 +79,7 @@ def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> I
         times = len({bisect_right(loads, wall) for wall in walls})
         if times >= settings.limits["gpu.repeat_offender", "in_7_days"]:
             measured = f"Xid {name.xid} in {times} runs of the driver within {_DAYS} days"
-            yield about_gpu("gpu.repeat_offender", what.address, files.labels, measured, times)
+            yield files.about_gpu("gpu.repeat_offender", what.address, measured, times)
 
 
 def _switches(log: LogReading) -> Iterator[Finding]:
@@ -101,7 +100,7 @@ def _switches(log: LogReading) -> Iterator[Finding]:
     for code, seen in found.items():
         shown = [
             f"SXid {what.code}{_FATAL[what.fatal]} of the switch at {what.address}, "
-            f"{count_and_last(events.count, events, log)}"
+            f"{log.count_and_last(events.count, events)}"
             for what, events in seen[:_SHOWN]
         ]
         more = f"; {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
@@ -128,7 +127,7 @@ def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iter
             if words is not None and _is_recent(events, log) and not _is_over(what, events, log):
                 hidden = "" if with_names else _HIDDEN.get(what.code, "")
                 subject = hidden or what.address or told.unnamed
-                said.append(f"{words.format(subject)}, {count_and_last(events.count, events, log)}")
+                said.append(f"{words.format(subject)}, {log.count_and_last(events.count, events)}")
                 most = max(most, events.count)
         # The kernel logs a hung task again every few minutes, so one task can reach the limit alone.
         least = settings.limits[told.code, told.limit] if told.limit else 1
@@ -146,7 +145,7 @@ def _memory_errors(log: LogReading) -> Iterator[Finding]:
             errors = sum(corrected_errors(each.text) for each in events.known)
             if max(errors, events.count) >= _SOME_CORRECTED:
                 count += errors
-                said.append(f"at least {errors} corrected errors of {what.address}, {last_of(events, log)}")
+                said.append(f"at least {errors} corrected errors of {what.address}, {log.when(events.last)}")
     if said:
         yield of_host("host.memory_errors", first_of(said), count)
 
@@ -159,7 +158,7 @@ def _links(log: LogReading) -> Iterator[Finding]:
             is_back = _is_over(what, events, log)
             if not is_back or events.count >= _SOME_LINK_LOSSES:
                 now = "up again" if is_back else "still down"
-                said.append(f"{what.address} lost its link {count_and_last(events.count, events, log)}: {now}")
+                said.append(f"{what.address} lost its link {log.count_and_last(events.count, events)}: {now}")
     if said:
         yield of_host("network.link_degraded", first_of(said), len(said))
 
@@ -187,4 +186,4 @@ def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
         what, events = recent[-1]
         name = what.code if with_names else "a process"
         more = f"; {len(killed) - 1} more in the log" if len(killed) > 1 else ""
-        yield of_host("memory.oom_killed", f"the kernel killed {name}, {last_of(events, log)}{more}", len(recent))
+        yield of_host("memory.oom_killed", f"the kernel killed {name}, {log.when(events.last)}{more}", len(recent))

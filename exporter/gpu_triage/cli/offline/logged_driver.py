@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last, last_of
 from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.cli.offline.lspci import LENT
 from gpu_triage.judge.conditions.kernel import first_of
@@ -89,14 +88,14 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
                 earlier.append(told)
             elif ":" in what.address:
                 code = "driver.nouveau" if details == [_NOUVEAU] else row.code
-                found.append(about_gpu(code, what.address, files.labels, told, _named(code, details)))
+                found.append(files.about_gpu(code, what.address, told, _named(code, details)))
             else:
                 found.append(of_host(row.code, told, _named(row.code, details)))
     yield from found
     for address, (driver, how) in held.items():
         if address not in answering:
             code = "driver.nouveau" if driver == _NOUVEAU else "driver.bound_elsewhere"
-            yield about_gpu(code, address, files.labels, how)
+            yield files.about_gpu(code, address, how)
     yield from _not_probed(log, [*found, *held])
     if earlier:
         yield of_host("driver.earlier", first_of(earlier))
@@ -131,7 +130,7 @@ def _told(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, ProblemKind.GSP_INIT_FAILED))
-    return f"{row.words.format(detail)}{_GSP if gsp else ''}, {count_and_last(events.count, events, log)}"
+    return f"{row.words.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events.count, events)}"
 
 
 def _named(code: str, details: Sequence[str]) -> int | None:
@@ -154,7 +153,7 @@ def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str,
         known = files.devices.get(what.address)
         last = events.last
         if (known is None or known.driver == "") and last is not None and not log.is_over(last):
-            yield what.address, (_NOUVEAU, f"it logged {last_of(events, log)}")
+            yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
 
 
 def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
@@ -165,4 +164,4 @@ def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
             continue
         message = parse_driver_message(last.text)
         count = "some" if message is None else message.detail
-        yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {last_of(events, log)}")
+        yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(events.last)}")

@@ -8,7 +8,6 @@ from typing import Final
 
 from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.log_texts import about_gpu, count_and_last
 from gpu_triage.cli.offline.logs import Events, LogReading
 from gpu_triage.cli.offline.lspci import port_above
 from gpu_triage.judge.findings.finding import Finding, of_slot
@@ -33,7 +32,7 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
     for address, severity, events in _errors(log):
         if severity == "correctable" and events.count < _SOME_CORRECTABLE:
             continue
-        said = count_and_last(events.count, events, log)
+        said = log.count_and_last(events.count, events)
         if address in gpus:
             reported[address].append(f"{severity} on the GPU, {said}")
             counts[address] += events.count
@@ -42,7 +41,7 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
             reported[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
             counts[gpu] += events.count
     for gpu, errors in reported.items():
-        yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors), counts[gpu])
+        yield files.about_gpu("pcie.aer", gpu, "; ".join(errors), counts[gpu])
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
@@ -71,4 +70,4 @@ def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
             measured = (
                 f"{device.width} of {min(most)} lanes, at {device.bus_id}; whether under load, lspci does not say"
             )
-            yield about_gpu("pcie.width_idle", device.bus_id, files.labels, measured, device.width)
+            yield files.about_gpu("pcie.width_idle", device.bus_id, measured, device.width)

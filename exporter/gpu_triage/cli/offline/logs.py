@@ -92,6 +92,25 @@ class LogReading(NamedTuple):
         least = LOADING_SECONDS if at_probe else 0.0
         return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
+    def when(self, event: LogEvent | None) -> str:
+        """When an event happened, as display text."""
+        if event is None:
+            return "at an unknown time"
+        after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
+        if event.wall is None:
+            return after_boot or "at a time that the log does not tell"
+        age = length_of_time(max(0.0, self.reference - event.wall))
+        if event.exact:
+            at = written(event.wall)[_YEAR] if event.lacks_year else written(event.wall)
+            return f"{at}, {age} before {self.until}"
+        # The time between the log's last line and the report is unknown.
+        more = " or more" if self.until != _END else ""
+        return f"{after_boot}, {age}{more} before {self.until}"
+
+    def count_and_last(self, count: int, events: Events) -> str:
+        """The number of events and the time of the latest."""
+        return f"{'once' if count == 1 else f'{count} times, last'} {self.when(events.last)}"
+
 
 def merge(sections: Iterable[LogSection], reference: float | None, modified_at: float | None) -> LogReading:
     """Merge the logs of one host.
@@ -192,7 +211,6 @@ class _Clock(NamedTuple):
 
 
 def _add(events: Events, tally: Tally, happened: list[LogEvent]) -> None:
-    """Merge one log's events of a group, dropping duplicates."""
     unmatched: dict[str, list[int]] = defaultdict(list)
     for place, known in enumerate(events.known):
         unmatched[known.text].append(place)
@@ -217,17 +235,3 @@ def _is_same(known: LogEvent, other: LogEvent) -> bool:
     if known.exact and other.exact:
         return abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
     return True
-
-
-def when(event: LogEvent, log: LogReading) -> str:
-    """When an event happened, as display text."""
-    after_boot = "" if event.seconds is None else f"{event.seconds:.0f} s after the boot"
-    if event.wall is None:
-        return after_boot or "at a time that the log does not tell"
-    age = length_of_time(max(0.0, log.reference - event.wall))
-    if event.exact:
-        at = written(event.wall)[_YEAR] if event.lacks_year else written(event.wall)
-        return f"{at}, {age} before {log.until}"
-    # The time between the log's last line and the report is unknown.
-    more = " or more" if log.until != _END else ""
-    return f"{after_boot}, {age}{more} before {log.until}"

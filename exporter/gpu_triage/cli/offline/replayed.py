@@ -24,11 +24,7 @@ for. A shorter recording stays in its final state."""
 
 
 def check_recording(path: Path, config: Config) -> Report:
-    """The report on a recording made with ``gpu-triage record``.
-
-    Raises:
-        RecordingError: the recording can't be read.
-    """
+    """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
     config = replace(config, replay=path)
     with ExitStack() as stack:
         machine = stepped_machine(config, stack, _SECONDS)

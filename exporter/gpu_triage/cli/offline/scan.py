@@ -176,7 +176,6 @@ class Scanner:
             self._take(line)
 
     def _take(self, line: str) -> None:
-        """Process a line outside nvidia-smi output."""
         first = line[0]
         if len(line) == _BASE64_COLUMNS and first != "<" and " " not in line:
             return
@@ -205,7 +204,6 @@ class Scanner:
         self._log.pass_by(line)
 
     def _goes_on(self, line: str) -> bool:
-        """Whether a line belongs to the current nvidia-smi output."""
         assert self._parser is not None  # noqa: S101 - checked by the caller
         if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
@@ -220,7 +218,6 @@ class Scanner:
         return False
 
     def _look(self, line: str) -> None:
-        """Check whether a section starts at a line."""
         if line.startswith(_SEPARATOR):
             self._end_log("")
             self._in_listing, self._heads_section, self._in_other_file = False, True, False

@@ -260,7 +260,6 @@ class SmiCsvParser:
 
 
 def _note_reasons(gpu: RawGpu, mask: str) -> None:
-    """Record the throttle reasons in a bit mask."""
     try:
         bits = int(mask, 16)
     except ValueError:

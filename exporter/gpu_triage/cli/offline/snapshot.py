@@ -166,7 +166,6 @@ def _rank(report: SmiReport) -> int:
 
 
 def _joins(moment: _Moment, report: SmiReport, at: float | None, rank: int, keys: list[str]) -> bool:
-    """Whether an output belongs to this moment."""
     if at is None or moment.at is None:
         return at is moment.at or rank < moment.rank or not moment.overlaps(report, keys)
     apart = abs(at - moment.at)
@@ -197,7 +196,6 @@ def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *,
 
 
 def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
-    """Add missing facts."""
     told = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
     for path, value in more.items():
         if not (told and path.partition("/")[0] in _COUNTED_ONCE):

@@ -87,11 +87,7 @@ def is_recording(path: Path) -> bool:
 
 
 def sources(path: str) -> Iterator[InputFile]:
-    """The files at a path.
-
-    Raises:
-        ConfigError: there is nothing to read at this path.
-    """
+    """The files at a path; raises ConfigError if there is nothing to read."""
     if path == STANDARD_INPUT:
         yield InputFile("standard input", None, None, None)
         return
@@ -128,11 +124,7 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
 
 
 def documents(source: InputFile, count: Callable[[int], None]) -> Iterator[Document]:
-    """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read.
-
-    Raises:
-        OSError: the file can't be opened.
-    """
+    """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read."""
     with source.open() as raw:
         if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
             yield from _of_zip(source.name, source.path, count)
@@ -172,11 +164,7 @@ def _of_zip(name: str, path: Path, count: Callable[[int], None]) -> Iterator[Doc
 
 
 def _check_directory(path: Path) -> None:
-    """Check the size of a zip archive's directory, since zipfile holds all of it in memory.
-
-    Raises:
-        ValueError: it is too long.
-    """
+    """Refuse (ValueError) a zip archive with a long directory, since zipfile holds all of it in memory."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = file.seek(max(0, size - _ZIP_END_BYTES))

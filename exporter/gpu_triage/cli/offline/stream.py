@@ -102,11 +102,7 @@ class Budget:
         self._size = self._left = size
 
     def spend(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Pass the chunks through until the budget is used up.
-
-        Raises:
-            ValueError: it is used up.
-        """
+        """Pass the chunks through until the budget is used up, then raise ValueError."""
         for chunk in chunks:
             self._left -= len(chunk)
             if self._left < 0:

@@ -90,11 +90,7 @@ def _has_right_sum(header: bytes) -> bool:
 
 
 def _number(field: bytes) -> int:
-    """Parse a size: octal digits, or base 256 if the highest bit is set.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Parse a size: octal digits, or base 256 if the highest bit is set; raises ValueError if it is neither."""
     if field[0] & 0x80:
         return int.from_bytes(field[1:], "big")
     return int(field.strip(b" \0") or b"0", 8)

@@ -85,7 +85,6 @@ def _verdict(view: HostView) -> Text:
 
 
 def _gpus(view: HostView, columns: int) -> Table:
-    """Return the table of GPUs."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=columns)
     table.add_column("GPU", justify="right", no_wrap=True)
     table.add_column("CLASS", no_wrap=True)

@@ -105,11 +105,7 @@ def _quits(typed: str) -> bool:
 
 
 def first(look: Look, patience_seconds: float) -> HostView:
-    """Return the first verdict, waiting while there is none yet.
-
-    Raises:
-        ExporterUnreachable: there is none.
-    """
+    """Return the first verdict, waiting while there is none yet; raises ExporterUnreachable if there is none."""
     ends_at = time.monotonic() + patience_seconds
     while True:
         try:

@@ -69,11 +69,7 @@ class HostView:
 
 
 def view_of(text: bytes | str) -> HostView:
-    """Parse a verdict written by ``gpu-triage check --format json`` or an exporter.
-
-    Raises:
-        ValueError: not a valid verdict.
-    """
+    """Parse a verdict written by ``gpu-triage check --format json`` or an exporter; raises ValueError if invalid."""
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError("it is no verdict of gpu-triage")

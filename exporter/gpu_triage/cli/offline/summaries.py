@@ -1,22 +1,26 @@
-"""Area summaries from logs and lspci, where nvidia-smi has none: they list what was read and never claim health."""
+"""Area summaries of what was read, beside those that a live host gets; they never claim health."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpu_triage.cli.offline.events import EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.logs import LogReading
+from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.judge.findings.table import Area
+from gpu_triage.read.gpu.nvlink import CRC
+from gpu_triage.read.metrics.contract import GpuLabels
 
+_MOST_LINKS: Final = 8
 _VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
 
 
 def summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
-    """Summaries of an area as far as the files cover it; `found`: whether the area has findings."""
+    """Summaries of an area from logs and lspci, where nvidia-smi has none; `found`: whether it has findings."""
     match area:
         case Area.DRIVER:
             yield from _on_the_bus(files)
@@ -65,3 +69,36 @@ def _links(files: FilesOfHost) -> Iterator[str]:
 
 def _lines(log: LogReading) -> str:
     return f"{log.lines} line{'s' * (log.lines != 1)} of log"
+
+
+def peers_told(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """Parts of the summary; nothing if no such output was read."""
+    pairs = Counter(
+        level
+        for key, gpu in last.gpus.items()
+        for peer, level in gpu.peers.items()
+        if key in labels and _is_first(labels[key].gpu, peer)
+    )
+    if pairs:
+        yield "topology: " + ", ".join(f"{count} x {level}" for level, count in sorted(pairs.items()))
+    counted = [
+        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
+    ]
+    faulty = [
+        f"GPU {labels[key].gpu} link {number}: {errors}"
+        for key, number, link in counted
+        if key in labels and (errors := _link_errors(link.errors))
+    ]
+    if counted:
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
+def _link_errors(counts: Mapping[str, float]) -> str:
+    words = {kind: "CRC" if kind == CRC else kind for kind in counts}
+    return ", ".join(f"{count:.0f} {words[kind]}" for kind, count in counts.items() if count)
+
+
+def _is_first(index: str, peer: str) -> bool:
+    """Whether this GPU reports the pair's connection, so that each pair counts once."""
+    return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)
