@@ -57,7 +57,7 @@ def _now() -> Row:
         _value("Busy now", "Share of the last 5 minutes.", gpu("instance_gpu:gpu_busy:ratio5m"), "percentunit"),
         _value("Power now", "What the board draws.", gpu("gpu_power_watts"), "watt"),
         _value("Temperature now", "Of the GPU.", gpu("gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
-        _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _performance_state(), "none"),
+        _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _PERFORMANCE_STATE, "none"),
         timeline(
             "Bottleneck",
             "Which resource limited it at each moment. The first change of color is the moment to explain.",
@@ -99,7 +99,7 @@ def _now() -> Row:
             Column("Driver", label="driver_version"),
             Column("CUDA", label="cuda_version"),
             Column("NVML", label="nvml_version"),
-            Column("Loaded", expr=_versions(), width=70),
+            Column("Loaded", expr=_VERSIONS, width=70),
             Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
             Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
             Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
@@ -120,9 +120,7 @@ _IDENTITY = {
     "board_part_number": "Part number",
 }
 
-
-def _performance_state() -> str:
-    return gpu("gpu_performance_state")
+_PERFORMANCE_STATE = gpu("gpu_performance_state")
 
 
 def _time_in_each_class() -> PanelBuilder:
@@ -139,8 +137,7 @@ def _time_in_each_class() -> PanelBuilder:
     )
 
 
-def _versions() -> str:
-    return f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
+_VERSIONS = f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
 
 
 def _state(title: str, meaning: str, expr: str, words: Words) -> PanelBuilder:
@@ -200,7 +197,7 @@ def _activity() -> Row:
         lines(
             "Performance state",
             "0 is the fastest. Stays high under load: something keeps the clocks down.",
-            _performance_state(),
+            _PERFORMANCE_STATE,
             unit="none",
         ),
         lines(

@@ -98,7 +98,7 @@ def health() -> Row:
             HOST,
             GPU_COLUMN,
             Column("Xid", label="xid"),
-            Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_last_xid()})"), unit="dateTimeFromNow"),
+            Column("When", expr=when(f"max by ({TARGET}, gpu, xid) ({_LAST_XID})"), unit="dateTimeFromNow"),
             sort="-When",
             size=Size(8, 7),
             empty="No data: no Xid reported",
@@ -109,7 +109,7 @@ def health() -> Row:
             HOST,
             Column("PCI address", label="pci_bus_id"),
             Column("Xid", label="xid"),
-            Column("When", expr=when(f"max by ({TARGET}, pci_bus_id, xid) ({_unassigned()})"), unit="dateTimeFromNow"),
+            Column("When", expr=when(f"max by ({TARGET}, pci_bus_id, xid) ({_UNASSIGNED})"), unit="dateTimeFromNow"),
             sort="-When",
             size=Size(8, 7),
             empty="No data: no such Xid",
@@ -123,9 +123,7 @@ def host_beside() -> Row:
         lines(
             "CPU time, by NUMA node",
             "Busy CPUs and I/O wait, per node. The GPU's own node is in its settings above.",
-            Query(
-                f"sum by ({TARGET}, numa_node, mode) ({rate(_working())})", host_legend("node {{numa_node}} {{mode}}")
-            ),
+            Query(f"sum by ({TARGET}, numa_node, mode) ({rate(_WORKING)})", host_legend("node {{numa_node}} {{mode}}")),
             unit="short",
         ),
         lines(
@@ -185,7 +183,7 @@ def host_beside() -> Row:
             HOST,
             Column("Port of", label="device"),
             Column("Port", label="port"),
-            Column("State", expr=_port_state(), words=PORT_STATE),
+            Column("State", expr=_PORT_STATE, words=PORT_STATE),
             size=Size(8, 7),
         ),
         lines(
@@ -203,23 +201,13 @@ _PORT = host_legend("{{device}} port {{port}}")
 _STOPPED = rate(gpu("gpu_cgroup_cpu_throttled_periods_total"))
 _PERIODS = rate(gpu("gpu_cgroup_cpu_periods_total"))
 
+_PORT_STATE = f"max by ({TARGET}, device, port) ({host('gpu_host_infiniband_physical_state')} != 5)"
 
-def _port_state() -> str:
-    return f"max by ({TARGET}, device, port) ({host('gpu_host_infiniband_physical_state')} != 5)"
+_WORKING = host("gpu_host_cpu_seconds_total", 'mode!="idle"')
 
+_LAST_XID = gpu("gpu_xid_last_timestamp_seconds")
 
-def _working() -> str:
-    return host("gpu_host_cpu_seconds_total", 'mode!="idle"')
-
-
-def _last_xid() -> str:
-    return gpu("gpu_xid_last_timestamp_seconds")
-
-
-def _unassigned() -> str:
-    return host("gpu_xid_unassigned_last_timestamp_seconds")
-
-
+_UNASSIGNED = host("gpu_xid_unassigned_last_timestamp_seconds")
 _WEEK = 'days="7"'
 _MONTH = 'days="30"'
 

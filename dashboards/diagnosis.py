@@ -22,6 +22,7 @@ from dashboards.selectors import (
     gpu,
     host,
     host_legend,
+    known,
     power_of_limit,
     worst,
 )
@@ -216,7 +217,7 @@ def _watched() -> Row:
             SEEN.key_panel,
             "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
             "monitoring failed, not necessarily the work: see whether the host is up.",
-            Query(host("up") + f"\nand on ({TARGET})\n" + _known(), OF_HOST),
+            Query(host("up") + f"\nand on ({TARGET})\n" + known(), OF_HOST),
             words=UP,
             size=Size(12, 7),
         ),
@@ -234,8 +235,3 @@ def _watched() -> Row:
         ),
         folded=True,
     )
-
-
-def _known() -> str:
-    """Targets that were exporters at any time in the range: a target that is down has no other series."""
-    return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"

@@ -9,7 +9,7 @@ from dashboards.fleet_links import links
 from dashboards.judgment import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
 from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
-from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, power_of_limit
+from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, known, power_of_limit
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
@@ -41,7 +41,7 @@ def board() -> Board:
 
 def _tiles() -> tuple[PanelBuilder, ...]:
     return (
-        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on ({TARGET}) {_known()})",
+        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on ({TARGET}) {known()})",
              unit="none", size=TILE),
         tile("GPUs", "GPUs that answer the driver.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
         tile("GPUs not answering", "Lost or stalled. Above 0: see the worst GPUs below.",
@@ -72,10 +72,6 @@ def _count(those: str, of: str) -> str:
 def _with_verdict(state: str) -> str:
     verdicts = gpu(GPU_VERDICT.name)
     return _count(f"{verdicts} == {GPU_VERDICT.value_of(state)}", verdicts)
-
-
-def _known() -> str:
-    return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"
 
 
 def _classes() -> PanelBuilder:
@@ -183,7 +179,7 @@ def _exporters() -> PanelBuilder:
         "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings outside "
         "a drill: remove --simulate.",
         HOST,
-        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + _known()), words=UP),
+        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + known()), words=UP),
         Column("Simulated", expr=by_host(host("gpu_exporter_simulated")), words=((0, "no", GOOD), (1, "yes", INFO))),
         Column(
             "Released", expr=by_host(host("gpu_exporter_gpus_released")), words=((0, "no", GOOD), (1, "yes", WATCH))

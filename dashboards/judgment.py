@@ -45,7 +45,7 @@ def findings(size: Size) -> PanelBuilder:
         NARROW_HOST,
         GPU,
         Column("Action", label="action", width=128),
-        Column("State", expr=f"max by ({by}) ({_states()})", words=FINDING, width=96),
+        Column("State", expr=f"max by ({by}) ({_STATES})", words=FINDING, width=96),
         Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
         sort=("Severity", "Since"),
         size=size,
@@ -57,8 +57,7 @@ def _of_severity(name: str) -> str:
     return f'severity="{name}"'
 
 
-def _states() -> str:
-    return f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
+_STATES = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
 def _present(matchers: str = "") -> str:

@@ -117,6 +117,11 @@ def when(selected: str) -> str:
     return f"1000 * (time() - ({age(selected)}))"
 
 
+def known() -> str:
+    """Targets that were exporters at any time in the range: a target that is down has no other series."""
+    return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"
+
+
 def rate(selected: str, window: str = "$__rate_interval") -> str:
     return f"rate({selected}[{window}])"
 

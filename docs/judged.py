@@ -173,10 +173,7 @@ def class_words() -> str:
         ),
         ("sick by Xid", f"a page code seen within {length_in_words(t.XID_RECENT_SECONDS)}"),
         ("thermal", f"`hw_thermal` or `sw_thermal` share > {heat}, while under load"),
-        (
-            "power brake",
-            f"`hw_power_brake` share, or `hw_slowdown` without either cause, > {brake}",
-        ),
+        ("power brake", f"`hw_power_brake` share, or `hw_slowdown` without either cause, > {brake}"),
         (
             "link",
             (

@@ -65,13 +65,7 @@ def baseline_command() -> None:
 @click.option("--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings.")
 @_flags
 def write(
-    *,
-    config: Config,
-    file: Path | None,
-    force: bool,
-    despite_findings: bool,
-    within: float,
-    simulate_at: float | None,
+    *, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float, simulate_at: float | None
 ) -> int:
     """Record this host into FILE, or print what would be in it.
 

@@ -43,10 +43,7 @@ def applies(option: Option) -> bool:
     examples=(
         ("gpu-triage judge --replay 20260115T032000Z-gpu-3-thermal.hw.tar.gz", "when each finding came and went"),
         ("gpu-triage judge --replay night.tar.gz --set thermal.hw.wait=5m", "the same with a shorter wait"),
-        (
-            "gpu-triage judge --simulate h100-8-bad-night --for 30m --set thermal.hw.share=20%",
-            "without a recording",
-        ),
+        ("gpu-triage judge --simulate h100-8-bad-night --for 30m --set thermal.hw.share=20%", "without a recording"),
         ("gpu-triage judge --print-config > judge.yml", "all settings, with defaults and ranges"),
     ),
     essential=("replay", "simulate", "config.file"),

@@ -131,12 +131,7 @@ def timelines(
     config = replace(config, state_directory=None, flight_recorder_directory=None)
     judges = [_WatchedJudge(config, each) for each in settings]
     sampler = Sampler(
-        machine,
-        config,
-        lambda name: InlineLane(clock, name),
-        GPU_COLLECTORS,
-        HOST_COLLECTORS,
-        judge=_Judges(judges),
+        machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges)
     )
     began = clock.now()
     while (elapsed := clock.now().monotonic - began.monotonic) <= seconds:

@@ -54,14 +54,9 @@ class _About:
 
 
 def prepare_target(path: Path, *, replace: bool = False) -> None:
-    """Check, before recording, that this path can be written to; creates the folder.
+    """Check, before recording, that this path can be written to; creates the folder, or raises RecordingError.
 
-    Args:
-        path: of the recording.
-        replace: whether to replace an existing recording or file; a folder with other content is never overwritten.
-
-    Raises:
-        RecordingError: the path can't be written to, or already exists.
+    `replace` replaces a recording or file; a folder with other content is never overwritten.
     """
     try:
         if path.name.endswith(_ARCHIVE):
@@ -83,11 +78,7 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
 
 
 def write_recording(recording: Recording, path: Path) -> None:
-    """Write a recording: one file if the path ends in ``.tar.gz``, else a folder; replaces an existing recording.
-
-    Raises:
-        RecordingError: the recording can't be written.
-    """
+    """Write a recording, a file if the path ends in ``.tar.gz``, else a folder; replaces one. Raises RecordingError."""
     prepare_target(path, replace=True)
     # Names that aren't valid UTF-8 are escaped.
     parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}

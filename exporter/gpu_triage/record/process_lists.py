@@ -31,13 +31,7 @@ class ProcessLists:
             self._answers.setdefault(_whose(answer.key), []).append(answer)
 
     def give(self, key: str, outs: tuple[Any, ...], elapsed: float) -> int | None:
-        """Write the list as of this time; returns the NVML code, or None if none was recorded.
-
-        Args:
-            key: of the call, from `CallKeys`.
-            outs: the count, and the buffer if there is one.
-            elapsed: seconds since the recording began.
-        """
+        """Write the list as of this time; returns the NVML code, or None if none was recorded. `key`: of `CallKeys`."""
         answers = self._answers.get(_whose(key))
         if not answers or not outs:
             return None

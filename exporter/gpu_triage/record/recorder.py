@@ -36,10 +36,7 @@ _FIRST_UID_OF_PEOPLE: Final = 1000
 class HostRecorder:
     """Wraps a machine; run the exporter on `machine`, call `snapshot` periodically, and `finish` at the end.
 
-    Args:
-        machine: the host.
-        masker: anonymizes the recording.
-        patience_seconds: timeout for reading a file; a file that exceeds it is skipped.
+    A file that takes longer than `patience_seconds` to read is skipped.
     """
 
     def __init__(self, machine: Machine, masker: Masker, patience_seconds: float = 2.0) -> None:

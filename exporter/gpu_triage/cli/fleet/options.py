@@ -14,7 +14,7 @@ import click
 from gpu_triage.cli.fleet.client import PrometheusClient
 from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
 from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.one_shot import duration_option
+from gpu_triage.cli.one_shot import Command, duration_option
 from gpu_triage.documents import quoted
 from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime
 
@@ -45,16 +45,30 @@ def _show_moment(seconds: float) -> str:
 
 MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
 
-_SELECTORS: Final = (
-    ("--cluster", "Only hosts whose label cluster matches this regular expression as a whole."),
-    ("--job", "Likewise for the label job, the scrape job of the exporters."),
-    ("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'."),
-)
+
+def _selector(flag: str, meaning: str) -> Callable[[Command], Command]:
+    return click.option(flag, metavar="REGEX", help=meaning)
 
 
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
 
+    @click.option(
+        "--prometheus",
+        metavar="URL",
+        required=True,
+        help="Server to ask, such as http://prometheus:9090; its query API is below this URL.",
+    )
+    @click.option(
+        "--http.config.file",
+        "http_config_file",
+        metavar="FILE",
+        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
+    )
+    @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take.")
+    @_selector("--cluster", "Only hosts whose label cluster matches this regular expression as a whole.")
+    @_selector("--job", "Likewise for the label job, the scrape job of the exporters.")
+    @_selector("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
     @wraps(command)
     def with_client(
         *,
@@ -70,22 +84,4 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         client = PrometheusClient(prometheus, config, timeout_seconds)
         return command(client=client, selection=Selection(cluster, job, instance), **parameters)
 
-    decorated: Callable[..., int] = with_client
-    for flag, meaning in reversed(_SELECTORS):
-        decorated = click.option(flag, metavar="REGEX", help=meaning)(decorated)
-    timeout = duration_option(
-        "--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take."
-    )
-    decorated = timeout(decorated)
-    decorated = click.option(
-        "--http.config.file",
-        "http_config_file",
-        metavar="FILE",
-        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
-    )(decorated)
-    return click.option(
-        "--prometheus",
-        metavar="URL",
-        required=True,
-        help="Server to ask, such as http://prometheus:9090; its query API is below this URL.",
-    )(decorated)
+    return with_client

@@ -166,12 +166,7 @@ def _hosts(review: Review) -> Table:
 
 def _offenders(review: Review) -> Table:
     rows = tuple(
-        (
-            each.board,
-            f"{each.key} GPU {each.gpu}",
-            kind_in_words(each.kind),
-            str(each.times),
-        )
+        (each.board, f"{each.key} GPU {each.gpu}", kind_in_words(each.kind), str(each.times))
         for each in review.offenders
     )
     note = "Boards that had one kind of incident three times within 30 days, or twice within 7: replace them."

@@ -107,13 +107,7 @@ class RepeatOffender(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All selected hosts.
-
-    Attributes:
-        at: time of the state, in Unix seconds.
-        hosts: worst first.
-        offenders: most frequent first.
-    """
+    """All selected hosts, worst first, and boards that fail repeatedly, the most frequent first."""
 
     at: float
     hosts: tuple[FleetHost, ...]

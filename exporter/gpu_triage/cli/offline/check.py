@@ -177,10 +177,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         areas=areas,
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
-        not_read=(
-            *(() if nothing else _not_said(host, files)),
-            *unread_of(contents, _last(files), files.labels),
-        ),
+        not_read=(*(() if nothing else _not_said(host, files)), *unread_of(contents, _last(files), files.labels)),
         files=tuple(_file(each) for each in _named(contents)),
     )
 

@@ -82,13 +82,7 @@ class FilesOfHost:
 
 
 def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
-    """The evidence as of the most recent snapshot.
-
-    Args:
-        files: what was read.
-        config: for the host's expected hardware, if configured.
-        now: reference time for ages, in the host's wall clock.
-    """
+    """The evidence as of the most recent snapshot; `now` is the reference time for ages, in the host's wall clock."""
     times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):

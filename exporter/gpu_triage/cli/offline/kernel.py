@@ -50,12 +50,7 @@ class KeptEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Events of one group in one log.
-
-    Attributes:
-        count: number of events.
-        kept: the most recent ones.
-    """
+    """How many events of one group one log has, and the most recent ones."""
 
     count: int = 0
     kept: deque[KeptEvent] = field(default_factory=lambda: deque(maxlen=_KEPT))

@@ -55,12 +55,7 @@ _JSON_SECONDS: Final = (("__REALTIME_TIMESTAMP", 1e6), ("_SOURCE_REALTIME_TIMEST
 
 
 class KernelMessage(NamedTuple):
-    """A kernel message.
-
-    Attributes:
-        prefix: text before the message, including the timestamp.
-        text: the message, with escaped newlines decoded.
-    """
+    """A kernel message, and the text before it with its timestamp; escaped newlines are decoded."""
 
     prefix: str
     text: str

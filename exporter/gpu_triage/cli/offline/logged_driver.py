@@ -63,12 +63,7 @@ _GSP: Final = " (the GSP's firmware was among it)"
 
 
 def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
-    """Driver failures in the log; resolved ones are combined in one finding.
-
-    Args:
-        files: what was read.
-        answering: bus ids of the GPUs without an error in the latest nvidia-smi output.
-    """
+    """Driver failures in the log; resolved ones are combined in one finding. `answering`: bus ids of healthy GPUs."""
     log = files.log or LogReading(0.0, "", {}, {})
     found: list[Finding] = []
     earlier: list[str] = []

@@ -44,12 +44,7 @@ class LogEvent(NamedTuple):
 
 @dataclass(slots=True)
 class Events:
-    """Events of one group.
-
-    Attributes:
-        count: number of events.
-        known: the events that were kept, oldest first.
-    """
+    """How many events there are of one group, and those that were kept, oldest first."""
 
     count: int = 0
     known: list[LogEvent] = field(default_factory=list)

@@ -69,11 +69,7 @@ class PciDevice:
 
 
 class LspciParser:
-    """Parses an lspci listing line by line.
-
-    Attributes:
-        devices: devices found, by bus id.
-    """
+    """Parses an lspci listing line by line; `devices` are those found, by bus id."""
 
     ABOUT: Final = About(
         "lspci",

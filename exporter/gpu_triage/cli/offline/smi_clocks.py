@@ -72,11 +72,7 @@ def read_power(facts: Facts) -> PowerReading:
         *_of_power("power draw"),
         *_of_power("average power draw"),
     )
-    limits = (
-        *_of_power("current power limit"),
-        *_of_power("enforced power limit"),
-        *_of_power("power limit"),
-    )
+    limits = (*_of_power("current power limit"), *_of_power("enforced power limit"), *_of_power("power limit"))
     limit_watts = facts.within(0.01, 1e5, Unit.WATTS, *limits)
     requested_watts = facts.within(0.01, 1e5, Unit.WATTS, *_of_power("requested power limit"))
     return PowerReading(

@@ -59,11 +59,7 @@ class Layout:
 
 
 class _Known:
-    """The paths known from the text output of any driver, as far as we read them.
-
-    Attributes:
-        alone: the path of each label that occurs in only one section.
-    """
+    """The paths known from the text output of any driver; `alone` is that of each label that only one section has."""
 
     def __init__(self) -> None:
         names, sections = known_names()

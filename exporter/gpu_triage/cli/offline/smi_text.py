@@ -44,11 +44,7 @@ _HEADLESS: Final = frozenset(
 
 
 class SmiTextParser:
-    """Parses one output line by line.
-
-    Attributes:
-        report: what has been read so far.
-    """
+    """Parses one output line by line."""
 
     ABOUT: Final = About(
         "nvidia-smi -q",

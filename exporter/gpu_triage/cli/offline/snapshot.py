@@ -70,11 +70,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Moment:
-    """Outputs that belong together.
-
-    Attributes:
-        rank: rank of the most complete output.
-    """
+    """Outputs that belong together; `rank` is that of the most complete one."""
 
     at: float | None
     rank: int

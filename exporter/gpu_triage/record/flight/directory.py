@@ -40,13 +40,7 @@ _STEPS: Final = {
 
 
 def file_name(wall: float, subject: str, code: str) -> str:
-    """Build the file name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``.
-
-    Args:
-        wall: Unix seconds.
-        subject: subject of the finding, ``GPU 3`` or ``host``.
-        code: code of the finding.
-    """
+    """The file name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``."""
     cause = _UNSAFE.sub("-", f"{subject}-{code}".lower()).strip("-")[:_LONGEST]
     return f"{time.strftime(_TIME, time.gmtime(wall))}-{cause}{SUFFIX}"
 
@@ -83,11 +77,7 @@ def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
 
 
 def partial_folder(directory: Path) -> Path:
-    """A new folder for an unfinished recording. No other user can write to it, even if the directory is world-writable.
-
-    Raises:
-        OSError: it cannot be created.
-    """
+    """A new folder for an unfinished recording; no other user can write to it, even if all can to the directory."""
     return Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=directory))
 
 

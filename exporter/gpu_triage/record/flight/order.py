@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage.machine import Moment
 from gpu_triage.record.flight.ring import RingContent
@@ -43,14 +43,9 @@ class FlightRecording:
     verdict: str
 
 
-class RecordingWriter(Protocol):
-    """Writes recordings to a directory and keeps it within its limits."""
+RecordingWriter = Callable[[Path, FlightRecording], str]
+"""Writes a recording to a directory and keeps it within its limits; blocks until the disk is done.
 
-    def __call__(self, directory: Path, recording: FlightRecording) -> str:
-        """Write one recording; blocks until the disk is done.
-
-        Returns the file name: that of an existing recording if the same finding was recorded within the last hour.
-
-        Raises:
-            FlightRecorderError: the recording can't be written.
-        """
+Returns the file name: that of an existing recording if the same finding was recorded within the last hour. Raises
+FlightRecorderError if it can't be written.
+"""

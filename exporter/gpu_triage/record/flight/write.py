@@ -33,11 +33,7 @@ _NICENESS: Final = 10
 
 
 def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> str:
-    """Write a recording in this process; returns the file name as RecordingWriter does.
-
-    Raises:
-        FlightRecorderError: the recording can't be written.
-    """
+    """Write a recording in this process, as RecordingWriter does."""
     refuse_unusable(directory)
     lock = lock_of(directory)
     try:
