@@ -16,15 +16,7 @@ from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 
 @dataclass(frozen=True, slots=True)
 class Annotation(Builder[AnnotationQuery]):
-    """A query whose series are shown as annotations.
-
-    Attributes:
-        name: of the toggle above the dashboard.
-        color: color of the annotations.
-        expr: nonzero while the annotation lasts.
-        title: of the annotation, with ``{{label}}`` placeholders.
-        tags: labels shown as tags.
-    """
+    """A query whose series are shown as annotations, while nonzero; `title` may have ``{{label}}`` placeholders."""
 
     name: str
     color: str

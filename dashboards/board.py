@@ -32,19 +32,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A dashboard definition.
+    """A dashboard; `since` is its time range and `refresh` its interval, "" for none.
 
-    Attributes:
-        uid: identifier used in links.
-        title, description: name and purpose.
-        rows: in order; the first may lack a title.
-        since: default time range, such as ``3h``.
-        refresh: auto-refresh interval; "" for none.
-        one_gpu: whether it shows a single GPU instead of all selected ones.
-        per_gpu: whether GPUs can be selected.
-        owners: whether namespaces, pods, Slurm jobs and users can be selected.
-        marks: whether to show annotations.
-        runbooks: whether panels link to runbooks, which are served by an exporter.
+    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, annotations, and
+    links to runbooks, which an exporter serves.
     """
 
     uid: str

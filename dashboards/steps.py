@@ -24,9 +24,9 @@ class Step:
         areas: areas of the findings that its alerts relay; empty if it has no alerts, or only those about exporters.
         classes: bottleneck classes that make it positive.
         judged_by: series that must exist for a verdict.
-        per_gpu: whether that series is per GPU instead of per host.
         key_panel: title of the panel to look at first.
         decide: what to do if this step finds the cause.
+        per_gpu: whether that series is per GPU instead of per host.
     """
 
     title: str
@@ -35,9 +35,9 @@ class Step:
     areas: tuple[Area, ...]
     classes: tuple[str, ...]
     judged_by: str
-    per_gpu: bool
     key_panel: str
     decide: str
+    per_gpu: bool = True
 
     @property
     def row(self) -> str:
@@ -66,7 +66,6 @@ SICK: Final = Step(
     (Area.DRIVER, Area.HEALTH),
     ("sick",),
     "gpu_bottleneck",
-    per_gpu=True,
     key_panel="Health of each GPU",
     decide="Drain the host and follow the runbook of the alert; tuning a sick GPU wastes the night.",
 )
@@ -77,7 +76,6 @@ HELD_BACK: Final = Step(
     (Area.CLOCKS,),
     ("thermal", "power_brake", "power_cap", "clock_cap"),
     "gpu_throttle_seconds_total",
-    per_gpu=True,
     key_panel="Thermal throttling",
     decide="Heat and power brake go to the machine room; a lowered limit goes to whoever set it.",
 )
@@ -88,7 +86,6 @@ PATH: Final = Step(
     (Area.PCIE, Area.PEERS),
     ("pcie_link", "numa"),
     "gpu_pcie_link_expected_width",
-    per_gpu=True,
     key_panel="PCIe bandwidth relative to expected",
     decide="Move the job to another GPU and have the card, riser and slot inspected.",
 )
@@ -110,7 +107,6 @@ SOFTWARE: Final = Step(
     (Area.WORK, Area.SETTINGS),
     ("hung", "communication"),
     "gpu_sm_utilization_ratio",
-    per_gpu=True,
     key_panel="Compute processes",
     decide="Talk to the job's owner: look for a hang, an imbalance, or ranks waiting for each other.",
 )
@@ -121,7 +117,6 @@ TUNE: Final = Step(
     (),
     ("compute",),
     "gpu_bottleneck",
-    per_gpu=True,
     key_panel="SM activity",
     decide="Nothing is wrong with the machine: profile the job, or give it more GPUs.",
 )

@@ -43,12 +43,7 @@ _FINDINGS, _EXPORTER = "alerts-findings.yml", "alerts-exporter.yml"
 
 
 def alerts_page(sources: Sequence[RuleSource], notifications: Mapping[str, Mapping[str, str]]) -> str:
-    """The page as Markdown; ends with a newline.
-
-    Args:
-        sources: sources of the rules.
-        notifications: parts of an example by alert key: summary, description, labels, runbook_url.
-    """
+    """The page as Markdown; an example notification of an alert has a summary, description, labels and runbook_url."""
     with_alerts = sorted((each for each in sources if any(each.alerts)), key=_order)
     return "\n".join([_INTRO + _contents(with_alerts), *(_section(each, notifications) for each in with_alerts)])
 

@@ -116,13 +116,7 @@ def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
 
 
 def between(page: str, name: str, generate: Callable[[str], str]) -> str:
-    """Replace the content between the markers with this name.
-
-    Args:
-        page: the page's text.
-        name: name of the markers.
-        generate: returns the content; its argument is the word after the marker's name.
-    """
+    """Replace the content between the markers of this name; `generate` gets the word after the name."""
 
     def renewed(marker: re.Match[str]) -> str:
         return f"{marker[1]}\n{generate(marker[2] or '')}<!-- /{name} -->"

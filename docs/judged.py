@@ -84,12 +84,8 @@ def _finding(checks: tuple[Check, ...]) -> str:
 def facts(alert: str, current: str) -> str:
     """The first tables of a runbook for an alert that relays findings: facts, and thresholds.
 
-    Args:
-        alert: name of the alert.
-        current: the present text; step and bottleneck class are maintained by hand, and are kept.
-
-    Raises:
-        ValueError: no finding has this alert.
+    Step and bottleneck class are maintained by hand in the current text, and kept. Raises ValueError if no finding has
+    this alert.
     """
     own = [check for check in CHECKS if check.alert == alert]
     if not own:
@@ -110,11 +106,7 @@ def facts(alert: str, current: str) -> str:
 
 
 def first_table(text: str) -> dict[str, str]:
-    """Cells of the first table by column; the table has one row.
-
-    Raises:
-        ValueError: there is no such table.
-    """
+    """Cells of the first table by column; the table has one row. Raises ValueError if there is none."""
     lines = [line for line in text.splitlines() if line.startswith("|")][:3]
     if len(lines) < 3:  # noqa: PLR2004 - head, rule and row
         raise ValueError("the table of facts is missing")

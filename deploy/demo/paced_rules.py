@@ -21,11 +21,6 @@ def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
 
     This includes windows, `for`, intervals, and the maximum age of recent Unix times in alerts. Names, thresholds,
     labels and texts are unchanged.
-
-    Args:
-        source: folder with the rules.
-        target: existing folder; files of the same name are overwritten.
-        pace: divisor for durations.
     """
     written = []
     for path in sorted(source.glob("*.yml")):

@@ -24,13 +24,10 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One Alertmanager notification: the alerts of one group.
+    """One Alertmanager notification: the alerts of one group that fire or have just been resolved.
 
-    Attributes:
-        receiver: receiver of the route that matched.
-        status: firing while any of the alerts fires, else resolved.
-        group: group key; a pager opens one incident for each, and closes it when the group is resolved.
-        alerts: every alert of the group that is firing or has just been resolved.
+    It is firing while any of them fires. A pager opens one incident for each `group`, and closes it when that is
+    resolved.
     """
 
     receiver: str

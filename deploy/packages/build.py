@@ -139,35 +139,12 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
         shutil.copy(repository / name, source)
     leftovers = shutil.ignore_patterns("*.egg-info", "__pycache__")
     shutil.copytree(repository / "exporter", source / "exporter", ignore=leftovers)
-    _uv(
-        "build",
-        "--wheel",
-        "--python",
-        sys.executable,
-        "--offline",
-        "--no-build-isolation",
-        "--out-dir",
-        str(wheels),
-        str(source),
-    )
+    isolation = ("--offline", "--no-build-isolation")
+    _uv("build", "--wheel", f"--python={sys.executable}", *isolation, f"--out-dir={wheels}", str(source))
     platform = f"{ARCHITECTURES[target.architecture]}-manylinux_{_GLIBC.replace('.', '_')}"
-    place = (
-        "--python",
-        sys.executable,
-        "--target",
-        str(site),
-        "--python-version",
-        target.python,
-        "--python-platform",
-        platform,
-    )
-    locked = (
-        "--only-binary",
-        ":all:",
-        "--require-hashes",
-        "--requirements",
-        str(repository / "requirements/image.txt"),
-    )
+    hosts = (f"--python-version={target.python}", f"--python-platform={platform}")
+    place = (f"--python={sys.executable}", f"--target={site}", *hosts)
+    locked = ("--only-binary=:all:", "--require-hashes", f"--requirements={repository / 'requirements/image.txt'}")
     # Copied, because the default is hard links to uv's cache, and file modes are changed later.
     _uv("pip", "install", "--link-mode", "copy", *place, *locked)
     _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", *map(str, wheels.glob("*.whl")))
