@@ -146,7 +146,11 @@ class Daemon:
         Raises:
             OSError: nobody answers, or not in five seconds.
         """
-        return self._running.get(path)[2].decode()
+        return self.get_bytes(path).decode()
+
+    def get_bytes(self, path: str, headers: Mapping[str, str] | None = None) -> bytes:
+        """As `get`, to a request with these headers."""
+        return self._running.get(path, **(headers or {}))[2]
 
     def wait_for(self, what: Callable[[str], bool], seconds: float) -> str:
         """The first page of which it is true.
