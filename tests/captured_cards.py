@@ -83,17 +83,12 @@ _REPORT: Final = {
 
 @dataclass(frozen=True)
 class Capture:
-    """One look at a card.
+    """One look at a card."""
 
-    Attributes:
-        driver: its driver's version.
-        facts: what was said, by fact; a fact that this version of nvidia-smi does not know is not in it.
-        nvlink: what ``nvidia-smi nvlink -s`` said of its links; "" where nobody asked.
-    """
-
-    driver: str
+    driver: str  # its driver's version
+    # what was said, by fact; a fact that this version of nvidia-smi does not know is not in it
     facts: Mapping[str, str]
-    nvlink: str = ""
+    nvlink: str = ""  # what ``nvidia-smi nvlink -s`` said of its links; "" where nobody asked
 
     @property
     def name(self) -> str:

@@ -27,10 +27,6 @@ MINUTE, HOUR = 60.0, 3600.0
 class Fed:
     """A judge and its evidence.
 
-    Args:
-        step_seconds: between two judgments.
-        pace: how many times faster a scenario is played.
-
     Attributes:
         seconds: how long it has run.
         latest: the last judgment; None before the first.

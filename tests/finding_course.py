@@ -31,10 +31,8 @@ class Course:
         """Judge after some seconds; returns the state of HOT.
 
         Args:
-            found: as they are seen.
             after: seconds since the last look.
             blind: what was not found could not be observed.
-            reset_at: when the GPU was last reset.
         """
         self.now += after
         present, self.ended = self.states.judge(found, lambda _finding: not blind, self.now, lambda _finding: reset_at)

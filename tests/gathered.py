@@ -25,7 +25,6 @@ def for_each(
     Args:
         names: the test's argument that is a case; several where a case is a tuple.
         cases: all of them, or what finds them when the test runs.
-        ids: what to call a case.
     """
 
     own = (names,) if isinstance(names, str) else names

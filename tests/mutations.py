@@ -39,21 +39,15 @@ KINDS = ("comparison", "boolean", "arithmetic", "constant")
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change.
+    """One change."""
 
-    Attributes:
-        kind: one of KINDS.
-        path: of the file, below the repository.
-        line: 1 for the first.
-        start, end: offsets into the file's text of what is replaced.
-        before, after: the operator or constant.
-    """
-
-    kind: str
-    path: Path
-    line: int
+    kind: str  # one of KINDS
+    path: Path  # of the file, below the repository
+    line: int  # 1 for the first
+    # start, end: offsets into the file's text of what is replaced
     start: int
     end: int
+    # before, after: the operator or constant
     before: str
     after: str
 

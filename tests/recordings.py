@@ -76,9 +76,7 @@ def recorded(
     Its expectations do not count: a recording is of what happens.
 
     Args:
-        scenario: what happens.
         seconds: how much of it; a recording that is longer serves as well.
-        step_seconds: between scrapes.
         folder: where recordings are kept.
 
     Raises:

@@ -68,10 +68,7 @@ def status_server(
     """A served exporter that has sampled a scenario until this time of it.
 
     Args:
-        scenario: which.
-        at_seconds: the time.
         config: of the exporter; its defaults if None.
-        alive: what its supervisor is told.
         sampled_seconds: for how long it has sampled; 0 for one that has not begun.
     """
     clock = VirtualClock()

@@ -73,9 +73,7 @@ def boot(bare: Path, scratch: Path, script: str) -> None:
     """Boot a host and run a script in it, as root; the test fails with what both said if the script does.
 
     Args:
-        bare: what `bare_system` returned.
         scratch: a folder for this boot; the host sees its folder `shared` as ``/shared``.
-        script: POSIX shell; it ends at the first command that fails.
     """
     said = _boot(bare, scratch, script)
     assert (scratch / "shared" / "done").exists(), said

@@ -18,30 +18,21 @@ PAGE = html(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
 
 @dataclass
 class Host:
-    """The source of a host where all is well, with what it was asked.
+    """The source of a host where all is well, with what it was asked."""
 
-    Attributes:
-        body: the metrics.
-        hold: called while a selection of metrics or a verdict is made; that takes as long as this does.
-        asked: of each page of metrics: Accept, names, gzip.
-        scrapes: answered so far.
-        dead, unready: what the probes are told.
-        given: the verdict.
-        ordered: what was asked of the GPUs.
-        judged: what was asked of the status, in order.
-        broken: whether metrics and status page cannot be made.
-    """
-
-    body: bytes = b"gpu_up 1\n"
+    body: bytes = b"gpu_up 1\n"  # the metrics
+    # called while a selection of metrics or a verdict is made; that takes as long as this does
     hold: Callable[[], object] = lambda: None
+    # of each page of metrics: Accept, names, gzip
     asked: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
-    scrapes: int = 0
+    scrapes: int = 0  # answered so far
+    # dead, unready: what the probes are told
     dead: str | None = None
     unready: str | None = None
-    given: Answer = VERDICT
-    ordered: list[str] = field(default_factory=list)
-    judged: list[str] = field(default_factory=list)
-    broken: bool = False
+    given: Answer = VERDICT  # the verdict
+    ordered: list[str] = field(default_factory=list)  # what was asked of the GPUs
+    judged: list[str] = field(default_factory=list)  # what was asked of the status, in order
+    broken: bool = False  # whether metrics and status page cannot be made
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - the contract's
         self.asked.append((accept, names, gzipped))

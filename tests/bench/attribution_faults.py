@@ -29,22 +29,14 @@ START_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that happens to the GPU or its host.
+    """Something that happens to the GPU or its host."""
 
-    Attributes:
-        name: the class it leads to.
-        what: in words.
-        effects: all at once.
-        promised: seconds to the class; None where nothing is promised.
-        ends: whether the class ends with the fault: an Xid counts for ten minutes.
-        remembered: whether the class takes what was before, so that an exporter that starts then cannot know it.
-    """
-
-    name: str
-    what: str
-    effects: tuple[Any, ...]
-    promised: int | None = OTHER_SECONDS
-    ends: bool = True
+    name: str  # the class it leads to
+    what: str  # in words
+    effects: tuple[Any, ...]  # all at once
+    promised: int | None = OTHER_SECONDS  # seconds to the class; None where nothing is promised
+    ends: bool = True  # whether the class ends with the fault: an Xid counts for ten minutes
+    # whether the class takes what was before, so that an exporter that starts then cannot know it
     remembered: bool = False
 
 

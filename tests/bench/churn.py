@@ -43,7 +43,6 @@ def churn(host: StandIn, seconds: float, *, faults: bool) -> Iterator[float]:
 
     Args:
         host: its GPUs get ``NEW_PER_SECOND`` processes together, each for ``LIFE_SECONDS``.
-        seconds: how long.
         faults: whether one of FAULTS after the other comes and goes, and Xids come in storms.
     """
     alive: deque[list[subprocess.Popen[bytes]]] = deque()

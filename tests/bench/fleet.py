@@ -31,19 +31,12 @@ MET_SECONDS = 5000.0
 
 @dataclass(frozen=True, slots=True)
 class FleetSeries:
-    """One series of the host that every host of the fleet is like.
+    """One series of the host that every host of the fleet is like."""
 
-    Attributes:
-        name: of the metric.
-        labels: as written between the braces, with HOST in the UUIDs.
-        value: at the fleet's start.
-        slope: growth a second; 0 for gauges.
-    """
-
-    name: str
-    labels: str
-    value: float
-    slope: float
+    name: str  # of the metric
+    labels: str  # as written between the braces, with HOST in the UUIDs
+    value: float  # at the fleet's start
+    slope: float  # growth a second; 0 for gauges
 
 
 def host_series(scenario: str) -> list[FleetSeries]:
@@ -146,7 +139,6 @@ class LinearPages:
     """Pages whose counters grow evenly.
 
     Args:
-        series: of one host.
         clock_seconds: ``start``, and ``now`` as whoever drives it says: the page is rendered once for each.
     """
 

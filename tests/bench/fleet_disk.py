@@ -25,21 +25,16 @@ WRITTEN_WITHIN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What a history takes on disk.
+    """What a history takes on disk."""
 
-    Attributes:
-        series, samples: that it has.
-        changing: series with more than two different values.
-        chunk_bytes, index_bytes: of Prometheus's block.
-        victoria_bytes: of all of VictoriaMetrics's parts, index included; None if it was not measured.
-    """
-
+    # series, samples: that it has
     series: int
     samples: int
-    changing: int
+    changing: int  # series with more than two different values
+    # chunk_bytes, index_bytes: of Prometheus's block
     chunk_bytes: int
     index_bytes: int
-    victoria_bytes: int | None
+    victoria_bytes: int | None  # of all of VictoriaMetrics's parts, index included; None if it was not measured
 
     @property
     def bytes_per_sample(self) -> float:

@@ -33,20 +33,14 @@ MONTH_SECONDS = 30 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What one queue of remote write sent.
+    """What one queue of remote write sent."""
 
-    Attributes:
-        name: recorded, chosen, dashboards or everything.
-        samples_per_second, bytes_per_second: compressed bodies of requests, without HTTP headers.
-        failed: samples that were lost.
-        read_share: samples that it read, of those that were scraped and recorded meanwhile; not 1 while it is behind or
-            catches up.
-    """
-
-    name: str
+    name: str  # recorded, chosen, dashboards or everything
+    # samples_per_second, bytes_per_second: compressed bodies of requests, without HTTP headers
     samples_per_second: float
     bytes_per_second: float
-    failed: int
+    failed: int  # samples that were lost
+    # samples that it read, of those that were scraped and recorded meanwhile; not 1 while it is behind or catches up
     read_share: float
 
     @property
@@ -56,52 +50,30 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Victoria:
-    """What VictoriaMetrics took for everything that a run sent.
+    """What VictoriaMetrics took for everything that a run sent."""
 
-    Attributes:
-        memory_bytes: resident at the end.
-        samples: that it has.
-    """
-
-    memory_bytes: int
-    samples: int
+    memory_bytes: int  # resident at the end
+    samples: int  # that it has
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one run cost a Prometheus.
+    """What one run cost a Prometheus."""
 
-    Attributes:
-        hosts: of eight GPUs.
-        profile: of the metrics that they serve.
-        kind: EVERYTHING if all series were sent on, else PLAIN.
-        page_series: of one host's page.
-        series: in the head.
-        samples_per_second: scraped and recorded.
-        memory_bytes: highest resident memory while it counted.
-        peak_bytes: highest ever, that of writing a block included.
-        cores: that it kept busy.
-        evaluation: the longest evaluation as a share of its group's interval, and the group.
-        scrapes: how they went.
-        writes: what each queue sent.
-        load: average of the machine over one minute, at the end.
-        victoria: what took everything; None for PLAIN.
-    """
-
-    hosts: int
-    profile: str
-    kind: str
-    page_series: int
-    series: int
-    samples_per_second: float
-    memory_bytes: int
-    peak_bytes: int
-    cores: float
-    evaluation: tuple[float, str]
-    scrapes: Scrapes
-    writes: tuple[Write, ...]
-    load: float
-    victoria: Victoria | None = None
+    hosts: int  # of eight GPUs
+    profile: str  # of the metrics that they serve
+    kind: str  # EVERYTHING if all series were sent on, else PLAIN
+    page_series: int  # of one host's page
+    series: int  # in the head
+    samples_per_second: float  # scraped and recorded
+    memory_bytes: int  # highest resident memory while it counted
+    peak_bytes: int  # highest ever, that of writing a block included
+    cores: float  # that it kept busy
+    evaluation: tuple[float, str]  # the longest evaluation as a share of its group's interval, and the group
+    scrapes: Scrapes  # how they went
+    writes: tuple[Write, ...]  # what each queue sent
+    load: float  # average of the machine over one minute, at the end
+    victoria: Victoria | None = None  # what took everything; None for PLAIN
 
     def write(self, name: str) -> Write | None:
         return next((each for each in self.writes if each.name == name), None)
@@ -118,25 +90,15 @@ class NotMeasured:
 
 @dataclass(frozen=True)
 class FleetCosts:
-    """All that was measured, and the lines through it.
+    """All that was measured, and the lines through it."""
 
-    Attributes:
-        scrape_seconds: between two scrapes of a host.
-        minutes: that each run counted.
-        costs: of the runs.
-        not_measured: sizes that did not fit.
-        blocks: disk by profile, as simulated and with noise.
-        took_minutes: all of it.
-        cpus: of the machine.
-    """
-
-    scrape_seconds: int
-    minutes: float
-    costs: Sequence[Cost]
-    not_measured: Sequence[NotMeasured]
-    blocks: Mapping[str, tuple[Block, Block]]
-    took_minutes: float
-    cpus: int
+    scrape_seconds: int  # between two scrapes of a host
+    minutes: float  # that each run counted
+    costs: Sequence[Cost]  # of the runs
+    not_measured: Sequence[NotMeasured]  # sizes that did not fit
+    blocks: Mapping[str, tuple[Block, Block]]  # disk by profile, as simulated and with noise
+    took_minutes: float  # all of it
+    cpus: int  # of the machine
 
     @cached_property
     def plain(self) -> list[Cost]:

@@ -28,21 +28,13 @@ COPIES = "instance_gpu_class:gpu_bottleneck_seconds:max5m"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What Prometheus shall already know of a metric.
+    """What Prometheus shall already know of a metric."""
 
-    Attributes:
-        name: of the metric or recorded series.
-        series: of one host.
-        seconds: how far back it goes.
-        step_seconds: between its samples.
-        of_fleet: whether the series are of all hosts together, not of each.
-    """
-
-    name: str
-    series: list[FleetSeries]
-    seconds: int
-    step_seconds: int
-    of_fleet: bool = False
+    name: str  # of the metric or recorded series
+    series: list[FleetSeries]  # of one host
+    seconds: int  # how far back it goes
+    step_seconds: int  # between its samples
+    of_fleet: bool = False  # whether the series are of all hosts together, not of each
 
 
 def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
@@ -94,17 +86,11 @@ def past_of_fleet() -> list[Past]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a past, in Unix seconds.
+    """A part of a past, in Unix seconds."""
 
-    Attributes:
-        since: its begin.
-        until: before which it ends.
-        end: of the whole past, at which each series has its value.
-    """
-
-    since: int
-    until: int
-    end: int
+    since: int  # its begin
+    until: int  # before which it ends
+    end: int  # of the whole past, at which each series has its value
 
 
 def backfill(pasts: list[Past], hosts: int, data: Path, end_seconds: int) -> int:

@@ -80,7 +80,6 @@ class PlayedPages:
     """Pages of hosts that play a history.
 
     Args:
-        history: of one host; it starts over when it ends.
         start_seconds: Unix time at which host 0 plays its first moment.
     """
 

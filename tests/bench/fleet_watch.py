@@ -39,27 +39,16 @@ class Stopped(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is run.
+    """What is run."""
 
-    Attributes:
-        hosts: of eight GPUs.
-        profile: of the metrics that they serve.
-        history: that they play.
-        scrape_seconds: between two scrapes of one.
-        settle_seconds: before anything counts.
-        seconds: that count.
-        keep_free_bytes: of memory; with less the run ends.
-        everything: whether every series is sent too, to VictoriaMetrics.
-    """
-
-    hosts: int
-    profile: str
-    history: History
-    scrape_seconds: int
-    settle_seconds: float
-    seconds: float
-    keep_free_bytes: int
-    everything: bool = False
+    hosts: int  # of eight GPUs
+    profile: str  # of the metrics that they serve
+    history: History  # that they play
+    scrape_seconds: int  # between two scrapes of one
+    settle_seconds: float  # before anything counts
+    seconds: float  # that count
+    keep_free_bytes: int  # of memory; with less the run ends
+    everything: bool = False  # whether every series is sent too, to VictoriaMetrics
 
     @property
     def name(self) -> str:

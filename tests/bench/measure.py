@@ -42,67 +42,43 @@ QUICK = Durations(steady=40, settle=10, paced=10, saturated=3, metered=20, hang=
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """One scrape a second for minutes.
-
-    Attributes:
-        cpu_ratio: of one core, from the settling time on.
-        cpu_seconds_measured: the time that `cpu_ratio` is over.
-        resident_bytes: at the end.
-        resident_settled_bytes: after the settling time.
-    """
+    """One scrape a second for minutes."""
 
     scrapes: Scrapes
-    cpu_ratio: float
-    cpu_seconds_measured: float
-    resident_bytes: int
-    resident_settled_bytes: int
+    cpu_ratio: float  # of one core, from the settling time on
+    cpu_seconds_measured: float  # the time that `cpu_ratio` is over
+    resident_bytes: int  # at the end
+    resident_settled_bytes: int  # after the settling time
     page: PageSize
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Several scrapers at once: at a pace, then as fast as they are answered.
-
-    Attributes:
-        machine_busy_ratio: share of the machine's CPU time that somebody used, while paced.
-    """
+    """Several scrapers at once: at a pace, then as fast as they are answered."""
 
     paced: Scrapes
     saturated: Scrapes
-    machine_busy_ratio: float
+    machine_busy_ratio: float  # share of the machine's CPU time that somebody used, while paced
 
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """Several scrapers at a pace while GPU 3 does not answer.
-
-    Attributes:
-        gpus: GPUs whose power was on the page before the hang.
-        moving: GPUs whose power changed between two pages of the hang, 15 s apart.
-        stale: GPUs whose power stood on both pages, unchanged.
-        machine_busy_ratio: as in Loaded.
-    """
+    """Several scrapers at a pace while GPU 3 does not answer."""
 
     paced: Scrapes
-    gpus: int
-    moving: int
-    stale: int
-    machine_busy_ratio: float
+    gpus: int  # GPUs whose power was on the page before the hang
+    moving: int  # GPUs whose power changed between two pages of the hang, 15 s apart
+    stale: int  # GPUs whose power stood on both pages, unchanged
+    machine_busy_ratio: float  # as in Loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Metered:
-    """Where the CPU time went while every call of the stand-in driver was timed.
+    """Where the CPU time went while every call of the stand-in driver was timed."""
 
-    Attributes:
-        cpu_ratio: of one core, the whole process.
-        standin_ratio: of one core, the stand-in driver inside it.
-        calls_per_second: NVML calls.
-    """
-
-    cpu_ratio: float
-    standin_ratio: float
-    calls_per_second: float
+    cpu_ratio: float  # of one core, the whole process
+    standin_ratio: float  # of one core, the stand-in driver inside it
+    calls_per_second: float  # NVML calls
 
 
 def steady(subject: Subject, scenario: Path, logs: Path, durations: Durations) -> Steady:

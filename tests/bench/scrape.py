@@ -24,17 +24,12 @@ GOLDEN_RATIO = 0.6180339887
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """What one or several scrapers met.
+    """What one or several scrapers met."""
 
-    Attributes:
-        latencies_ms: from before the request is sent until the whole body is read, of each answered scrape.
-        failures: scrapes that got no answer, or another one than 200.
-        seconds: how long it went on.
-    """
-
+    # from before the request is sent until the whole body is read, of each answered scrape
     latencies_ms: tuple[float, ...]
-    failures: int
-    seconds: float
+    failures: int  # scrapes that got no answer, or another one than 200
+    seconds: float  # how long it went on
 
     def percentile_ms(self, percent: float) -> float:
         """The latency that `percent` of the scrapes did not exceed (nearest rank); infinite without a scrape."""
@@ -52,16 +47,11 @@ class Scrapes:
 
 @dataclass(frozen=True, slots=True)
 class PageSize:
-    """One page of metrics.
+    """One page of metrics."""
 
-    Attributes:
-        series: samples on it, those of the exporter about itself included.
-        process_series: those of them that are about one process (label `pid`).
-        plain_bytes, gzip_bytes: of the body as the server sends it.
-    """
-
-    series: int
-    process_series: int
+    series: int  # samples on it, those of the exporter about itself included
+    process_series: int  # those of them that are about one process (label `pid`)
+    # plain_bytes, gzip_bytes: of the body as the server sends it
     plain_bytes: int
     gzip_bytes: int
 
@@ -132,9 +122,8 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
 
     Args:
         port: on 127.0.0.1.
-        seconds: for how long.
-        interval: seconds from the start of a scrape to that of the next, on average: each is put off by a share of
-            it, so that over time they meet the exporter at every phase of its second. 0 for no pause at all.
+        interval: seconds from the start of a scrape to that of the next, on average: each is put off by a share of it,
+            so that over time they meet the exporter at every phase of its second. 0 for no pause at all.
         begin: when, on the monotonic clock that processes share; at once if None.
     """
     connection = Connection(port)

@@ -29,10 +29,7 @@ def server(name: str, command: Sequence[str], directory: Path, ready: str) -> It
     """A program that serves HTTP, for the length of a ``with`` block.
 
     Args:
-        name: for messages, and for its log.
-        command: the program and its arguments.
         directory: where its log goes.
-        ready: URL that it answers once it works.
 
     Raises:
         ClickException: it does not start; the message has the end of its log.

@@ -14,15 +14,10 @@ from tests.bench.fleet import serving
 
 @dataclass
 class Sink:
-    """What arrived, by path.
+    """What arrived, by path."""
 
-    Attributes:
-        address: ``host:port`` it listens on.
-        body_bytes: of the requests as sent, which is after compression.
-    """
-
-    address: str = ""
-    body_bytes: Counter[str] = field(default_factory=Counter)
+    address: str = ""  # ``host:port`` it listens on
+    body_bytes: Counter[str] = field(default_factory=Counter)  # of the requests as sent, which is after compression
 
 
 @contextmanager

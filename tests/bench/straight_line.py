@@ -9,17 +9,11 @@ from statistics import linear_regression
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A least-squares line.
+    """A least-squares line."""
 
-    Attributes:
-        base: value at 0.
-        slope: growth per unit.
-        points: that it was fitted to.
-    """
-
-    base: float
-    slope: float
-    points: tuple[tuple[float, float], ...]
+    base: float  # value at 0
+    slope: float  # growth per unit
+    points: tuple[tuple[float, float], ...]  # that it was fitted to
 
     def at(self, x: float) -> float:
         return self.base + self.slope * x

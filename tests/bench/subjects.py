@@ -29,23 +29,14 @@ STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An exporter.
+    """An exporter."""
 
-    Attributes:
-        name: as in the report.
-        version: its version.
-        command: its arguments; ``{port}``, ``{scenario}`` and ``{meter}`` are filled in.
-        metered_command: the same with the stand-in driver metered; None where none is inside.
-        ready: text on its page once it has read the GPUs, or the host.
-        power: name of its power gauge, the value that a healthy GPU changes every second; None without.
-    """
-
-    name: str
-    version: str
-    command: tuple[str, ...]
-    metered_command: tuple[str, ...] | None
-    ready: str
-    power: str | None
+    name: str  # as in the report
+    version: str  # its version
+    command: tuple[str, ...]  # its arguments; ``{port}``, ``{scenario}`` and ``{meter}`` are filled in
+    metered_command: tuple[str, ...] | None  # the same with the stand-in driver metered; None where none is inside
+    ready: str  # text on its page once it has read the GPUs, or the host
+    power: str | None  # name of its power gauge, the value that a healthy GPU changes every second; None without
 
 
 @dataclass(frozen=True, slots=True)

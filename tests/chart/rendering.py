@@ -46,15 +46,10 @@ groups:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a rendering brings.
+    """What a rendering brings."""
 
-    Attributes:
-        objects: every object, in the order of Helm's files.
-        notes: what Helm prints after an installation.
-    """
-
-    objects: tuple[dict[str, Any], ...]
-    notes: str
+    objects: tuple[dict[str, Any], ...]  # every object, in the order of Helm's files
+    notes: str  # what Helm prints after an installation
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         return [each for each in self.objects if each["kind"] == kind]

@@ -78,15 +78,10 @@ JOB_STEPS = "gpu_job_steps_total"
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The histories of all hosts as one.
+    """The histories of all hosts as one."""
 
-    Attributes:
-        history: every series, raw, recorded and ALERTS.
-        scenarios: by instance.
-    """
-
-    history: History
-    scenarios: Mapping[str, Scenario]
+    history: History  # every series, raw, recorded and ALERTS
+    scenarios: Mapping[str, Scenario]  # by instance
 
 
 def scenarios() -> dict[str, Scenario]:

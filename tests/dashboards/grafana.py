@@ -21,23 +21,14 @@ _BUILT_IN = re.compile(r"\$([A-Za-z_]\w*)|\$\{(\w+)(?::\w+)?\}")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One query of a panel.
+    """One query of a panel."""
 
-    Attributes:
-        file: of the dashboard.
-        panel: the panel as JSON.
-        ref: the query's letter.
-        expr: PromQL with variables.
-        legend: name of each series, with ``{{label}}``.
-        instant: whether it asks for one moment.
-    """
-
-    file: str
-    panel: Mapping[str, Any]
-    ref: str
-    expr: str
-    legend: str
-    instant: bool
+    file: str  # of the dashboard
+    panel: Mapping[str, Any]  # the panel as JSON
+    ref: str  # the query's letter
+    expr: str  # PromQL with variables
+    legend: str  # name of each series, with ``{{label}}``
+    instant: bool  # whether it asks for one moment
 
     @property
     def name(self) -> str:
@@ -87,8 +78,6 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
     """The query as Grafana sends it.
 
     Args:
-        expr: with variables.
-        range_seconds: length of the time shown.
         chosen: values of the dashboard's variables; without one, all: the variable's own word for that.
     """
     values = {

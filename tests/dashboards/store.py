@@ -29,15 +29,10 @@ class QueryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One series of an answer.
+    """One series of an answer."""
 
-    Attributes:
-        labels: its labels, ``__name__`` included.
-        values: by Unix time.
-    """
-
-    labels: dict[str, str]
-    values: dict[float, float]
+    labels: dict[str, str]  # its labels, ``__name__`` included
+    values: dict[float, float]  # by Unix time
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,12 +103,7 @@ class Browser:
 
 @contextmanager
 def browser(chromium: Path, folder: Path) -> Iterator[Browser]:
-    """A browser for the length of a ``with`` block.
-
-    Args:
-        chromium: the program.
-        folder: for its profile and its log.
-    """
+    """A browser for the length of a ``with`` block."""
     for_it, commands = os.pipe()
     answers, from_it = os.pipe()
     flags = (

@@ -28,19 +28,12 @@ WAIT_SECONDS = 40.0
 
 @dataclass
 class Exporter:
-    """A running exporter.
+    """A running exporter."""
 
-    Attributes:
-        process: its handle.
-        address: ``host:port`` it listens on.
-        log: where its stderr goes.
-        timeout_seconds: how long an answer may take.
-    """
-
-    process: subprocess.Popen[bytes]
-    address: str
-    log: Path
-    timeout_seconds: float = WAIT_SECONDS
+    process: subprocess.Popen[bytes]  # its handle
+    address: str  # ``host:port`` it listens on
+    log: Path  # where its stderr goes
+    timeout_seconds: float = WAIT_SECONDS  # how long an answer may take
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         return self.request("GET", path, **headers)

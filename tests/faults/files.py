@@ -53,15 +53,10 @@ def truncated(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """Files and what is done to them.
+    """Files and what is done to them."""
 
-    Attributes:
-        pattern: relative to the simulation's directory, as in ``Path.glob``.
-        damage: what is done to each.
-    """
-
-    pattern: str
-    damage: Damage
+    pattern: str  # relative to the simulation's directory, as in ``Path.glob``
+    damage: Damage  # what is done to each
 
 
 class Files:

@@ -24,15 +24,10 @@ CODE_OF: Final[Mapping[str, int]] = {name.removeprefix("NVML_ERROR_"): code for 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Codes that have one meaning.
+    """Codes that have one meaning."""
 
-    Attributes:
-        staged: the one that the matrix injects.
-        alike: the others.
-    """
-
-    staged: str
-    alike: tuple[str, ...] = ()
+    staged: str  # the one that the matrix injects
+    alike: tuple[str, ...] = ()  # the others
 
     @property
     def names(self) -> frozenset[str]:

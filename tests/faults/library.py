@@ -15,21 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as the library sees it.
+    """A call as the library sees it."""
 
-    Attributes:
-        function: exported name.
-        gpu: NVML index of the GPU it is about; None where it is about none.
-        instance: the driver's index of the MIG instance it is about; None where it is about a whole GPU or none.
-        arguments: as pynvml passes them.
-        proceed: what the healthy library does; returns its code.
-    """
-
-    function: str
-    gpu: int | None
+    function: str  # exported name
+    gpu: int | None  # NVML index of the GPU it is about; None where it is about none
+    # the driver's index of the MIG instance it is about; None where it is about a whole GPU or none
     instance: int | None
-    arguments: tuple[Any, ...]
-    proceed: Callable[[], int]
+    arguments: tuple[Any, ...]  # as pynvml passes them
+    proceed: Callable[[], int]  # what the healthy library does; returns its code
 
 
 Fault = Callable[[Call], int]

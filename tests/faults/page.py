@@ -92,27 +92,19 @@ def misjudged(page: Page) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """In what a page differs from a healthy one; series by name without their index.
+    """In what a page differs from a healthy one; series by name without their index."""
 
-    Attributes:
-        absent: only the healthy page has them.
-        extra: only this page has them.
-        changed: another value on both.
-    """
-
-    absent: frozenset[str]
-    extra: frozenset[str]
-    changed: frozenset[str]
+    absent: frozenset[str]  # only the healthy page has them
+    extra: frozenset[str]  # only this page has them
+    changed: frozenset[str]  # another value on both
 
 
 def difference(page: Page, healthy: Page, lately: Iterable[Page]) -> Difference:
     """In what a page differs from the healthy one of its time.
 
     Args:
-        page: as `readings` gives it.
-        healthy: the same host's without the fault, at this time.
-        lately: healthy pages around this time. A value is as it should be if it is between theirs: a fault may
-            have moved the beat of the slower tiers.
+        lately: healthy pages around this time. A value is as it should be if it is between theirs: a fault may have
+            moved the beat of the slower tiers.
     """
     around = tuple(lately)
     changed = set()

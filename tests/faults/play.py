@@ -236,10 +236,7 @@ def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = F
     """What a page says of the exporter's health.
 
     Args:
-        page: as it is.
         before: the page before the fault: what it counted is not the fault's.
-        gpus: index before the fault by UUID.
-        restart: whether the process asks for a restart.
     """
     errors = {labels["uuid"]: labels["error"] for labels, _ in pages.found(page, "gpu_error_info")}
     down = [labels for labels, value in pages.found(page, "gpu_up") if value == 0]

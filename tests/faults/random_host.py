@@ -55,22 +55,16 @@ _OF_A_GONE_GPU = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED
 
 @dataclass(frozen=True, slots=True)
 class CallFault:
-    """What becomes of some calls.
+    """What becomes of some calls."""
 
-    Attributes:
-        gpu: place of the GPU they are about, by bus; None for those that are about none.
-        function: exported name; None for every function that a reader calls.
-        at, until: seconds, the second one excluded.
-        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``, ``fewer``, ``share``.
-        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``, and what
-            the number of links (``fewer``) or other fields (``share``) are multiplied by.
-    """
-
-    gpu: int | None
-    function: str | None
+    gpu: int | None  # place of the GPU they are about, by bus; None for those that are about none
+    function: str | None  # exported name; None for every function that a reader calls
+    # at, until: seconds, the second one excluded
     at: int
     until: int
-    kind: str
+    kind: str  # ``hang``, ``slow``, ``error``, ``number``, ``bits``, ``fewer``, ``share``
+    # seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``, and what the
+    # number of links (``fewer``) or other fields (``share``) are multiplied by
     amount: float = 0
 
     def meets(self, function: str, gpu: int | None, seconds: float) -> bool:
@@ -90,25 +84,15 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """A host and what is done to it.
+    """A host and what is done to it."""
 
-    Attributes:
-        seed: makes all of it.
-        text: the scenario file: the host, and what the simulator itself can do to it.
-        calls: what is done to calls.
-        files: what is done to kernel files.
-        sick: GPUs that any of it keeps from being read, by place.
-        driver: seconds between which the driver as a whole may not answer; None where it does.
-        first_second: until then the host is healthy.
-    """
-
-    seed: int
-    text: str
-    calls: tuple[CallFault, ...]
-    files: tuple[FileFault, ...]
-    sick: frozenset[int]
-    driver: tuple[int, int] | None
-    first_second: int = FIRST_SECOND
+    seed: int  # makes all of it
+    text: str  # the scenario file: the host, and what the simulator itself can do to it
+    calls: tuple[CallFault, ...]  # what is done to calls
+    files: tuple[FileFault, ...]  # what is done to kernel files
+    sick: frozenset[int]  # GPUs that any of it keeps from being read, by place
+    driver: tuple[int, int] | None  # seconds between which the driver as a whole may not answer; None where it does
+    first_second: int = FIRST_SECOND  # until then the host is healthy
 
     @property
     def scenario(self) -> Scenario:

@@ -76,7 +76,6 @@ class Pages:
         """The series of a page.
 
         Args:
-            text: in the text format.
             openmetrics: the same page in OpenMetrics, if that is to be checked too.
 
         Raises:

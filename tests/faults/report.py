@@ -21,17 +21,11 @@ _FEW = 6
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a table.
+    """One line of a table."""
 
-    Attributes:
-        faults: in the order of the rows.
-        moments: likewise.
-        rest: its last three cells.
-    """
-
-    faults: tuple[str, ...]
-    moments: tuple[str, ...]
-    rest: tuple[str, str, str]
+    faults: tuple[str, ...]  # in the order of the rows
+    moments: tuple[str, ...]  # likewise
+    rest: tuple[str, str, str]  # its last three cells
 
 
 def printed(seen: Mapping[str, tuple[Row, Seen]]) -> str:

@@ -24,23 +24,15 @@ healthy twin does not have, others."""
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """What the page says of the exporter's health while the fault lasts. Exactly this, and nothing else.
+    """What the page says of the exporter's health while the fault lasts. Exactly this, and nothing else."""
 
-    Attributes:
-        gpus: error by GPU index, of those whose gpu_up is 0.
-        driver: error, where gpu_driver_up is 0; "" where it is 1, "unknown yet" where neither is published.
-        errors: what gpu_exporter_errors_total counts, as "collector: error".
-        failing: collectors whose gpu_exporter_collector_success is 0.
-        calls: what gpu_exporter_call_inflight_seconds names, as "collector: function", "files" for no function of NVML.
-        restart: whether the process asks its supervisor for a restart.
-    """
-
-    gpus: Mapping[str, str] = field(default_factory=dict)
-    driver: str = ""
-    errors: frozenset[str] = frozenset()
-    failing: frozenset[str] = frozenset()
+    gpus: Mapping[str, str] = field(default_factory=dict)  # error by GPU index, of those whose gpu_up is 0
+    driver: str = ""  # error, where gpu_driver_up is 0; "" where it is 1, "unknown yet" where neither is published
+    errors: frozenset[str] = frozenset()  # what gpu_exporter_errors_total counts, as "collector: error"
+    failing: frozenset[str] = frozenset()  # collectors whose gpu_exporter_collector_success is 0
+    # what gpu_exporter_call_inflight_seconds names, as "collector: function", "files" for no function of NVML
     calls: frozenset[str] = frozenset()
-    restart: bool = False
+    restart: bool = False  # whether the process asks its supervisor for a restart
 
 
 ALL_WELL = Says()
@@ -74,58 +66,34 @@ def agrees(says: Says, expected: Says | Within) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A fault at a moment.
+    """A fault at a moment."""
 
-    Attributes:
-        group: heading it stands under.
-        fault: what is injected.
-        moment: when, in words.
-        says: what the page must say then.
-        reach: subjects whose series may differ from the healthy twin's; no others may.
-        begin: injects it; called before the second it begins with.
-        end: takes it back; called before the first second without it.
-        events: of the scenario, where the fault is one of those; at `at` until `at` + `lasts`.
-        host: key of HOSTS.
-        twin: key of HOSTS, of the healthy host to compare with.
-        config: the exporter's.
-        at: second of its beginning.
-        lasts: seconds.
-        recovers_within: seconds after its end by which the page is a healthy one.
-        over: how many of its last seconds a series must be on the page of to be no cost.
-        ends: whether it ends; what stays has nothing to recover from.
-        leaves: metrics with series that stay when it is over, for what happened is history.
-        inflates: whether counters may be ahead afterwards, because what was counted was made up.
-        xids: how often each Xid is counted of GPUs that are known, where that is what the row is about.
-        words: names in what the page says, by what to print for them: rows that differ in those alone are printed
-            as one.
-        alike: other faults that are printed with this one and not staged: unit tests say that they are the same.
-        like: key of a row whose cost this one's is, where it is.
-        shared: whether other rows may be played before and after on the same stage; it then begins any time.
-    """
-
-    group: str
-    fault: str
-    moment: str
-    says: Says | Within = ALL_WELL
-    reach: frozenset[str] = frozenset()
-    begin: Callable[[Stage], None] = lambda _stage: None
-    end: Callable[[Stage], None] = Stage.cure
-    events: tuple[Event, ...] = ()
-    host: str = "two"
-    twin: str = "two"
-    config: Config = USUAL
-    at: int = 20
-    lasts: int = 20
-    recovers_within: int = 1
-    over: int = 1
-    ends: bool = True
-    leaves: frozenset[str] = frozenset()
+    group: str  # heading it stands under
+    fault: str  # what is injected
+    moment: str  # when, in words
+    says: Says | Within = ALL_WELL  # what the page must say then
+    reach: frozenset[str] = frozenset()  # subjects whose series may differ from the healthy twin's; no others may
+    begin: Callable[[Stage], None] = lambda _stage: None  # injects it; called before the second it begins with
+    end: Callable[[Stage], None] = Stage.cure  # takes it back; called before the first second without it
+    events: tuple[Event, ...] = ()  # of the scenario, where the fault is one of those; at `at` until `at` + `lasts`
+    host: str = "two"  # key of HOSTS
+    twin: str = "two"  # key of HOSTS, of the healthy host to compare with
+    config: Config = USUAL  # the exporter's
+    at: int = 20  # second of its beginning
+    lasts: int = 20  # seconds
+    recovers_within: int = 1  # seconds after its end by which the page is a healthy one
+    over: int = 1  # how many of its last seconds a series must be on the page of to be no cost
+    ends: bool = True  # whether it ends; what stays has nothing to recover from
+    leaves: frozenset[str] = frozenset()  # metrics with series that stay when it is over, for what happened is history
+    # how often each Xid is counted of GPUs that are known, where that is what the row is about
     xids: Mapping[str, int] | None = None
-    inflates: bool = False
+    inflates: bool = False  # whether counters may be ahead afterwards, because what was counted was made up
+    # names in what the page says, by what to print for them: rows that differ in those alone are printed as one
     words: Mapping[str, str] = field(default_factory=dict)
+    # other faults that are printed with this one and not staged: unit tests say that they are the same
     alike: tuple[str, ...] = ()
-    like: str = ""
-    shared: bool = False
+    like: str = ""  # key of a row whose cost this one's is, where it is
+    shared: bool = False  # whether other rows may be played before and after on the same stage; it then begins any time
 
     @property
     def key(self) -> str:
@@ -134,28 +102,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen of a row.
+    """What was seen of a row."""
 
-    Attributes:
-        says: as the page said it.
-        cost: subject to metrics that had series less; a metric ends in "*" where only some were gone.
-        kept: subject to metrics that it still had in whole.
-        extra: metrics that had series more, or other ones.
-        changed: metrics with values the healthy twin did not have.
-        strayed: series that differ outside the row's reach.
-        recovered: seconds after the fault's end; None where the page was not healthy in time, or a restart is due.
-        went_back: counters that fell.
-        left: in what the page still differed when time was up.
-        lasting: subject and code of findings whose conditions still held when nothing of the fault was in the evidence.
-    """
-
-    says: Says
+    says: Says  # as the page said it
+    # subject to metrics that had series less; a metric ends in "*" where only some were gone
     cost: Mapping[str, tuple[str, ...]]
-    kept: Mapping[str, tuple[str, ...]]
-    extra: tuple[str, ...]
-    changed: tuple[str, ...]
-    strayed: tuple[str, ...]
+    kept: Mapping[str, tuple[str, ...]]  # subject to metrics that it still had in whole
+    extra: tuple[str, ...]  # metrics that had series more, or other ones
+    changed: tuple[str, ...]  # metrics with values the healthy twin did not have
+    strayed: tuple[str, ...]  # series that differ outside the row's reach
+    # seconds after the fault's end; None where the page was not healthy in time, or a restart is due
     recovered: int | None
-    went_back: tuple[str, ...]
-    left: tuple[str, ...]
+    went_back: tuple[str, ...]  # counters that fell
+    left: tuple[str, ...]  # in what the page still differed when time was up
+    # subject and code of findings whose conditions still held when nothing of the fault was in the evidence
     lasting: tuple[str, ...]

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.faults.disk import WAIT_SECONDS, Disk, until
 from tests.faults.stand_in import Daemon, StandIn, up
+from tests.parts import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ def pending(daemon: Daemon, disk: Disk) -> str:
     return page
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("end", some([signal.SIGKILL, signal.SIGTERM], {signal.SIGKILL}))
 def test_a_wait_goes_on_in_the_next_process(host: StandIn, disk: Disk, end: signal.Signals) -> None:
     with host.daemon(*disk.flags, *MISSING) as daemon:
         before = pending(daemon, disk)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
 from tests.faults.stand_in import StandIn, up
+from tests.parts import some
 
 from gpu_triage.errors import StateError
 from gpu_triage.read.incidents.file import INCIDENT_HISTORY
@@ -54,7 +55,7 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("end", some([signal.SIGTERM, signal.SIGKILL], {signal.SIGKILL}))
 def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_first(
     host: StandIn, disk: Disk, end: signal.Signals
 ) -> None:

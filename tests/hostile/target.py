@@ -39,23 +39,14 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running daemon, as those see it who connect.
+    """A running daemon, as those see it who connect."""
 
-    Attributes:
-        port: on 127.0.0.1.
-        pid: of its process.
-        folder: with its certificates, web configuration and log.
-        guarded: whether it wants TLS and a password.
-        source: the loopback address that is connected from.
-        user: who scrapes where a password is wanted.
-    """
-
-    port: int
-    pid: int
-    folder: Path
-    guarded: bool
-    source: str = "127.0.0.1"
-    user: str = USER
+    port: int  # on 127.0.0.1
+    pid: int  # of its process
+    folder: Path  # with its certificates, web configuration and log
+    guarded: bool  # whether it wants TLS and a password
+    source: str = "127.0.0.1"  # the loopback address that is connected from
+    user: str = USER  # who scrapes where a password is wanted
 
     @property
     def log(self) -> str:

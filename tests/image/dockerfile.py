@@ -29,17 +29,11 @@ class Instruction:
 
 @dataclass(slots=True)
 class Image:
-    """What a stage's instructions make.
+    """What a stage's instructions make."""
 
-    Attributes:
-        root: the folder that stands for the stage's root.
-        environment: its variables.
-        folder: the working directory.
-    """
-
-    root: Path
-    environment: dict[str, str] = field(default_factory=dict)
-    folder: Path = Path("/")
+    root: Path  # the folder that stands for the stage's root
+    environment: dict[str, str] = field(default_factory=dict)  # its variables
+    folder: Path = Path("/")  # the working directory
 
 
 def instructions(text: str) -> list[Instruction]:

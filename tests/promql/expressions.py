@@ -22,19 +22,12 @@ class RecordError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One selector of an expression.
+    """One selector of an expression."""
 
-    Attributes:
-        metric: its name.
-        matchers: label, operator (``=``, ``!=``, ``=~``, ``!~``) and value.
-        inside: functions and aggregations around it, the nearest first.
-        ranged: whether it selects a range of time.
-    """
-
-    metric: str
-    matchers: tuple[tuple[str, str, str], ...]
-    inside: tuple[str, ...]
-    ranged: bool
+    metric: str  # its name
+    matchers: tuple[tuple[str, str, str], ...]  # label, operator (``=``, ``!=``, ``=~``, ``!~``) and value
+    inside: tuple[str, ...]  # functions and aggregations around it, the nearest first
+    ranged: bool  # whether it selects a range of time
 
 
 _OPERATORS = (  # the parser's enumeration cannot be hashed

@@ -47,25 +47,18 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of rules over series.
+    """One run of rules over series."""
 
-    Attributes:
-        rules: rule files.
-        groups: names of their groups in the order of evaluation; promtool takes those not named in any order.
-        step_seconds: from one sample to the next.
-        series: values by selector, such as ``up{job="a"}``, the first one at time 0; NaN where there is no sample.
-        questions: expressions and the times at which to ask them.
-        alerts: names of alerts and the times at which to render all that fire of that name.
-        evaluation_seconds: from one evaluation of every rule to the next, whatever its group's interval; that of
-            samples if None.
-    """
-
-    rules: tuple[Path, ...]
+    rules: tuple[Path, ...]  # rule files
+    # names of their groups in the order of evaluation; promtool takes those not named in any order
     groups: tuple[str, ...]
-    step_seconds: float
+    step_seconds: float  # from one sample to the next
+    # values by selector, such as ``up{job="a"}``, the first one at time 0; NaN where there is no sample
     series: Mapping[str, Sequence[float]]
-    questions: tuple[tuple[str, float], ...] = ()
+    questions: tuple[tuple[str, float], ...] = ()  # expressions and the times at which to ask them
+    # names of alerts and the times at which to render all that fire of that name
     alerts: tuple[tuple[str, float], ...] = ()
+    # from one evaluation of every rule to the next, whatever its group's interval; that of samples if None
     evaluation_seconds: float | None = None
 
     def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:

@@ -36,18 +36,13 @@ UNDECIDED = (
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What the rules made of a scenario.
+    """What the rules made of a scenario."""
 
-    Attributes:
-        step_seconds: between evaluations.
-        firing: firing alerts by scenario time: at every evaluation, and when something is expected.
-        bottleneck: class by GPU, by the scenario time of each expectation.
-        undecided: GPUs that had not exactly one class, by scenario time; every evaluation was asked.
-    """
-
-    step_seconds: float
+    step_seconds: float  # between evaluations
+    # firing alerts by scenario time: at every evaluation, and when something is expected
     firing: Mapping[float, tuple[Labels, ...]]
-    bottleneck: Mapping[float, Mapping[str, str]]
+    bottleneck: Mapping[float, Mapping[str, str]]  # class by GPU, by the scenario time of each expectation
+    # GPUs that had not exactly one class, by scenario time; every evaluation was asked
     undecided: Mapping[float, tuple[str, ...]]
 
 
@@ -62,11 +57,7 @@ def examine(
     """What the rules say of a scenario, up to a little after its last expectation, by scrape interval.
 
     Args:
-        scenario: what happens.
-        rules: rule files.
         steps_seconds: scrape intervals, multiples of the first.
-        promtool: the program.
-        directory: for promtool's input.
     """
     expected = sorted({float(expectation.at) for expectation in scenario.expectations})
     length = seconds_of(scenario)
@@ -99,10 +90,6 @@ def prepare(
     """A run of the rules over the first `seconds` of a scenario, without any question yet.
 
     Args:
-        scenario: what happens.
-        rules: rule files.
-        step_seconds: scrape and evaluation interval.
-        seconds: how much of the scenario.
         recorded_every_seconds: how often the recording that is used was scraped, if that is less than `STEP_SECONDS`.
     """
     history = recorded(scenario, seconds=seconds, step_seconds=min(recorded_every_seconds, STEP_SECONDS))

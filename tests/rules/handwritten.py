@@ -17,15 +17,11 @@ Series = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What the rules said of one case.
+    """What the rules said of one case."""
 
-    Attributes:
-        firing: minutes at which each alert fired, by name, by its other labels.
-        shown: the alerts that fired at the minute asked for, by name, with their texts.
-    """
-
+    # minutes at which each alert fired, by name, by its other labels
     firing: Mapping[str, Mapping[frozenset[tuple[str, str]], frozenset[int]]]
-    shown: Mapping[str, tuple[Alert, ...]]
+    shown: Mapping[str, tuple[Alert, ...]]  # the alerts that fired at the minute asked for, by name, with their texts
 
     def minutes(self, alert: str) -> list[int]:
         return sorted(frozenset().union(*self.firing.get(alert, {}).values()))
@@ -46,13 +42,7 @@ def play(
     One whose name is "" has no cluster.
 
     Args:
-        promtool: the program.
-        directory: for its input.
-        rules: rule files.
-        cases: their series by their names.
-        minutes: of how many to ask what fires.
         shown: names of alerts of which to render the text, and the minute at which.
-        evaluation_seconds: from one evaluation of the rules to the next.
     """
     series = {_within(key, name): values for name, each in cases.items() for key, values in each.items()}
     questions = tuple((FIRING, minute * 60.0) for minute in range(minutes))

@@ -50,21 +50,13 @@ FIVE: Final[Owners] = {
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
-    """A host on which an alert fires.
+    """A host on which an alert fires."""
 
-    Attributes:
-        alert: its key (see `gpu_triage.alerting.rule_source.Alert.key`).
-        series: what is scraped there.
-        what: tells exhibits of one alert apart; "" for the one that docs/alerts.md shows.
-        owners: what the text must call those who are hit.
-        alone: whether it is about no cluster, so that nothing else may be scraped.
-    """
-
-    alert: str
-    series: Series
-    what: str = ""
-    owners: tuple[str, ...] = ()
-    alone: bool = False
+    alert: str  # its key (see `gpu_triage.alerting.rule_source.Alert.key`)
+    series: Series  # what is scraped there
+    what: str = ""  # tells exhibits of one alert apart; "" for the one that docs/alerts.md shows
+    owners: tuple[str, ...] = ()  # what the text must call those who are hit
+    alone: bool = False  # whether it is about no cluster, so that nothing else may be scraped
 
     @property
     def name(self) -> str:

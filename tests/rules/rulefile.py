@@ -21,26 +21,16 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.
+    """One rule."""
 
-    Attributes:
-        group: its group's name.
-        interval: the group's interval as written; "" where it is the server's.
-        name: of the alert, or of the recorded series.
-        alert: whether it alerts.
-        expr: PromQL.
-        hold: its ``for`` as written; "" where there is none.
-        keep: its ``keep_firing_for`` as written; "" where there is none.
-        labels, annotations: as written, templates included.
-    """
-
-    group: str
-    interval: str
-    name: str
-    alert: bool
-    expr: str
-    hold: str
-    keep: str
+    group: str  # its group's name
+    interval: str  # the group's interval as written; "" where it is the server's
+    name: str  # of the alert, or of the recorded series
+    alert: bool  # whether it alerts
+    expr: str  # PromQL
+    hold: str  # its ``for`` as written; "" where there is none
+    keep: str  # its ``keep_firing_for`` as written; "" where there is none
+    # labels, annotations: as written, templates included
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 

@@ -55,19 +55,13 @@ def _no_labels(_at: float) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """What happens to the scrapes of one host.
+    """What happens to the scrapes of one host."""
 
-    Attributes:
-        answered: whether the exporter answers the scrape of this number, at this second.
-        gap: from second to second, when nothing is scraped at all, not even `up`.
-        target: more labels of the target, at a second.
-        gpu: index of the GPU, at a second.
-    """
-
+    # whether the exporter answers the scrape of this number, at this second
     answered: Callable[[int, float], bool] = _always
-    gap: tuple[float, float] = (0.0, 0.0)
-    target: Callable[[float], Labels] = _no_labels
-    gpu: Callable[[float], str] = lambda _at: "3"
+    gap: tuple[float, float] = (0.0, 0.0)  # from second to second, when nothing is scraped at all, not even `up`
+    target: Callable[[float], Labels] = _no_labels  # more labels of the target, at a second
+    gpu: Callable[[float], str] = lambda _at: "3"  # index of the GPU, at a second
 
 
 def _down(begin: float, end: float) -> Callable[[int, float], bool]:

@@ -27,16 +27,7 @@ _Request = tuple[float, bytes, Mapping[str, str]]
 def agent(
     directory: Path, pace: int, job: Mapping[str, Any], server: str, program: str, *, delay_seconds: float
 ) -> Iterator[None]:
-    """A Prometheus agent that scrapes the job and sends it to a server, for the length of a ``with`` block.
-
-    Args:
-        directory: for its configuration, data and log.
-        pace: how many times faster it scrapes.
-        job: the scrape job.
-        server: URL of the Prometheus that receives.
-        program: Prometheus.
-        delay_seconds: how much later than sent everything arrives.
-    """
+    """A Prometheus agent that scrapes the job and sends it to a server, for the length of a ``with`` block."""
     interval = paced_duration("15s", pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
     with _delayed(f"{server}/api/v1/write", delay_seconds) as url:
         config = {

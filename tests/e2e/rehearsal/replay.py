@@ -34,17 +34,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Pages of one host.
+    """Pages of one host."""
 
-    Attributes:
-        lines: the series that rules and their texts ask for.
-        steps: number of pages; the last one stays.
-        pages: those that were asked for: dozens of hosts replay the same.
-    """
-
-    lines: tuple[Line, ...]
-    steps: int
-    pages: dict[int, str] = field(default_factory=dict)
+    lines: tuple[Line, ...]  # the series that rules and their texts ask for
+    steps: int  # number of pages; the last one stays
+    pages: dict[int, str] = field(default_factory=dict)  # those that were asked for: dozens of hosts replay the same
 
     def page(self, step: int) -> str | None:
         """What a scrape finds; None where the exporter did not run."""
@@ -87,7 +81,6 @@ def replayed(history: History, origin: float, pace: float) -> Replay:
     Args:
         history: with ``job`` and ``instance`` of its own, which the scrape sets anew.
         origin: Unix time of step 0.
-        pace: how many times faster.
     """
     asked = set(re.findall(r"[a-z][a-z0-9_]+", "".join(path.read_text(encoding="utf-8") for path in rule_files())))
 

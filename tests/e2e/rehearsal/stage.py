@@ -26,23 +26,15 @@ _START_SECONDS = 7.0
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What one Prometheus watches.
+    """What one Prometheus watches."""
 
-    Attributes:
-        pace: how many times faster.
-        minutes: how long it lasts.
-        hosts: all targets.
-        restart_minute: when Prometheus is restarted; None for never.
-        late_minutes: how much later than scraped everything arrives by remote write; None where Prometheus scrapes.
-        settings: of the rules.
-    """
-
-    pace: int
-    minutes: Minutes
-    hosts: Sequence[Host]
-    restart_minute: Minutes | None = None
+    pace: int  # how many times faster
+    minutes: Minutes  # how long it lasts
+    hosts: Sequence[Host]  # all targets
+    restart_minute: Minutes | None = None  # when Prometheus is restarted; None for never
+    # how much later than scraped everything arrives by remote write; None where Prometheus scrapes
     late_minutes: Minutes | None = None
-    settings: Settings = DEFAULTS
+    settings: Settings = DEFAULTS  # of the rules
 
 
 @dataclass(slots=True)

@@ -17,18 +17,12 @@ Minutes = float
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A target.
+    """A target."""
 
-    Attributes:
-        labels: of the target, `instance` among them.
-        play: what it replays.
-        down: from minute to minute, when nobody answers.
-        loops: from minute to minute, when the exporter crashes soon after each start.
-    """
-
-    labels: Mapping[str, str]
-    play: str
-    down: Sequence[tuple[Minutes, Minutes]] = ()
+    labels: Mapping[str, str]  # of the target, `instance` among them
+    play: str  # what it replays
+    down: Sequence[tuple[Minutes, Minutes]] = ()  # from minute to minute, when nobody answers
+    # from minute to minute, when the exporter crashes soon after each start
     loops: tuple[Minutes, Minutes] | None = None
 
     def answers(self, minute: Minutes) -> bool:
@@ -52,19 +46,12 @@ def _runs_between_crashes(minute: Minutes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What every host answers, and when.
+    """What every host answers, and when."""
 
-    Attributes:
-        hosts: each at the path of its number.
-        pace: how many times faster.
-        origin: Unix time of minute 0.
-        replays: pages by play.
-    """
-
-    hosts: Sequence[Host]
-    pace: float
-    origin: float
-    replays: Mapping[str, Replay]
+    hosts: Sequence[Host]  # each at the path of its number
+    pace: float  # how many times faster
+    origin: float  # Unix time of minute 0
+    replays: Mapping[str, Replay]  # pages by play
 
     def minute(self) -> Minutes:
         return max(0.0, (time.time() - self.origin) * self.pace / 60)
