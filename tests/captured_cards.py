@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Final
 
 FOLDER: Final = Path(
     os.environ.get("GPU_TRIAGE_TEST_CAPTURES") or Path(__file__).resolve().parents[2] / "shared" / "data" / "real"

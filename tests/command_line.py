@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import click
 from click.testing import CliRunner
 
 from gpu_triage.options.command import OptionsCommand, serve_options
+from gpu_triage.options.config import Config
 from gpu_triage.options.sources import ScenarioOptions, no_options
 from gpu_triage.options.table import CollectorSwitch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpu_triage.options.config import Config
 
 
 def config_from(

@@ -7,11 +7,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Final
 
 SUPPORTED: Final = ("3.10", "3.11", "3.12", "3.13")
 """As the classifiers in pyproject.toml name them."""

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import remember
 from gpu_triage.machine import Moment
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
-
-if TYPE_CHECKING:
-    from gpu_triage.judge.evidence.host import HostEvidence
-    from gpu_triage.read.metrics.metric import Sample
 
 
 def evidence_of(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from gpu_triage.judge.evidence.history import MetricHistory
-from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
-
-if TYPE_CHECKING:
-    from gpu_triage.judge.findings.finding import Finding
-    from gpu_triage.read.metrics.metric import Sample
 
 GPU = ("0", "GPU-a")
 WALL = 1_700_000_000.0

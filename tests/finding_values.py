@@ -6,10 +6,12 @@ tests judge show the rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import pytest
 
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.read.exporter.judgment import (
@@ -18,13 +20,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_FINDING_VALUE,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpu_triage.judge.evidence.host import HostEvidence
-    from gpu_triage.judge.findings.finding import Finding
-    from gpu_triage_simulator.history import History
+from gpu_triage_simulator.history import History
 
 PRESENT = (GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name)
 MEASURED = (GPU_FINDING_VALUE.name, GPU_HOST_FINDING_VALUE.name)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tests.simulated_driver import devices_of, library
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Session
 from gpu_triage.read.metrics.rounds import GpuRound
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpu_triage_simulator import Scenario, SimulatedMachine
+from gpu_triage_simulator import Scenario, SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
 
 class Rounds:

@@ -6,10 +6,11 @@ import base64
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.web_sources import Host
 
@@ -19,9 +20,6 @@ from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n"
 MTLS = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.metrics.rounds import HostRound
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class HostTree:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tests.rig import Rig, only, scenario_with
 
 from gpu_triage.machine import CallBlocked
 from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import InlineLane
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 FILE = "incidents-simulated.json"
 

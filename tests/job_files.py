@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from prometheus_client.samples import Sample
 
 from gpu_triage.machine import RealClock, real_machine
+from gpu_triage.read.host.textfile import TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
 from gpu_triage.read.metrics.rounds import HostRound
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from prometheus_client.samples import Sample
-
-    from gpu_triage.read.host.textfile import TextFilesReading
 
 TARGET_LABELS = ("instance", "job", "namespace", "service", "endpoint", "pod", "container")
 """What the Prometheus operator adds to each series of a scrape."""

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tests.rig import Rig, rig
 
 from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_FINDING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpu_triage.judge.report.report import Report
-    from gpu_triage.read.metrics.metric import Sample
-    from gpu_triage_simulator import Scenario
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage_simulator import Scenario
 
 HOST = ""
 """The subject of a finding about the host, where that of one about a GPU is its index."""

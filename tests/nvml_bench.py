@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pynvml
 from tests.simulated_driver import devices_of
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import DriverVersions, Session
-from gpu_triage.machine import Machine, Moment
+from gpu_triage.machine import Machine, Moment, NvmlLibrary
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage_simulator import VirtualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpu_triage.machine import NvmlLibrary
-    from gpu_triage.read.metrics.metric import Sample
 
 Answer = Callable[..., int]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gpu_triage.cli.measure import measure
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
 from gpu_triage.options.sources import config_of_scenario
 from gpu_triage.options.table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
-from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from gpu_triage.judge.findings.finding import Finding
-    from gpu_triage.judge.report.report import Report
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
 
 _SETTLING_SECONDS = 1.0
 """From the first step of a sampler on a virtual clock until everything has been read once."""

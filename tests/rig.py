@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpu_triage.documents import parse_toml
 from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
-from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.lanes import InlineLane, LaneMaker
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.page import Exposition
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator import Scenario, SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 from gpu_triage_simulator.scenario_file import SCENARIOS, read_scenario
 from gpu_triage_simulator.schema import read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpu_triage.machine import Machine
-    from gpu_triage.read.exporter.flight_recorder import FlightWatch
-    from gpu_triage.sampler.lanes import LaneMaker
-    from gpu_triage_simulator import Scenario, SimulatedMachine
 
 Labels = dict[str, str]
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
-from gpu_triage.driver.nvml.session import Device, identify
-from gpu_triage_simulator import VirtualClock, load_scenario
+from gpu_triage.driver.nvml.session import Device, Session, identify
+from gpu_triage.machine import NvmlLibrary
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpu_triage.driver.nvml.session import Session
-    from gpu_triage.machine import NvmlLibrary
-    from gpu_triage_simulator import Scenario
 
 
 def devices_of(session: Session) -> list[Device]:

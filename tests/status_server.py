@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tests.rig import Rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.serve.backend import ExporterBackend
 from gpu_triage.serve.server import WebServer
-from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
 
 WINDOW_SECONDS = 60.0
 _SETTLING_SECONDS = 1.0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gpu_triage.serve.exposition.page import Page
 from gpu_triage.serve.messages import Answer, html
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 VERDICT = Answer(200, b'{"verdict": "keep"}', "application/json")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.faults.stand_in import StandIn
+from tests.faults.stand_in import StandIn
 
 NEW_PER_SECOND = 24
 LIFE_SECONDS = 5

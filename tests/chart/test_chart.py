@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 import helm_python
@@ -23,9 +24,6 @@ from gpu_triage.options.command import OptionsCommand, serve_options
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The oldest that Chart.yaml allows and that the schemas have, one in between, the newest.
 KUBERNETES_VERSIONS = ("1.25.0", "1.31.0", "1.37.0")

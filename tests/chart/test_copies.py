@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 from helm import build_chart
 from helm.rules import rule_files
 from tests.chart.rendering import CHART
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_charts_files_are_those_that_are_made_and_none_is_missing(repository: Path) -> None:

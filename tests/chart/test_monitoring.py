@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from tests.chart.matrix import MATRIX
 from tests.chart.operator_models import KINDS, kept_by_the_operator
 from tests.chart.rendering import CHART, RULES, chart_with, render
+from tests.conftest import RequiresTool
 
 from gpu_triage.alerting.settings import DEFAULTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 LARGEST_ANNOTATION = 180_000
 """Bytes of an object that ``kubectl apply`` keeps in an annotation. Kubernetes allows 262,144 for all annotations

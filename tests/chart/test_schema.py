@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import helm_python
 import jsonschema
@@ -15,9 +16,6 @@ from tests.chart.rendering import CHART, render
 
 from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.shipped import shipped_sources
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpu_triage.machine import Moment, SlurmJob, index_name
 from gpu_triage.options.config import INDEX
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NOW = Moment(0.0, 0.0)
 JOB = {

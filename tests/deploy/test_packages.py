@@ -9,14 +9,11 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from deploy.packages.documents import NAME
 from tests.built_packages import Packages
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
+from tests.conftest import RequiresTool
 
 pytestmark = pytest.mark.slow
 

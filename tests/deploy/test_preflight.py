@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import kubernetes_validate
 import yaml
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_pod_asks_what_the_program_knows(repository: Path) -> None:

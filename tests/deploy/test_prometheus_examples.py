@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 from tests.chart.rendering import render
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
+from tests.conftest import RequiresTool
 
 CONFIGURATIONS = (
     "prometheus/static.yml",

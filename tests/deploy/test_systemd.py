@@ -5,17 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.conftest import RequiresTool
 
 from gpu_triage.options.table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 MOST_EXPOSURE = 25
 """In tenths. 20 under systemd 252; other versions weigh a few lines differently."""

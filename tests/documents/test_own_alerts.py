@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from tests.command_line import config_from
+from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 
 from gpu_triage.judge.findings.settings import judge_settings
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
 
 DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = re.compile(r"^```(yaml|promql|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from deploy.demo.pager import Alert, Notification
+from deploy.demo.pager import Alert, Notification
 
 PAGER = "gpu-pager"
 TICKETS = "gpu-tickets"

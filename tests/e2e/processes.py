@@ -12,15 +12,13 @@ import sys
 import time
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from deploy.demo.processes import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 WAIT_SECONDS = 40.0
 """Far more than anything here takes on an idle machine: only a broken program waits so long."""

@@ -10,17 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.processes import exporter, wait_for
 from tests.kubelet import kubelet
 
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HANG = '\n[[event]]\nat = "3s"\nuntil = "33s"\ngpu = 2\neffect = { kind = "hang" }\n'
 

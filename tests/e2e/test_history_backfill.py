@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.e2e.processes import prometheus, wait_for
 
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 START = 1_768_435_200
 CONFIG = "global: {scrape_interval: 1m}\n"

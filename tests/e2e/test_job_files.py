@@ -7,14 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from tests.conftest import RequiresTool
 from tests.e2e.processes import Exporter, exporter, prometheus, wait_for
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
 
 LIMITS = ("sampleLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit", "bodySizeLimit")
 

@@ -12,20 +12,17 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 from deploy.demo.processes import free_port
 from prometheus_client.parser import text_string_to_metric_families
+from tests.conftest import RequiresTool
 from tests.e2e.processes import WAIT_SECONDS, Exporter, end, exporter, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tests.conftest import RequiresTool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

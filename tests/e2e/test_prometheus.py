@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.e2e.processes import exporter, prometheus, wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 CONFIG = """
 global:

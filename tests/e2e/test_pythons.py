@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.distribution import install, interpreters, make_environment
 from tests.e2e.processes import exporter, wait_for
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
 
 PYTHONS = interpreters()
 

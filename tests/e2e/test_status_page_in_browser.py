@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.e2e.browser import Browser, browser
 from tests.e2e.processes import wait_for
 from tests.one_shot import look_at
@@ -19,12 +22,6 @@ from gpu_triage.judge.findings.verdicts import CLASS_COLORS
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import list_scenarios, load_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 PHONE = 390
 SIZES = [(1400, 1000), (PHONE, 844)]

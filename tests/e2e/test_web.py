@@ -8,19 +8,15 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.certificates import Authority
+from tests.conftest import RequiresTool
 from tests.e2e.processes import end, exporter, prometheus, wait_for
 
 from gpu_triage.serve.passwords import hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 SERVE = (sys.executable, "-m", "gpu_triage", "serve", "--simulate", "dual-a10")
 BY_SYSTEMD = """

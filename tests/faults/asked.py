@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from tests.faults.hosts import HOSTS, USUAL
 from tests.faults.library import FaultyLibrary
@@ -15,9 +15,6 @@ from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @cache

@@ -5,18 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 from gpu_triage.machine import CallBlocked, Moment
-from gpu_triage.sampler.lanes import ThreadLane
+from gpu_triage.sampler.lanes import Job, Step, ThreadLane
 from gpu_triage_simulator import VirtualClock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpu_triage.sampler.lanes import Job, Step
 
 
 class ParkingClock(VirtualClock):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.faults.stand_in import Daemon, up
 from tests.stand_in_library import compile_library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WAIT_SECONDS = 40.0
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.effects import Mig, MigInstance
 from gpu_triage_simulator.scenario import Event, Process
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 USUAL = Config(collectors={"pcie_throughput": True})
 """As shipped, with every collector that reads GPUs."""

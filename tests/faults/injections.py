@@ -6,13 +6,10 @@ import ctypes
 import random
 from collections.abc import Callable, Collection
 from itertools import count
-from typing import TYPE_CHECKING
 
 import pynvml
-
-if TYPE_CHECKING:
-    from tests.faults.library import Call
-    from tests.faults.stage import Stage
+from tests.faults.library import Call
+from tests.faults.stage import Stage
 
 Begin = Callable[["Stage"], None]
 

@@ -5,13 +5,11 @@ tests/unit/driver/nvml/test_nvml_error_kinds.py protects that every other code o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.faults.injections import CODES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 UNLISTED: Final = 250
 """A code that no header lists, as a newer driver may answer."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 
-if TYPE_CHECKING:
-    from gpu_triage.machine import NvmlLibrary
+from gpu_triage.machine import NvmlLibrary
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from tests.faults import page as pages
 from tests.faults.hosts import HOSTS
@@ -16,12 +15,10 @@ from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
 from gpu_triage.judge.evidence import thresholds
+from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
-
-if TYPE_CHECKING:
-    from gpu_triage.options.config import Config
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 _HORIZON_SECONDS = 120
 _BEAT_SECONDS = 6

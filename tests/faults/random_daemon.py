@@ -5,18 +5,13 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.faults.asked import every_function
-from tests.faults.page import found
+from tests.faults.page import Page, found
 from tests.faults.random_host import ABSURD, OF_THE_LOOK
 from tests.faults.random_play import Broken, Pages, check_fresh, standing
 from tests.faults.stand_in import Daemon, StandIn
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.faults.page import Page
 
 SAMPLED = ("--sample.medium", "2s", "--sample.slow", "3s", "--sample.deadline", "2s")
 """The fast tier as shipped: a busy machine may hold this process up for a second."""

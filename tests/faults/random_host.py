@@ -7,12 +7,13 @@ import random
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.faults.asked import every_function
 from tests.faults.injections import CODES
 from tests.faults.rows_files import DAMAGES, SUBJECTS
 
+from gpu_triage_simulator import Scenario
 from gpu_triage_simulator.scenario_file import read_scenario
 
 if sys.version_info >= (3, 11):
@@ -20,8 +21,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-if TYPE_CHECKING:
-    from gpu_triage_simulator import Scenario
 
 FIRST_SECOND = 12
 """Until then the host is healthy, so that there is something to compare with."""

@@ -6,14 +6,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from tests.faults.hosts import USUAL
 from tests.faults.stage import Stage
 
-if TYPE_CHECKING:
-    from gpu_triage.options.config import Config
-    from gpu_triage_simulator.scenario import Event
+from gpu_triage.options.config import Config
+from gpu_triage_simulator.scenario import Event
 
 HOST = "host"
 DRIVER = "driver"

@@ -6,21 +6,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pynvml
 from tests.faults import files
 from tests.faults.files import Damaged
 from tests.faults.injections import FOREVER, Begin, answers, takes
+from tests.faults.library import Call
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
 from gpu_triage.read.xid.ledger import CODES_PER_GPU
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.scenario import Event
-
-if TYPE_CHECKING:
-    from tests.faults.library import Call
 
 EVENTS = "NVML's events fail"
 KERNEL_LOG = "The kernel log"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.faults.clock import ParkingClock, ParkingLane
 from tests.faults.files import Files
@@ -15,14 +16,8 @@ from tests.faults.page import Page, parsed, readings
 from tests.rig import Rig
 from tests.watched_paths import watched
 
-from gpu_triage_simulator import simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from gpu_triage.options.config import Config
-    from gpu_triage_simulator import Scenario, SimulatedMachine
+from gpu_triage.options.config import Config
+from gpu_triage_simulator import Scenario, SimulatedMachine, simulated_machine
 
 
 class Stage(Rig):

@@ -7,16 +7,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.e2e.processes import Exporter, end, listening
 from tests.stand_in_library import compile_library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 SOURCE = Path(__file__).parent / "stand_in.c"
 FIRST_BUS = 0x10

@@ -7,15 +7,12 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.stand_in import Daemon, StandIn, up
 from tests.stand_in_library import compile_library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WAIT_SECONDS = 40.0
 SEARCHES_SECONDS = 18.0

@@ -6,15 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.faults.stand_in import StandIn, up
 
 from gpu_triage.driver.crash import MEANINGS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WAIT_SECONDS = 30.0
 PRIVATE = "not-for-the-log"

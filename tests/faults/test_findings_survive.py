@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.faults.disk import WAIT_SECONDS, Disk, until
 from tests.faults.stand_in import Daemon, StandIn, up
 from tests.parts import some
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = "gpu.missing"
 MISSING = ("--expect.gpu-count", "5", "--judge", f"{CODE}.wait=1m")

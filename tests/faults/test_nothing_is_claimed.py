@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from tests.faults.stand_in import Daemon, StandIn, up
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WAIT_SECONDS = 30.0
 KERNEL = ("stat", "loadavg", "vmstat", "diskstats", "modules", "net", "1", "self", "pressure", "sys", "uptime")

@@ -6,7 +6,7 @@ host and a daemon for every 20 of them, ``--seed N`` one of each. A seed that fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.faults.random_daemon import plan
@@ -14,9 +14,6 @@ from tests.faults.random_daemon import play as play_daemon
 from tests.faults.random_host import hostile
 from tests.faults.random_play import play
 from tests.parts import some
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 USUAL_SEEDS = 24
 USUAL_STARTS = 8

@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
@@ -19,9 +19,6 @@ from gpu_triage.errors import StateError
 from gpu_triage.read.incidents.file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import Memory
 from gpu_triage.sampler.state_directory import StateDirectory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NOBODY = 65534
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.faults.disk import WAIT_SECONDS, Disk, listening, settled, slot, until
 from tests.faults.stand_in import Daemon, StandIn, up
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STOP_SECONDS = 3.0
 

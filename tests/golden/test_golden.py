@@ -14,24 +14,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.rig import rig, scenario_with
+from tests.conftest import RequiresTool
+from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.health import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.read.registry import METRICS
 from gpu_triage.serve.backend import ExporterBackend
 from gpu_triage.serve.server import WebServer
-from gpu_triage_simulator import START_OF_TIME, load_scenario
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
-    from tests.rig import Rig
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import START_OF_TIME, Scenario, load_scenario
 
 pytestmark = pytest.mark.timeout(600)  # the first look at the bad night plays all of it
 

@@ -12,18 +12,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.certificates import Authority, trusting_context
 from tests.e2e.processes import end, listening, wait_for
 
 from gpu_triage.serve.passwords import hashed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 USER, NEWCOMER, PASSWORD = "prometheus", "newcomer", "a password nobody guesses"
 TIMEOUT_SECONDS = 30.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.processes import wait_for
@@ -16,9 +16,6 @@ from tests.hostile.attacks import GUARDED, PLAIN, under
 from tests.hostile.target import NEWCOMER, PASSWORD, Scraper, Target, scrape, target
 
 from gpu_triage.serve.clients import Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SCRAPES = 40
 NICE = 16

@@ -5,16 +5,13 @@ from __future__ import annotations
 import base64
 import http.client
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.processes import wait_for
 from tests.hostile.target import PASSWORD, USER, Target, scrape, target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 GUESS = "correct horse battery staple"
 CLAIM = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.processes import end, listening, wait_for
@@ -18,9 +18,6 @@ from tests.image.dockerfile import Image, Instruction, exec_form, instructions, 
 
 from gpu_triage import __version__
 from gpu_triage.options.config import Config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 UNPRIVILEGED = "65534"
 

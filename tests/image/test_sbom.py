@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from requirements import sbom
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A, B = "a" * 64, "b" * 64
 LOCK = f"""\

@@ -7,10 +7,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 USER = "65534"
 _READ_ONLY = 'mount --make-rprivate / && mount -t tmpfs tmpfs "$1" && chmod 1777 "$1" && mount -o remount,bind,ro / && '

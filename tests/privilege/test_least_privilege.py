@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.conftest import RequiresTool
 from tests.e2e.processes import PROGRAM, Exporter, exporter, wait_for
 from tests.privilege import confinement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from tests.conftest import RequiresTool
 
 DEGRADED = re.compile(r'^gpu_exporter_degraded_info\{feature="(\w+)",reason="(\w+)"\} 1\.0$', re.MULTILINE)
 LOGGED = re.compile(r'msg="feature degraded" feature=(\w+) reason=(\w+) remedy="[^"]+"')

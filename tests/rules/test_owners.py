@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.conftest import RequiresTool
 from tests.promql.promtool import Answers, Run, ask, selector
 from tests.rules.rulefile import groups_of, rule_files
-
-if TYPE_CHECKING:
-    from tests.conftest import RequiresTool
 
 MINUTES = 120
 STEP_SECONDS = 60

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -21,11 +22,6 @@ from tests.rig import scenario_with
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.recording import Recording
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 # Nobody gave continuous integration the captures of real cards; where it has them, it compares with them.
 collect_ignore = (

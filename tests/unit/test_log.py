@@ -7,16 +7,13 @@ import json
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.log import FORMATTERS, configure, fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAIR = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
 CREATED = 1767323045.678

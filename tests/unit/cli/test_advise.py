@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.rig import scenario_with
@@ -15,16 +16,11 @@ from gpu_triage.cli.advise.rules import BANDS, RULES, Choice
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.judge.host_judge import Judgment
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click import unstyle
@@ -16,16 +16,12 @@ from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.lines import render_lines
 from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage_simulator import list_scenarios, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.judge.report.report import Report
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.certificates import Authority
@@ -15,9 +15,6 @@ from tests.faults.stand_in import StandIn
 from gpu_triage.cli.main import group
 from gpu_triage.driver.nvml import versions
 from gpu_triage.options.run import run_cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HASH = "$2b$04$abcdefghijklmnopqrstuuO3lS8zPFVJuXdeLaPgJ5xQ3h1kQ0D1C"
 

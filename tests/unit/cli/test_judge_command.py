@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,10 +21,6 @@ from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.masking import Masker
 from gpu_triage.record.recorder import HostRecorder
 from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

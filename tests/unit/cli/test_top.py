@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from docs import build
@@ -30,10 +31,6 @@ from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.options.run import run_cli
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

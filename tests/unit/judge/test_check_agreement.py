@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from tests.one_shot import look_at
 from tests.rules.cover import COVER
 from tests.unit.judge.test_check_codes import JUDGED_BY_PROMETHEUS
 
 from gpu_triage.judge.findings.finding import State
-from gpu_triage_simulator import list_scenarios, load_scenario
-
-if TYPE_CHECKING:
-    from gpu_triage_simulator import Expectation
+from gpu_triage_simulator import Expectation, list_scenarios, load_scenario
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from tests.one_shot import look_at
@@ -15,10 +16,6 @@ from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import EXIT_BROKEN, EXIT_USAGE, run_cli
 from gpu_triage_simulator import load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from contextlib import ExitStack
-    from pathlib import Path
 
 HANG = 'at = 0\neffect = { kind = "hang", function = "nvmlDeviceGetCount_v2" }'
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,9 +12,6 @@ import yaml
 from gpu_triage.judge.findings.check import Measure, Unit, length_in_words
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY
 from gpu_triage.serve.handbook.pages import alert_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 JUDGED_BY_PROMETHEUS = {
     "GpuDriverVersionDrift": "other hosts",

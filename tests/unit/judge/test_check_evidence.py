@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import pytest
 from tests.evidence import evidence_of
 
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.series import Series
 from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.metrics.metric import MetricSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpu_triage.judge.evidence.host import HostEvidence
-    from gpu_triage.judge.evidence.series import Series
 
 GPU = ("0", "GPU-a")
 

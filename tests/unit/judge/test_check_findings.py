@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
@@ -18,14 +18,9 @@ from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_ECC_MODE_PENDING
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage_simulator import load_scenario
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.read.metrics.metric import MetricSpec
-    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

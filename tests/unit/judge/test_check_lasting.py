@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from click import unstyle
@@ -13,11 +12,9 @@ from tests.one_shot import look_at, with_life
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from gpu_triage.judge.report.report import Report
 
 pytestmark = pytest.mark.slow
 

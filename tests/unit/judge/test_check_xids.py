@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.one_shot import codes, finding, look_at
@@ -10,9 +10,6 @@ from tests.rig import scenario_with
 
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.xid.codes import XID_CODES
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

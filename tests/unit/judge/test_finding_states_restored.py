@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +23,6 @@ from tests.finding_course import (
 )
 
 from gpu_triage.judge.findings.states import ENDED_SECONDS, UNSEEN_SECONDS, FindingStates
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def test_time_in_which_the_exporter_was_down_counts_if_the_condition_holds_on_its_return() -> None:

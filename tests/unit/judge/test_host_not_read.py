@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpu_triage.cli.measure import measure
 from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.judge.report.report import Report
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ Rules over the raw series made 12 and 26 pages of the first two, and none of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.judged import HOST, judged
@@ -14,9 +14,6 @@ from tests.unit.read.gpu.test_passed_through import bind_to_vfio, plug
 
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.options.config import Config
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

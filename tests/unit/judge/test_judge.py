@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.judged import Judged, judged
@@ -10,12 +10,7 @@ from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
-from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario, load_scenario
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.judged import judged
@@ -17,10 +17,6 @@ from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 NOW, WINDOW = 100_000.0, 60.0
 HOT = Finding(BY_CODE["thermal.hw"], "hot", "0", "GPU-a", value=0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
@@ -22,12 +22,8 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.read.metrics.metric import Sample
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.evidence import evidence_of
@@ -31,10 +30,8 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
 from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.fed import GPU, HOUR, MINUTE, Fed, Total, loaded
@@ -14,9 +13,7 @@ from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_TRA
 from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, GPU_HOST_INFINIBAND_UP
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.metric import Sample
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = [15.0, 60.0]

@@ -8,16 +8,13 @@ so far, and 3 more in 21 minutes. It failed five days later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.fed import GPU, HOUR, MINUTE, Fed, loaded
 
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL
 from gpu_triage.read.gpu.nvlink_quality import GPU_NVLINK_LINK_BIT_ERROR_RATIO
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.metric import Sample
 
 pytestmark = pytest.mark.slow
 

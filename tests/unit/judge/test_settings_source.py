@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 from tests.command_line import config_from
@@ -16,7 +17,7 @@ from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.judge.settings_source import SettingsSource
-from gpu_triage.options.config import JudgeOption
+from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.table import all_options
 from gpu_triage.read.exporter.health import JudgeSettingsHealth
 from gpu_triage.read.gpu.limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
@@ -24,11 +25,6 @@ from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.serve.page.findings import settings_section
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.options.config import Config
 
 GPU: Final = ("0", "GPU-0")
 OPTIONS: Final = all_options(())

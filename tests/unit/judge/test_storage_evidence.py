@@ -6,23 +6,18 @@ which a request started or ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from tests.evidence import evidence_of
+from tests.host_tree import HostTree
 
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.storage import full_disks, slow_mounts
 from gpu_triage.read.host.cpu import GPU_HOST_PROCESSES_BLOCKED
 from gpu_triage.read.host.disk import DiskCounts, HostDiskReader, HostDiskReading, parse_disk
 from gpu_triage.read.host.nfs import HostNfsReading, NfsMount
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics import rendering
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-
-    from gpu_triage.judge.evidence.host import HostEvidence
-    from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.metrics.metric import Sample
 
 SECONDS = 30.0
 IDLE = "259 0 nvme0n1 0 0 0 0 0 0 0 0 0 0 0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.judged import HOST, judged
@@ -10,11 +10,7 @@ from tests.rig import three_with
 
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.options.config import Config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
@@ -17,10 +16,8 @@ from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = [15.0, 60.0]

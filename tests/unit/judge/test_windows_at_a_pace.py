@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.fed import GPU, MINUTE, WALL, Fed, Total, loaded
 
 from gpu_triage.read.gpu.pcie import GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import Sample
 
 PACE = 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +14,6 @@ from tests.command_line import config_from
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
 from gpu_triage.options.table import CollectorSwitch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.command_line import config_from
@@ -11,9 +11,6 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.sources import config_of_scenario, judge_options_now
 from gpu_triage.options.table import all_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = """
 judge:

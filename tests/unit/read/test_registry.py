@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 
@@ -15,9 +15,6 @@ from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.registry import ALL_COLLECTORS, METRICS
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore, checked
 from gpu_triage.serve.exposition.page import Exposition
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 GPU = ("0", "GPU-1")
 KINDS = (GpuCollector, HostCollector)

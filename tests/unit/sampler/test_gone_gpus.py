@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import count
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.faults.library import Call, Fault, FaultyLibrary
 from tests.rig import Rig, only, rig, scenario_with, three_with
 
-from gpu_triage.sampler.lanes import InlineLane, Job
-from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.machine import Clock, Machine
-    from gpu_triage.sampler.lanes import LaneMaker
-    from gpu_triage_simulator import SimulatedMachine
+from gpu_triage.machine import Clock, Machine
+from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
+from gpu_triage_simulator import SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
@@ -13,9 +13,7 @@ from gpu_triage.machine import RealClock
 from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import Job, JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.runner import Runner
-
-if TYPE_CHECKING:
-    from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.sampler import Sampler
 
 LANES = 6
 WAIT_SECONDS = 20.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.judged import judged
@@ -17,9 +17,6 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

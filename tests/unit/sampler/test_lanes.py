@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from queue import SimpleQueue
 
 import pytest
 from tests.e2e.processes import wait_for
 
 from gpu_triage.machine import RealClock
-from gpu_triage.sampler.lanes import ThreadLane
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from queue import SimpleQueue
-
-    from gpu_triage.sampler.lanes import Job
+from gpu_triage.sampler.lanes import Job, ThreadLane
 
 WAIT_SECONDS = 5.0
 

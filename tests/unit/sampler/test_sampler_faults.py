@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import Rig, only, pair_with, rig, three_with
@@ -11,9 +11,6 @@ from gpu_triage.read.exporter import judgment
 from gpu_triage.read.incidents import metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.one_shot import finding, look_at
@@ -11,17 +11,12 @@ from tests.rig import Rig, only, pair, pair_with, rig, scenario_with, three_with
 
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
+from gpu_triage.machine import Clock
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.sampler.lanes import InlineLane, Job, LaneMaker
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.machine import Clock
-    from gpu_triage.sampler.lanes import LaneMaker
 
 pytestmark = pytest.mark.slow
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import Rig, pair, rig
@@ -16,16 +17,11 @@ from gpu_triage.read.host import network_link
 from gpu_triage.read.host.memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.host import HostJob
+from gpu_triage.sampler.outcomes import Outcome
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpu_triage.read.metrics.rounds import HostRound
-    from gpu_triage.sampler.outcomes import Outcome
 
 pytestmark = pytest.mark.slow
 

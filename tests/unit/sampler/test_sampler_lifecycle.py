@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
 from tests.rig import only, rig, scenario_with
 
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

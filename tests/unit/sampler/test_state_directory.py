@@ -6,16 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import LockTaken, StateError
 from gpu_triage.sampler.state_directory import StateDirectory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HOLDER = """
 import sys, time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from tests.rig import Rig, only, rig, scenario_with
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
-from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page_of, read, seen, up
+from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judged, page_of, read, seen, up
 
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on
-from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.health import (
@@ -30,11 +29,6 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.serve.page.document import PageFacts
 from gpu_triage.serve.page.style import ICONS, POLICY, SCRIPT, STYLE
 from gpu_triage.serve.page.times import lasting, window
-
-if TYPE_CHECKING:
-    from tests.status_pages import Series
-
-    from gpu_triage.judge.host_judge import Judgment
 
 EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
 HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.web_sources import OPENMETRICS, PAGE, Host
@@ -12,9 +12,6 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import RETRY, Answer
 from gpu_triage.serve.server import WebServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BODY = b"gpu_up 1\n" * 100
 

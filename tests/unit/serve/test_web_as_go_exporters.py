@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from tests.certificates import Authority, trusting_context
@@ -20,9 +21,6 @@ from gpu_triage.serve.config_file import MOST_USERS
 from gpu_triage.serve.exposition.encoding import Format
 from gpu_triage.serve.exposition.page import negotiate
 from gpu_triage.serve.security import SecuritySource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HASH = "$2b$04$oU7arqRnLqxvvbHvQHnxOuwZN7QnJ6Y0uYc2VdKdvG5a3Nn0QZ0jK"
 TLS = "tls_server_config: {cert_file: server.pem, key_file: server.key"

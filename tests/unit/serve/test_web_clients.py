@@ -3,8 +3,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.web_sources import PAGE, Host
@@ -12,9 +12,6 @@ from tests.web_sources import PAGE, Host
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.server import WebServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 LAST_SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"

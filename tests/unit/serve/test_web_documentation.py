@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import yaml
 from tests.certificates import Authority
+from tests.conftest import RequiresTool
 
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.serve import config_file, tls_section
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RequiresTool
 
 YAML_BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 YOUNGER_THAN_DEBIANS_PROMTOOL = re.compile(r"^ *client_allowed_sans:.*\n", re.MULTILINE)

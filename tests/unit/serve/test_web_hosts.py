@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
@@ -17,11 +19,6 @@ from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.hosts import AllowedHosts
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")
 OK, BAD_REQUEST, UNAUTHORIZED, MISDIRECTED = 200, 400, 401, 421

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.status_pages import GPU, judged, page_of, up
@@ -20,9 +20,6 @@ from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import prefers_text
 from gpu_triage.serve.page.runbook import _found, runbook_answer
 from gpu_triage.serve.page.style import source_hash
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 

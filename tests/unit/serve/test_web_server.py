@@ -4,10 +4,12 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pytest
 from tests.certificates import Authority, trusting_context
 from tests.web_sources import Host
 
@@ -15,12 +17,6 @@ from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    import pytest
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 SELECTION = b"GET /metrics?name[]=gpu_up HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.errors import ConfigError, ScenarioError
-from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.history import History, history_config, record_history
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

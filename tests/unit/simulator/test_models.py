@@ -1,20 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 from tests.simulated_driver import driver
 
 from gpu_triage.errors import DocumentError
-from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.model import MODELS, known_models, load_model, read_model
 from gpu_triage_simulator.schema import read_toml
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
 
 SM = 1
 

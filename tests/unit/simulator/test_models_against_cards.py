@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from ctypes import byref
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import pynvml
 import pytest
 from tests.captured_cards import FOLDER, Capture, text_captures, xml_captures
 from tests.simulated_driver import Driver, driver
 
-from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.model import GpuModel, known_models, load_model
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -8,9 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.rig import scenario_with
 from tests.simulated_driver import Driver, driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -10,9 +10,6 @@ from tests.simulated_driver import driver, library
 
 from gpu_triage.machine import CallBlocked, RealClock
 from gpu_triage_simulator import simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def event(at: str, effect: str, *, until: str = "", gpu: int | None = None) -> str:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
 from tests.rig import scenario_with
 from tests.simulated_driver import Driver, driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CAPPED = pynvml.nvmlClocksEventReasonSwPowerCap
 

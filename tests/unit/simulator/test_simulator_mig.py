@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -8,9 +8,6 @@ from tests.rig import scenario_with
 from tests.simulated_driver import driver
 
 from gpu_triage.errors import ScenarioError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 INVALID, UNSUPPORTED = pynvml.NVMLError_InvalidArgument, pynvml.NVMLError_NotSupported
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -11,13 +11,8 @@ from tests.simulated_driver import driver
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.read.processes.pids import names_are_host_pids
-from gpu_triage_simulator import VirtualClock, describe_scenario, load_scenario, simulated_machine
+from gpu_triage_simulator import Scenario, VirtualClock, describe_scenario, load_scenario, simulated_machine
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
 
 
 def changed(tmp_path: Path, base: str, more: str) -> Scenario:

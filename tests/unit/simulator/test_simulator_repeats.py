@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage_simulator import describe_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAUSE = 'gpu = 1\neffect = { kind = "load", utilization = 0.0 }'
 BASE = "rtx-4070-ti-super"

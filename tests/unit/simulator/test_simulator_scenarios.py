@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -9,9 +9,6 @@ from gpu_triage.errors import ScenarioError
 from gpu_triage_simulator import VirtualClock, list_scenarios, load_scenario
 from gpu_triage_simulator.host_effects import DriverNotLoaded
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SMALL = """
 name = "small"

@@ -2,19 +2,14 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.machine import RealClock
-from gpu_triage_simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from gpu_triage_simulator import SimulatedMachine
+from gpu_triage_simulator import START_OF_TIME, SimulatedMachine, VirtualClock, load_scenario, simulated_machine
 
 
 @pytest.fixture

@@ -6,15 +6,11 @@ node that is online.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.errors import HostReadFailed
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 NODES = "sys/devices/system/node"
 

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.documents.pcie import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import (
@@ -19,9 +18,6 @@ from gpu_triage.driver.kernel.pci_bus import (
     read_pci_gpus,
 )
 from gpu_triage.errors import HostReadFailed
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 GPU = "0000:65:00.0"
 PORT = "0000:64:00.0"

@@ -6,16 +6,13 @@ import os
 import struct
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.stand_in_library import NAME, compile_library
 
 from gpu_triage.driver.nvml.library_file import library_paths, refuse_cut_short
 from gpu_triage.errors import DriverUnavailable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pynvml
 import pytest
@@ -14,9 +14,6 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import DeniedDevice, Session, identify
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMES = {
     "ALREADY_INITIALIZED": "already_initialized",

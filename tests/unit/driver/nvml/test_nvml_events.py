@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
@@ -10,9 +11,6 @@ from tests.simulated_driver import Driver, driver
 from gpu_triage.driver.nvml.events import MOST_XID, ROUND_EVENTS, XidEvents
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage_simulator import Scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BUS_IDS = ("0000:65:00.0", "0000:b3:00.0")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pynvml
 import pytest
+from tests.nvml_bench import BenchMaker
 
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.gpu.thermal import read_thermal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.nvml_bench import BenchMaker
 
 FUNCTION = "nvmlDeviceGetFieldValues"
 

@@ -9,19 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.stand_in_library import NAME, compile_library
 
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

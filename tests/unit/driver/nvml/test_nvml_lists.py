@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nvml_bench import Bench
+from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.driver.nvml.lists import MOST_ENTRIES, read_list
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import BenchMaker
 
 PROCESSES = "nvmlDeviceGetComputeRunningProcesses_v3"
 LISTS: dict[str, tuple[Any, ...]] = {

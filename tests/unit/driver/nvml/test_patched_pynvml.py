@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ctypes import c_uint
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
@@ -18,9 +19,6 @@ from gpu_triage.machine import RealClock, SystemNvml, real_machine
 from gpu_triage.read.gpu.identity import read_identity
 from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.listing import ProcessLister
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Handle:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 from tests.gpu_rounds import rounds_of
+from tests.nvml_bench import BenchMaker
 from tests.one_shot import look_at
 from tests.rig import only, pair_with, rig, scenario_with
 
@@ -15,11 +17,6 @@ from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario import Driver
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import BenchMaker
 
 pytestmark = pytest.mark.slow
 LEAN = only("fabric", "recovery", "identity")

@@ -3,20 +3,17 @@ from __future__ import annotations
 import ctypes
 import gc
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
+from tests.nvml_bench import Bench, BenchMaker
 from tests.rig import only, pair, pair_with, rig
 from tests.simulated_driver import devices_of
 
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.read.gpu.gpm import GpmReader, GpmReading
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import Bench, BenchMaker
 
 pytestmark = pytest.mark.slow
 LEAN = only("gpm", "activity", "identity")

@@ -6,12 +6,13 @@ Field ids from nvml.h (CUDA 13.3) and nvidia-ml-py 13.615: NVML_FI_DEV_C2C_LINK_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 from tests.fed import GPU, MINUTE, Fed, loaded
-from tests.nvml_bench import shown
+from tests.nvml_bench import BenchMaker, shown
 
 from gpu_triage.read.gpu import power_profiles
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP, C2cReader, C2cReading
@@ -20,14 +21,8 @@ from gpu_triage.read.gpu.fabric import read_fabric
 from gpu_triage.read.gpu.memory_repair import read_memory_repair
 from gpu_triage.read.gpu.power_profiles import PowerProfilesReading, read_power_profiles
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.nvml_bench import BenchMaker
-
-    from gpu_triage.read.metrics.metric import Sample
 
 GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"
 LABELS = GpuLabels("0", "GPU-a")

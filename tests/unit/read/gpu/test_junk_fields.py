@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.faults.library import Call, FaultyLibrary
-from tests.nvml_bench import says
+from tests.nvml_bench import BenchMaker, says
 from tests.rig import Rig, pair
 
 from gpu_triage.options.config import Config
@@ -15,11 +16,6 @@ from gpu_triage.read.gpu.memory import read_device_memory
 from gpu_triage.read.gpu.nvlink import NvlinkReader
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.nvml_bench import BenchMaker
 
 pytestmark = pytest.mark.slow
 

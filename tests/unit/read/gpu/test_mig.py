@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.nvml_bench import says
+from tests.nvml_bench import Bench, BenchMaker, says
 
 from gpu_triage.read.gpu.activity import ActivityReader
 from gpu_triage.read.gpu.gpm import GpmReader
@@ -14,9 +14,6 @@ from gpu_triage.read.gpu.media import read_media
 from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import ProcessesReader
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import Bench, BenchMaker
 
 MIB = 2**20
 GPU = GpuLabels("3", "GPU-3")

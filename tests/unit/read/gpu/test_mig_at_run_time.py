@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.rig import only, pair_with, rig, scenario_with
+from tests.rig import Rig, only, pair_with, rig, scenario_with
 
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.rig import Rig
 
 pytestmark = pytest.mark.slow
 LEAN = only("gpm", "mig", "modes", "activity", "identity")

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pynvml
+from tests.nvml_bench import BenchMaker
 from tests.rig import rig
 
 from gpu_triage.read.gpu.mig import read_mig_uuids
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import BenchMaker
 
 
 def test_a_gpu_in_parts_names_each_by_its_instances(bench: BenchMaker) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nvml_bench import BenchMaker
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
@@ -15,11 +17,6 @@ from gpu_triage.read.gpu.nic_topology import (
     pci_chain,
     read_nic_topology,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import BenchMaker
 
 
 def place(*chain: str, node: int | None = 0) -> PciPlace:

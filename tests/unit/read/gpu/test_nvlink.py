@@ -1,28 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
+from tests.nvml_bench import Bench, BenchMaker
 from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.read.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.nvml_bench import Bench, BenchMaker
-
-    from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 LEAN = only("nvlink", "mig", "memory_repair", "activity", "identity")

@@ -7,18 +7,14 @@ mantissa * 10^-exponent (DCGM, NvmlBerParser in DcgmUtilities.cpp).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from tests.nvml_bench import fields_say, shown
+from tests.nvml_bench import BenchMaker, fields_say, shown
 
 from gpu_triage.read.gpu import nvlink_quality
 from gpu_triage.read.gpu.nvlink import NvlinkReader
 from gpu_triage.read.gpu.nvlink_quality import NvlinkQualityReader, bit_error_ratio
 from gpu_triage.read.metrics.contract import GpuLabels
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import BenchMaker
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,15 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.gpu.pcie_aer import TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.read.metrics.rounds import GpuRound
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 GPU, PORT = "0000:65:00.0", "0000:64:00.0"
 PORT_PATH = f"sys/devices/pci0000:64/{PORT}"

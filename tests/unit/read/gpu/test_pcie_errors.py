@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.gpu_rounds import rounds_of
 from tests.rig import rig, scenario_with
 
 from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def faults(**rates: int | str) -> str:

@@ -6,16 +6,11 @@ open-gpu-kernel-modules 595.45.04), which nvml.h hands out as fields 197 and 198
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pynvml
 import pytest
-from tests.nvml_bench import fields_say
+from tests.nvml_bench import Bench, BenchMaker, fields_say
 
 from gpu_triage.read.gpu.pcie import RECEIVE, TRANSMIT, PcieTraffic
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import Bench, BenchMaker
 
 TRUE_BYTES_PER_SECOND = 12.0e9
 BUSY = f'kind = "load", utilization = 1.0, jitter = 0.0, pcie_receive_bytes_per_second = {TRUE_BYTES_PER_SECOND}'

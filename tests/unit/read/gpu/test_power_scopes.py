@@ -8,17 +8,14 @@ nvidia-smi output of a GB200 (NVIDIA/k8s-test-infra, qx-gb200.xml) and of an H10
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
-from tests.nvml_bench import says, shown
+from tests.nvml_bench import BenchMaker, says, shown
 
 from gpu_triage.read.gpu.limits import LIMITS, read_limits
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.metrics.contract import GpuLabels
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import BenchMaker
 
 GB200 = Path(__file__).parents[3] / "golden" / "gb200-fabric.toml"
 GPU = GpuLabels("0", "GPU-a")

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pynvml
 import pytest
-from tests.nvml_bench import says
+from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage.read.gpu.clocks import read_clocks
@@ -17,9 +15,6 @@ from gpu_triage.read.gpu.memory_repair import read_memory_repair
 from gpu_triage.read.gpu.modes import read_modes
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.gpu.thermal import read_thermal
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import BenchMaker
 
 
 def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench: BenchMaker) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import fields_say, says
+from tests.nvml_bench import Bench, BenchMaker, fields_say, says
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import ActivityReader
 from gpu_triage.read.gpu.power import PowerReader
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import Bench, BenchMaker
 
 WALL = 1_768_435_200.0
 

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
-from tests.nvml_bench import says
+from tests.nvml_bench import Bench, BenchMaker, says
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.pcie import PcieReader, PcieReading
 from gpu_triage.read.gpu.pcie_limits import ExpectedLinkReader, read_pcie_limits
 from gpu_triage.read.gpu.pcie_throughput import read_pcie_throughput
 from gpu_triage.read.gpu.topology import read_topology
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import Bench, BenchMaker
 
 
 def expected(nvml: Bench, config: Config | None = None, gpu: int = 0) -> tuple[int | None, int | None]:

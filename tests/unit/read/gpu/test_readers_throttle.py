@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import fields_say, says
+from tests.nvml_bench import Bench, BenchMaker, fields_say, says
 
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL, ThrottleReader, ThrottleReading, counter_fields
 from gpu_triage_simulator import VirtualClock
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import Bench, BenchMaker
 
 START = VirtualClock().now().monotonic
 # NVML_FI_DEV_PERF_POLICY_{POWER,THERMAL,SYNC_BOOST,BOARD_LIMIT,RELIABILITY} of nvml.h (CUDA 13.3), which DCGM's fields

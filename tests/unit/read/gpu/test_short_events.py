@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import ALL_COLLECTORS
-from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario, load_scenario
 
 pytestmark = pytest.mark.slow
 

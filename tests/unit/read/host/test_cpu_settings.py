@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.cpu_settings import (
@@ -13,9 +12,6 @@ from gpu_triage.read.host.cpu_settings import (
     HostCpuSettingsReader,
     HostCpuSettingsReading,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 POLICY = "sys/devices/system/cpu/cpufreq/policy"

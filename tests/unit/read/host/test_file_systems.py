@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.file_systems import (
@@ -16,9 +15,6 @@ from gpu_triage.read.host.file_systems import (
     parse_gds_stats,
     parse_lustre_stats,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 # The two lines are from https://lists.lustre.org/pipermail/lustre-discuss-lustre.org/2018-April/015426.html.
 OLD = """\

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
@@ -25,9 +25,6 @@ from gpu_triage.read.host.cpu import (
 )
 from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
 from gpu_triage.read.metrics.rendering import samples
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
 STAT = """\

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.disk import (
@@ -15,9 +15,6 @@ from gpu_triage.read.host.disk import (
     is_named_like_a_disk,
     parse_disk,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
 DISKSTATS = """\

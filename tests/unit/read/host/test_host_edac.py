@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.edac import HOST_EDAC, HostEdacReader
+from gpu_triage.read.host.edac import HOST_EDAC, HostEdacReader, HostEdacReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.host.edac import HostEdacReading
 
 MC = "sys/devices/system/edac/mc"
 LABEL = "CPU_SrcID#0_MC#0_Chan#1_DIMM#0"

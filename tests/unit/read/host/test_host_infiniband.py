@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.infiniband import (
@@ -23,11 +23,7 @@ from gpu_triage.read.host.infiniband import (
 )
 from gpu_triage.read.host.infiniband_files import parse_rate, parse_state, parse_words
 from gpu_triage.read.metrics.rendering import samples
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound
 
 UP = InfinibandPort(
     "mlx5_0",

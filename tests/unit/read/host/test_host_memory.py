@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.memory import (
@@ -15,9 +15,6 @@ from gpu_triage.read.host.memory import (
     parse_meminfo,
     parse_vmstat,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 MEMINFO = """\
 MemTotal:       2113380500 kB

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.modules import (
@@ -13,9 +12,6 @@ from gpu_triage.read.host.modules import (
     parse_module,
     read_host_modules,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 LISTED = """\
 nvidia_uvm 1761280 4 - Live 0x0000000000000000 (POE)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.read.host.network import (
     GPU_HOST_NETWORK_DROPS_TOTAL,
@@ -21,9 +21,6 @@ from gpu_triage.read.host.network import (
     parse_interface,
 )
 from gpu_triage.read.metrics.rendering import samples
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 HEADER = (
     "Inter-|   Receive                                                |  Transmit\n"

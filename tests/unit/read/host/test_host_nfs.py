@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 from tests.rig import scenario_with
 
 from gpu_triage.errors import HostReadFailed, ScenarioError
@@ -18,13 +19,7 @@ from gpu_triage.read.host.nfs import (
     parse_section,
     unescape,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound
 
 pytestmark = pytest.mark.slow
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.pressure import parse_pressure
 from gpu_triage.errors import HostReadFailed
@@ -13,9 +13,6 @@ from gpu_triage.read.host.pressure import (
     HostPressureReader,
     HostPressureReading,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 FILES = {
     "proc/pressure/cpu": (

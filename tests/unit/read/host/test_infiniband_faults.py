@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.captured_cards import FOLDER
+from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.infiniband_faults import EVENTS
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 

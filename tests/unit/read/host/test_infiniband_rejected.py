@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
+from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment
@@ -21,12 +23,6 @@ from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
 from gpu_triage.read.host.network import HostNetworkReader, NetworkDevices, network_devices
 from gpu_triage.read.host.network_link import HostNetworkLinkReader
 from gpu_triage.read.metrics.rounds import HostRound
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from tests.host_tree import HostTree
 
 COUNTERS = {
     f"counters/{name}": "7\n"

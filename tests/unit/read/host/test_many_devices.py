@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from tests.host_tree import HostTree
 
 from gpu_triage.read.host.disk import HostDiskReader
 from gpu_triage.read.host.infiniband import HostInfinibandReader
 from gpu_triage.read.host.network import HostNetworkReader
 from gpu_triage.read.metrics.bounds import MOST_DEVICES
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 MANY = range(MOST_DEVICES + 5)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment
@@ -20,9 +20,6 @@ from gpu_triage.read.host.network_link import (
 )
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 
 class LinkRounds:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.evidence import evidence_of
+from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
 from gpu_triage.options.config import LineRate
@@ -20,14 +21,8 @@ from gpu_triage.read.host.infiniband import HostInfinibandReader, HostInfiniband
 from gpu_triage.read.host.network import HostNetworkReading, NetworkDevices, NetworkInterface
 from gpu_triage.read.host.network_link import HostNetworkLinkReader, HostNetworkLinkReading
 from gpu_triage.read.metrics import rendering
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rounds import HostRound
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.metrics.metric import Sample
 
 EFA = {
     "rate": "100 Gb/sec (4X EDR)\n",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS, PcieUplinksReader, Uplink, bytes_per_second
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 ROOT, SWITCH = "0000:15:01.0", "0000:16:00.0"
 GPU, NIC, DRIVE = "0000:18:00.0", "0000:1a:00.0", "0000:1c:00.0"

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.platform import (
@@ -11,9 +10,6 @@ from gpu_triage.read.host.platform import (
     PlatformReading,
     read_platform,
 )
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 NODES = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/node/node1/cpulist": "4-7\n"}
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.host.access import AccessReader
 from gpu_triage.read.host.limitations import Configured
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound
 
 CGROUP = "sys/fs/cgroup/system.slice/{}.service/cgroup.procs"
 FABRIC_MANAGER = CGROUP.format("nvidia-fabricmanager")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.metrics.contract import runs
+from gpu_triage.read.metrics.contract import AnyHostCollector, runs
 from gpu_triage.read.registry import HOST_COLLECTORS
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-
-    from gpu_triage.read.metrics.contract import AnyHostCollector
 
 ELSEWHERE = frozenset({"host_kernel_log", "access"})
 """One reads /dev/kmsg; the other says what is missing."""

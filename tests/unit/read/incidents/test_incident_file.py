@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,10 +20,6 @@ from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError, StateError
 from gpu_triage.read.incidents.file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "boot", 5.0)
 MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.incident_hosts import (
@@ -21,9 +21,6 @@ from tests.incident_hosts import (
 from tests.rig import rig
 
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.incident_hosts import (
@@ -23,10 +24,6 @@ from tests.incident_hosts import (
 from tests.rig import Rig, rig
 
 from gpu_triage.sampler.lanes import InlineLane
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.one_shot import codes, finding, look_at
 from tests.rig import scenario_with
-from tests.status_pages import GPU, body_of, judged, read
+from tests.status_pages import GPU, Series, body_of, judged, read
 
+from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import Incident, Memory
 from gpu_triage.read.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 from gpu_triage_simulator import START_OF_TIME, load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.status_pages import Series
-
-    from gpu_triage.judge.host_judge import Judgment
 
 SLOT = "0000:65:00.0"
 EVIL = "<script>alert(1)</script>"

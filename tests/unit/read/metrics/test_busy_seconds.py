@@ -1,17 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.nvml_bench import BenchMaker
 from tests.rig import rig, scenario_with
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import ActivityReader
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import BenchMaker
 
 pytestmark = pytest.mark.slow
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.nvml_bench import says
+from tests.nvml_bench import Bench, BenchMaker, says
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
@@ -17,11 +18,6 @@ from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.nvml_bench import Bench, BenchMaker
 
 ABSURD = 18446744073709551614
 LIMIT = CounterLimit(per_second=100.0, most=1e12)

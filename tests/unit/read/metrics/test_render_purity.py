@@ -6,7 +6,7 @@ import builtins
 import io
 import os
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pynvml
 import pytest
@@ -19,13 +19,11 @@ from gpu_triage.read.gpu import presence
 from gpu_triage.read.incidents import metrics as incidents
 from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.xid import metrics as xid
+from gpu_triage.sampler.outcomes import Outcome
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from gpu_triage.read.metrics.metric import Sample
-    from gpu_triage.sampler.outcomes import Outcome
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -15,6 +15,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, PodNames, SlurmJobs
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.allocation import (
     MOST_ALLOCATIONS,
     AllocationReader,
@@ -26,11 +27,6 @@ from gpu_triage.read.processes.pods import PodDirectory
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.allocation import Allocation, Slurm
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage.read.metrics.rounds import GpuRound
 
 GPU = "GPU-7c963d6b-0fa3-bd71-22a1-4e40dbd03047"
 """GPU 0 of the simulated h100-8."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, parse_membership
 from gpu_triage.machine import real_machine
 from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader, hides_cgroups, parse_cpu_max, parse_flat
 from gpu_triage.read.processes.pids import Owner, ProcessFacts, job_level
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 PID = 4242
 ID, OTHER_ID = "3f4e" * 16, "9a7d" * 16

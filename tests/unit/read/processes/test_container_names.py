@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,9 +17,6 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.processes.container_names import MAX_CONTAINERS, ContainerLinks, parse_links
 from gpu_triage.read.processes.pods import PodDirectory
 from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -7,17 +7,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.host_tree import HostTree
+from tests.nvml_bench import Bench, BenchMaker
 from tests.unit.read.processes.test_readers_processes import listing, lists, utilization
 
 from gpu_triage.read.processes.on_gpu import ProcessesReader, ProcessReading
 from gpu_triage.read.processes.pids import DriverPids, driver_pids
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
-    from tests.nvml_bench import Bench, BenchMaker
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
 NOTHING = DriverPids(procfs=False, memory=False, utilization=False)

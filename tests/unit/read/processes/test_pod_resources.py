@@ -3,10 +3,10 @@ from __future__ import annotations
 import dataclasses
 import socket as sockets
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -21,9 +21,6 @@ from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
 from gpu_triage.read.processes.workloads import NO_WORKLOAD, in_common
 from gpu_triage_simulator import VirtualClock, simulated_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 

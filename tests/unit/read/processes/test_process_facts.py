@@ -7,22 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.rows_files import DAMAGES, UNREADABLE
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import Membership, Place
 from gpu_triage.driver.kernel.process_stat import read_process_stats
 from gpu_triage.read.processes import pids
 from gpu_triage.read.processes.facts import ProcessFactsReader
 from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_cgroup, parse_status
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 ID = "3f4e8c1b9a7d6f5e4c3b2a190817263544536271809fabcdef0123456789abcd"
 OUTER_ID = "0" * 64

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
+from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.read.processes.listing import ProcessLister
-
-if TYPE_CHECKING:
-    from tests.nvml_bench import Bench, BenchMaker
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
 MIB = 2**20

@@ -1,26 +1,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.nvml_bench import Bench, BenchMaker
 from tests.rig import rig
 
 from gpu_triage.options.config import Config
+from gpu_triage.read.metrics.rounds import GpuRound
 from gpu_triage.read.processes.locality import (
     ProcessMemoryLocalityReader,
     parse_numa_maps,
 )
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.nvml_bench import Bench, BenchMaker
-
-    from gpu_triage.read.metrics.rounds import GpuRound
 
 pytestmark = pytest.mark.slow
 

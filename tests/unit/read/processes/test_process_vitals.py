@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.process_stat import read_process_stats
 from gpu_triage.machine import Moment
 from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tests.host_tree import HostTree
 
 PID = 4242
 WALL = 1_768_435_200.0

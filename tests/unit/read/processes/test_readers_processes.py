@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import c_uint, sizeof
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pynvml
 import pytest
+from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 from gpu_triage.read.processes.placement import Locality
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.nvml_bench import Bench, BenchMaker
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 NO_INSTANCE = 0xFFFFFFFF

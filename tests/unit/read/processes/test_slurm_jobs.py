@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,9 +14,6 @@ from gpu_triage.machine import Moment, SlurmJob, index_name, minor_name
 from gpu_triage.options.config import INDEX, MINOR
 from gpu_triage.read.processes import slurm_jobs
 from gpu_triage.read.processes.slurm_jobs import JobDirectory, JobFile, parse_file, parse_list
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # As the prolog of deploy/slurm writes it.
 TWO_GPUS = """\

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.host_tree import HostTree
 
 from gpu_triage.read.processes.threads import BusiestThread, ThreadsReader, ThreadsReading
-
-if TYPE_CHECKING:
-    from tests.host_tree import HostTree
 
 PID, WORKER = 4242, 4300
 HERTZ = os.sysconf("SC_CLK_TCK")

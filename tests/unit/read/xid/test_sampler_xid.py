@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.rig import Rig, only, rig, scenario_with
@@ -9,15 +10,9 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage_simulator import VirtualClock, simulated_machine
+from gpu_triage_simulator import Scenario, SimulatedMachine, VirtualClock, simulated_machine
+from gpu_triage_simulator.nvml_session import NvmlSession
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario, SimulatedMachine
-    from gpu_triage_simulator.nvml_session import NvmlSession
 
 pytestmark = pytest.mark.slow
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import Rig, only, rig, scenario_with
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 LEAN = only("power", "thermal", "identity")
 

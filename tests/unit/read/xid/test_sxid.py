@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from tests.rig import pair_with, rig
 from gpu_triage.read.xid.ledger import CODES_PER_GPU, XidName
 from gpu_triage.read.xid.switch_ledger import SwitchErrors
 from gpu_triage.read.xid.switches import SwitchError, parse_sxid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

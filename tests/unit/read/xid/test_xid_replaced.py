@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.rig import Rig, only, rig, scenario_with
@@ -12,11 +12,7 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid.events import CardFound, XidReport, XidSource
 from gpu_triage.read.xid.ledger import XidName
 from gpu_triage.sampler.xid_owners import XidOwners
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpu_triage_simulator import Scenario
+from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 

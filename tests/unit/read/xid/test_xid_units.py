@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from tests.rig import rig, scenario_with
 
 from gpu_triage.read.xid.events import parse_xid
 from gpu_triage.read.xid.units import UnitFailures, XidSite, parse_site
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GPU, OTHER_GPU = "0000:18:00.0", "0000:2a:00.0"
 UNIT = "GPC 3 TPC 2"

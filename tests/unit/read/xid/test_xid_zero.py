@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.read.xid.kernel_log import ROUND_BYTES
 from gpu_triage_simulator import load_scenario
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ADDRESS = "0000:65:00"
 CODES = {str(xid.code) for xid in XID_CODES.values() if xid.common}

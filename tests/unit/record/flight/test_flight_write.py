@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +18,6 @@ from gpu_triage.record.flight.process import _handed_over
 from gpu_triage.record.flight.ring import RingBlock, RingContent
 from gpu_triage.record.flight.write import _taken_over, write_here
 from gpu_triage.record.masking import Masker
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIDNIGHT = 1768435200.0
 MASKER = Masker(b"k" * 32, hosts=[])

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import resource
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from prometheus_client import ProcessCollector
+from tests.host_tree import HostTree
 
 from gpu_triage.serve.exposition.process import OwnProcess
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.host_tree import HostTree
 
 TAIL = "S 1 77 77 0 -1 4194560 5118 0 12 0 950 310 0 0 20 0 9 0 8812345 11796480 1203" + " 0" * 28 + "\n"
 
