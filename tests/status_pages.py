@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from tests.evidence import evidence_of
 
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.serve.page.document import PageFacts, document
 
-if TYPE_CHECKING:
-    from gpu_triage.judge.evidence.host import HostEvidence
-    from gpu_triage.read.metrics.metric import MetricSpec
-
-    Series = tuple[MetricSpec, float, tuple[str, ...]]
+Series = tuple[MetricSpec, float, tuple[str, ...]]
 
 WALL = 1_800_000_000.0
 FACTS = PageFacts("1.2.3", "gpu-7", None, "/metrics", None, None, judge_failed=False)

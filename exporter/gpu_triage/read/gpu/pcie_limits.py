@@ -50,7 +50,7 @@ GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
-    """Maximum generation and lanes of card, slot, and what the driver says of both; None where not reported."""
+    """Maximum generation and lanes of card, slot, and what the driver reports of both; None where not reported."""
 
     device_generation: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_GENERATION]
     device_width: Annotated[int | None, GPU_PCIE_LINK_DEVICE_MAX_WIDTH]

@@ -160,7 +160,7 @@ def _is_number(text: str) -> bool:
 
 
 def _page(families: list[Metric]) -> tuple[Metric, ...]:
-    """Combine families by name; drop the types of families whose names have different types in different files."""
+    """Combine families by name; drop the type of a family if files disagree about it."""
     claims: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for family in families:
         for name in _names(family):

@@ -169,8 +169,8 @@ def test_names_that_were_not_renewed_are_withdrawn() -> None:
         ([TRAINER, TRAINER._replace(pod="train-1")], NO_WORKLOAD),
     ],
 )
-def test_only_what_all_holders_have_in_common_is_certain(holders: list[Workload], certain: Workload) -> None:
-    assert in_common(frozenset(holders)) == certain
+def test_only_what_all_allocations_have_in_common_is_certain(allocations: list[Workload], certain: Workload) -> None:
+    assert in_common(frozenset(allocations)) == certain
 
 
 @given(st.lists(HELD, max_size=6))
