@@ -151,7 +151,7 @@ class JudgedGpu:
 
 @dataclass(frozen=True, slots=True)
 class JudgmentReading:
-    """Judgment of every GPU that the exporter has detected and of the host, with a finding for each subject and code."""
+    """Judgment of the host and of every GPU that the exporter has detected, with a finding per subject and code."""
 
     gpus: Annotated[tuple[JudgedGpu, ...], Each("labels")]
     host_verdict: Annotated[str | None, GPU_HOST_VERDICT]

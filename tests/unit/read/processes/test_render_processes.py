@@ -52,9 +52,9 @@ def test_everything_known_of_a_process_shows() -> None:
         'gpu_processes{gpu="0",uuid="GPU-a",type="compute"} 1.0',
         'gpu_processes{gpu="0",uuid="GPU-a",type="graphics"} 0.0',
         'gpu_processes{gpu="0",uuid="GPU-a",type="mps"} 0.0',
+        'gpu_processes_truncated{gpu="0",uuid="GPU-a"} 2.0',
         'gpu_process_memory_bytes{gpu="0",uuid="GPU-a",pid="4711",process="python"} 12000000000.0',
         'gpu_process_sm_utilization_ratio{gpu="0",uuid="GPU-a",pid="4711",process="python"} 0.72',
-        'gpu_processes_truncated{gpu="0",uuid="GPU-a"} 2.0',
         'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="4711",process="python"} 1.0',
         (
             f'gpu_process_info{{gpu="0",uuid="GPU-a",pid="4711",process="python",user="alice",'
