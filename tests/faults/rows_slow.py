@@ -9,7 +9,7 @@ from functools import partial
 from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, Begin, takes
-from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
+from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
 from gpu_triage.read.gpu.topology import TOPOLOGY
@@ -222,7 +222,7 @@ def _slow() -> Iterator[Row]:
         group=SLOW,
         fault="each call on GPU 0 takes 200 ms",
         moment="while it runs",
-        says=ALL_WELL,
+        says=_STILL_ASKING,
         reach=frozenset({"0"}),
         begin=takes(0.2),
         lasts=40,

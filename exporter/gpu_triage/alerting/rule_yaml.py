@@ -63,7 +63,7 @@ def _group(group: BuiltGroup) -> Iterator[str]:
 def _mapping(fields: Fields, indent: int) -> Iterator[str]:
     for key, value in fields.items():
         if not isinstance(value, str):
-            if key == "labels" and value and all(_PLAIN.fullmatch(str(each)) for each in value.values()):
+            if key == "labels" and value and all(_PLAIN.fullmatch(each) and _is_plain(each) for each in value.values()):
                 yield f"{' ' * indent}{key}: {{{', '.join(f'{name}: {each}' for name, each in value.items())}}}"
             elif value:
                 yield f"{' ' * indent}{key}:"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.conftest import RequiresTool
 
@@ -45,6 +45,7 @@ def test_what_is_written_reads_as_what_was_built() -> None:
 
 
 @given(TEXT | PROSE, TEXT)
+@example("", "null")
 def test_any_text_reads_as_itself(text: str, label: str) -> None:
     fields: Fields = {"alert": "A", "expr": "up", "labels": {"a": label}, "annotations": {"description": text}}
     assert read_again(fields) == fields
