@@ -140,10 +140,6 @@ regenerate-texts: $(DEV)
 	$(BIN)/python helm/build_chart.py
 	$(BIN)/python -m deploy.examples
 
-.PHONY: fault-matrix
-fault-matrix: $(DEV) ## write build/fault-matrix.md: what /metrics says during each fault of the host, and what it costs
-	$(BIN)/pytest --quiet tests/faults/test_fault_matrix.py -k printed_matrix $(PYTEST_ARGS)
-
 .PHONY: golden
 golden: $(DEV) ## the golden /metrics alone
 	$(REGENERATE) tests/golden $(PYTEST_ARGS)

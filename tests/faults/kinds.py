@@ -17,7 +17,7 @@ UNLISTED: Final = 250
 CODE_OF: Final[Mapping[str, int]] = {name.removeprefix("NVML_ERROR_"): code for name, code in CODES.items()} | {
     "a code that no header lists": UNLISTED
 }
-"""Every code by the name that the printed matrix uses."""
+"""Every code by its name in nvml.h, without what all of them begin with."""
 
 
 @dataclass(frozen=True, slots=True)

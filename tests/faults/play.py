@@ -20,7 +20,7 @@ from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRAN
 from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
 from gpu_triage_simulator import Scenario
 
-_HORIZON_SECONDS = 120
+_HORIZON_SECONDS = 60
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 _EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS
@@ -70,13 +70,10 @@ class Play:
         self._watch(before)
         self._lacking = self._lacking_already(before) if before else {}
         row.begin(stage)
-        absent: set[str] = set()
-        for _ in range(row.lasts - row.over):
+        for _ in range(row.lasts - 1):
             stage.tick()
-        for _ in range(row.over):
-            page = self._second()
-            during = self._compare(page)
-            absent |= during.absent
+        page = self._second()
+        during = self._compare(page)
         says = said(page, before, self._gpus, restart=stage.sampler.fatal is not None)
         over = row.ends and not says.restart
         row.end(stage)
@@ -84,10 +81,6 @@ class Play:
         left = self._left() if over and recovered is None else ()
         return Seen(
             says=says,
-            cost=self._cost(absent),
-            kept=self._kept(absent),
-            extra=_names(series for series in during.extra if self._owner(series) != OTHERS),
-            changed=_names(during.changed),
             strayed=(*self._strayed(during), *self._miscounted(page)),
             recovered=recovered,
             went_back=tuple(sorted(self._went_back)),
@@ -199,28 +192,6 @@ class Play:
             return frozenset(self._gpus.get(uuid, OTHERS) for uuid in named)
         return frozenset({self._owner(series)})
 
-    def _cost(self, absent: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        healthy = self._twin.pages[self._stage.seconds]
-        had: dict[tuple[str, str], int] = {}
-        for series in healthy:
-            had[self._owner(series), name_of(series)] = had.get((self._owner(series), name_of(series)), 0) + 1
-        lost: dict[tuple[str, str], int] = {}
-        for series in absent:
-            lost[self._owner(series), name_of(series)] = lost.get((self._owner(series), name_of(series)), 0) + 1
-        cost: dict[str, list[str]] = {}
-        for (subject, name), count in sorted(lost.items()):
-            cost.setdefault(subject, []).append(name if had[subject, name] == count else f"{name}*")
-        return {subject: tuple(names) for subject, names in cost.items()}
-
-    def _kept(self, absent: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-        """Metrics without a loss by the subject whose they are."""
-        lost = {(self._owner(series), name_of(series)) for series in absent}
-        had = {(self._owner(series), name_of(series)) for series in self._twin.pages[self._stage.seconds]}
-        kept: dict[str, list[str]] = {}
-        for subject, name in sorted(had - lost):
-            kept.setdefault(subject, []).append(name)
-        return {subject: tuple(names) for subject, names in kept.items()}
-
     def _owner(self, series: str) -> str:
         labels = labels_of(series)
         gpu = labels.get("uuid", labels.get("pci_bus_id"))
@@ -298,7 +269,3 @@ def gpus_of(scenario: Scenario) -> dict[str, str]:
     """Index of each GPU by its UUID, and by its address on the bus for where the UUID is not known."""
     by_uuid = {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
     return by_uuid | {gpu.slot.bus_id: str(index) for index, gpu in enumerate(scenario.gpus)}
-
-
-def _names(series: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({name_of(one) for one in series}))

@@ -43,7 +43,7 @@ def call_in_flight(collector: str, function: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """What the page may say, where the exact words are for the printed matrix to keep: every GPU and the driver are up.
+    """What the page may say, where many words are right: every GPU and the driver are up.
 
     Attributes:
         collectors: that may count errors, or fail.
@@ -80,17 +80,11 @@ class Row:
     at: int = 20  # second of its beginning
     lasts: int = 20  # seconds
     recovers_within: int = 1  # seconds after its end by which the page is a healthy one
-    over: int = 1  # how many of its last seconds a series must be on the page of to be no cost
     ends: bool = True  # whether it ends; what stays has nothing to recover from
     leaves: frozenset[str] = frozenset()  # metrics with series that stay when it is over, for what happened is history
     # how often each Xid is counted of GPUs that are known, where that is what the row is about
     xids: Mapping[str, int] | None = None
     inflates: bool = False  # whether counters may be ahead afterwards, because what was counted was made up
-    # names in what the page says, by what to print for them: rows that differ in those alone are printed as one
-    words: Mapping[str, str] = field(default_factory=dict)
-    # other faults that are printed with this one and not staged: unit tests say that they are the same
-    alike: tuple[str, ...] = ()
-    like: str = ""  # key of a row whose cost this one's is, where it is
     shared: bool = False  # whether other rows may be played before and after on the same stage; it then begins any time
 
     @property
@@ -103,11 +97,6 @@ class Seen:
     """What was seen of a row."""
 
     says: Says  # as the page said it
-    # subject to metrics that had series less; a metric ends in "*" where only some were gone
-    cost: Mapping[str, tuple[str, ...]]
-    kept: Mapping[str, tuple[str, ...]]  # subject to metrics that it still had in whole
-    extra: tuple[str, ...]  # metrics that had series more, or other ones
-    changed: tuple[str, ...]  # metrics with values the healthy twin did not have
     strayed: tuple[str, ...]  # series that differ outside the row's reach
     # seconds after the fault's end; None where the page was not healthy in time, or a restart is due
     recovered: int | None

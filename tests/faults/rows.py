@@ -1,8 +1,8 @@
-"""All rows of the fault matrix, in the order they are printed.
+"""All rows of the fault matrix.
 
 A new row is a `Row` in the module of its subject: what begins the fault (an injection, a damaged file or a scenario's
-event), what the page must say, and whose series it may cost. ``make fault-matrix`` prints what it costs exactly. Calls
-that readers make have their rows by themselves.
+event), what the page must say, and whose series it may cost. Calls that readers make have
+their rows by themselves.
 """
 
 from __future__ import annotations

@@ -81,7 +81,6 @@ def _of_kind(kind: Kind, collector: str, function: str) -> Row:
     return Row(
         group=ONE_CODE,
         fault=kind.staged,
-        alike=kind.alike,
         moment=f"{collector} (`{function}`)",
         says=says_of(kind, callers_of(function), pair=function in _OF_PAIRS),
         reach=frozenset({"0", "1", DRIVER}) if everything else frozenset({"0"}),
@@ -89,9 +88,6 @@ def _of_kind(kind: Kind, collector: str, function: str) -> Row:
         config=GPUS_EVERY_SECOND,
         lasts=1,
         recovers_within=3 if everything or kind is GPU_GONE else 1,
-        words={name_of(code): "CODE", f"peer_{name_of(code)}": "peer_CODE"}
-        | dict.fromkeys((f"collector {name}" for name in callers_of(function)), "COLLECTOR"),
-        like=f"{ONE_CALL} / {_unknown(function)} / {_A_READING}",
         shared=True,
     )
 

@@ -38,17 +38,17 @@ _EFFECTS = (
 def rows() -> Iterator[Row]:
     """All of them."""
     for kind in KINDS:
-        yield _of_kind(kind, _down(INIT, kind.staged, _AT_START, *_answering(kind, _INIT)))
+        yield _down(INIT, kind.staged, _AT_START, *_answering(kind, _INIT))
     yield from _other_ways_to_fail_at_init()
     yield _down(COUNT, "UNKNOWN", _AT_START, "unknown", answers(pynvml.NVML_ERROR_UNKNOWN, _COUNT, gpus={None}))
     yield _down(COUNT, f"`{_COUNT}` is not exported", _AT_START, "function_not_found", lacks(_COUNT))
     for kind in KINDS:
-        yield _of_kind(kind, _soon(_down(COUNT, kind.staged, _LATER, *_answering(kind, _COUNT))))
+        yield _soon(_down(COUNT, kind.staged, _LATER, *_answering(kind, _COUNT)))
     for name in ("GPU_IS_LOST", "NO_PERMISSION", "UNKNOWN"):
         yield _denied(_HANDLE, Kind(name), _AT_START)
     for function in (_HANDLE, _UUID):
         for kind in KINDS:
-            yield _of_kind(kind, _soon(_denied(function, kind, _LATER)))
+            yield _soon(_denied(function, kind, _LATER))
     yield from _exchanged()
 
 
@@ -61,11 +61,6 @@ def _answering(kind: Kind, function: str) -> tuple[str, Begin]:
     """The error that a kind's staged code is called, and a driver that answers it."""
     code = CODE_OF[kind.staged]
     return name_of(code), answers(code, function, gpus={None})
-
-
-def _of_kind(kind: Kind, row: Row) -> Row:
-    """The row, printed for every code of the kind."""
-    return replace(row, alike=kind.alike, words={name_of(CODE_OF[kind.staged]): "CODE"})
 
 
 def _down(group: str, fault: str, moment: str, error: str, begin: Begin) -> Row:
@@ -124,7 +119,6 @@ def _denied(function: str, kind: Kind, moment: str) -> Row:
         at=0 if moment == _AT_START else 20,
         lasts=10,
         recovers_within=6,
-        words={name_of(code): "CODE"},
     )
 
 

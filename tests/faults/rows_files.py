@@ -96,7 +96,7 @@ def rows() -> Iterator[Row]:
             elif not pattern.startswith(_OF_PROCESSES):
                 yield row
             elif words not in (*UNREADABLE[1:], PIPE):
-                yield replace(_from_the_start(row), alike=UNREADABLE[1:] if words == UNREADABLE[0] else ())
+                yield _from_the_start(row)
     for subject, pattern in (
         ("`/proc`", "proc"),
         ("`/sys`", "sys"),

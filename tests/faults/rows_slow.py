@@ -196,7 +196,6 @@ def _while_a_gpu_is_lost(fault: str, begin: Begin, hangs: str = "") -> Row:
         events=(Event(20, 60, (1,), effects.Lost()),),
         at=20,
         lasts=40,
-        over=30,
         recovers_within=15,
         leaves=frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}),
     )
@@ -226,7 +225,6 @@ def _slow() -> Iterator[Row]:
         reach=frozenset({"0"}),
         begin=takes(0.2),
         lasts=40,
-        over=20,
         recovers_within=15,
     )
     yield Row(
@@ -237,7 +235,6 @@ def _slow() -> Iterator[Row]:
         reach=frozenset({"0", "1"}),
         begin=takes(0.2, gpus={None, 0, 1}),
         lasts=40,
-        over=20,
         recovers_within=15,
     )
     yield Row(
@@ -252,7 +249,6 @@ def _slow() -> Iterator[Row]:
         reach=frozenset({"0"}),
         begin=takes(3.0),
         lasts=40,
-        over=20,
         recovers_within=15,
     )
     yield Row(
@@ -280,6 +276,5 @@ def _slow() -> Iterator[Row]:
         begin=takes(3.0, gpus={None, 0, 1}),
         at=0,
         lasts=40,
-        over=20,
         recovers_within=15,
     )
