@@ -24,14 +24,14 @@ from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 100
+SECONDS = 80
 START = 1_768_435_200.0
 HOT = 'at = 20\ngpu = 0\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
 
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 s of a host with two GPUs, of which one is hot from second 20 on."""
+    """80 s of a host with two GPUs, of which one is hot from second 20 on."""
     folder = tmp_path_factory.mktemp("hot")
     clock = VirtualClock(wall=START)
     with simulated_machine(scenario_with(folder, "rtx-4070-ti-super", HOT), clock=clock) as simulated:

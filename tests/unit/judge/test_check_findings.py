@@ -6,7 +6,7 @@ import pytest
 from tests.evidence import evidence_of
 from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
-from tests.rig import scenario_with
+from tests.rig import only, pair, pair_with, scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
@@ -124,7 +124,7 @@ def test_what_befalls_a_port_is_found_and_gpus_wait_for_the_network_if_packets_a
     tmp_path: Path, effect: str, code: str, measured: str
 ) -> None:
     trouble = event(f'kind = "network", device = "ens1f0np0", {effect}', gpu=None, at="1")
-    report = look_at(scenario_with(tmp_path, "h100-8", STARVED, trouble), AT)
+    report = look_at(pair_with(tmp_path, "h100-8", STARVED, trouble), AT)
     found = {finding.check.code: finding.measured for finding in report.findings}
     assert measured in found[code]
     lost = code != "network.port_errors"
@@ -134,7 +134,7 @@ def test_what_befalls_a_port_is_found_and_gpus_wait_for_the_network_if_packets_a
 
 def test_a_port_that_is_slower_than_before_is_found_and_healthy_ones_are_not(tmp_path: Path) -> None:
     slow = event('kind = "network", device = "ens1f0np0", speed_mbps = 100000', gpu=None, at="20")
-    with judged(scenario_with(tmp_path, "h100-8", slow)) as host:
+    with judged(pair_with(tmp_path, "h100-8", slow), only("host_infiniband", "host_network_link", "identity")) as host:
         host.run_to(15)
         assert {code for code in codes(host.report, "host") if code.startswith("network")} == set()
         host.run_to(90)
@@ -151,8 +151,8 @@ def test_an_interface_that_counts_bad_packets_or_loses_its_link_is_found(tmp_pat
 
 
 def test_a_fabric_manager_that_does_not_run_concerns_the_host_and_no_gpu(tmp_path: Path) -> None:
-    assert "fabric.service_down" not in codes(look_at(load_scenario("h100-8"), AT), "host")
-    report = look_at(scenario_with(tmp_path, "h100-8", event('kind = "service_stopped"', gpu=None)), AT)
+    assert "fabric.service_down" not in codes(look_at(pair("h100-8"), AT), "host")
+    report = look_at(pair_with(tmp_path, "h100-8", event('kind = "service_stopped"', gpu=None)), AT)
     assert finding(report, "fabric.service_down").severity is Severity.CRITICAL
     assert report.verdict is Verdict.WATCH, "one check cannot confirm findings that take time"
     assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
@@ -161,7 +161,7 @@ def test_a_fabric_manager_that_does_not_run_concerns_the_host_and_no_gpu(tmp_pat
 @pytest.mark.parametrize(("fatal", "code"), [("true", "nvswitch.sxid_fatal"), ("false", "nvswitch.sxid")])
 def test_an_error_of_a_switch_is_found_with_its_code_and_address(tmp_path: Path, fatal: str, code: str) -> None:
     sxid = event(f'kind = "sxid", code = 20034, fatal = {fatal}', gpu=None, at="10")
-    report = look_at(scenario_with(tmp_path, "h100-8", sxid), AT)
+    report = look_at(pair_with(tmp_path, "h100-8", sxid), AT)
     (measured,) = [found.measured for found in report.findings if found.check.code == code]
     assert measured.startswith(
         f"SXid 20034 ({'fatal' if fatal == 'true' else 'nonfatal'}) of the switch at 0000:07:00.0"

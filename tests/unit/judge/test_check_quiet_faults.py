@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.evidence import evidence_of
 from tests.one_shot import codes, finding, look_at
-from tests.rig import scenario_with
+from tests.rig import scenario_with, three_with
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -30,9 +30,9 @@ def event(effect: str, gpu: int | None = None) -> str:
 
 
 def test_p2p_that_an_administrator_disabled_on_every_pair_of_an_nvlink_machine_is_found(tmp_path: Path) -> None:
-    disabled = [event('kind = "p2p", status = "disabled_by_regkey"', gpu) for gpu in range(8)]
-    report = look_at(scenario_with(tmp_path, "h100-8", *disabled), AT)
-    assert all("p2p.unavailable" in codes(report, f"GPU {gpu}") for gpu in range(8))
+    disabled = [event('kind = "p2p", status = "disabled_by_regkey"', gpu) for gpu in range(3)]
+    report = look_at(three_with(tmp_path, "h100-8", *disabled), AT)
+    assert all("p2p.unavailable" in codes(report, f"GPU {gpu}") for gpu in range(3))
 
 
 def test_p2p_that_no_pair_has_is_no_finding_without_nvlink(tmp_path: Path) -> None:
@@ -47,14 +47,14 @@ def all_down(gpu: int) -> str:
 
 @pytest.mark.parametrize("fabric", [(), ('kind = "fabric", state = 3',)])
 def test_a_host_that_booted_with_all_nvlinks_down_is_found(tmp_path: Path, fabric: tuple[str, ...]) -> None:
-    events = [*(all_down(gpu) for gpu in range(8)), *(event(each, gpu) for each in fabric for gpu in range(8))]
-    report = look_at(scenario_with(tmp_path, "h100-8", *events), AT)
-    assert all("nvlink.down" in codes(report, f"GPU {gpu}") for gpu in range(8))
+    events = [*(all_down(gpu) for gpu in range(3)), *(event(each, gpu) for each in fabric for gpu in range(3))]
+    report = look_at(three_with(tmp_path, "h100-8", *events), AT)
+    assert all("nvlink.down" in codes(report, f"GPU {gpu}") for gpu in range(3))
 
 
 def test_nvlinks_that_wait_for_the_fabric_are_the_fabrics_trouble(tmp_path: Path) -> None:
-    waits = [event('kind = "fabric", state = 2', gpu) for gpu in range(8)]
-    report = look_at(scenario_with(tmp_path, "h100-8", *(all_down(gpu) for gpu in range(8)), *waits), AT)
+    waits = [event('kind = "fabric", state = 2', gpu) for gpu in range(3)]
+    report = look_at(three_with(tmp_path, "h100-8", *(all_down(gpu) for gpu in range(3)), *waits), AT)
     assert finding(report, "fabric.unhealthy").measured
     assert "nvlink.down" not in codes(report, "GPU 0")
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.judged import HOST, judged
-from tests.rig import scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.options.config import Config
+from gpu_triage.options.config import JudgeOption
 from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 
-COARSE = Config(sample_fast_seconds=10.0, sample_medium_seconds=10.0)
+COARSE = only(
+    "activity",
+    "processes",
+    "host_cpu",
+    "host_disk",
+    "host_memory",
+    "host_pressure",
+    "identity",
+    sample_fast_seconds=10.0,
+    sample_medium_seconds=10.0,
+)
 SLOW = 'at = 120\ngpu = 0\neffect = { kind = "load", utilization = 0.3 }'
 
 
@@ -25,7 +36,8 @@ def play(tmp_path: Path, effect: str, *more: str) -> Scenario:
 
 
 def test_a_job_stopped_by_its_cpu_limit_waits_for_cpu_on_an_idle_host(tmp_path: Path) -> None:
-    with judged(play(tmp_path, "cpus = 4, throttled = 0.8"), COARSE) as seen:
+    soon = replace(COARSE, judge=(JudgeOption("cpu.limited", "wait", "3m"),))
+    with judged(play(tmp_path, "cpus = 4, throttled = 0.8"), soon) as seen:
         seen.run_to(240)
         assert seen.classes() == {"0": "cpu", "1": "compute"}
         because = seen.report.gpus[0].bottleneck.because
@@ -36,7 +48,7 @@ def test_a_job_stopped_by_its_cpu_limit_waits_for_cpu_on_an_idle_host(tmp_path: 
         assert finding.value == pytest.approx(0.8, abs=0.02)
         # One incident is one finding: the host has CPUs enough.
         assert (HOST, "cpu.starved") not in seen.findings()
-        seen.run_to(120 + 1500)
+        seen.run_to(120 + 480)
         assert seen.told_codes(HOST) == {"cpu.limited"}
 
 

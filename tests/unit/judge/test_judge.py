@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.judged import Judged, judged
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
@@ -15,9 +16,25 @@ from gpu_triage_simulator import Scenario, load_scenario
 pytestmark = pytest.mark.slow
 
 HOST = "rtx-4070-ti-super"
-QUICK = Config(sample_fast_seconds=5.0)
-COARSE = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
-MINUTELY = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
+LEAN = only(
+    "activity",
+    "memory",
+    "clocks",
+    "power",
+    "throttle",
+    "processes",
+    "host_cpu",
+    "host_disk",
+    "host_memory",
+    "host_network",
+    "host_network_link",
+    "host_pressure",
+    "identity",
+)
+"""What classes are made of."""
+QUICK = replace(LEAN, sample_fast_seconds=5.0)
+COARSE = replace(LEAN, sample_fast_seconds=15.0, sample_medium_seconds=15.0)
+MINUTELY = replace(LEAN, sample_fast_seconds=60.0, sample_medium_seconds=60.0, sample_slow_seconds=600.0)
 
 
 def play(tmp_path: Path, *events: str) -> Scenario:
@@ -36,7 +53,7 @@ def host(at: int, until: int, effect: str) -> str:
 def test_every_class_counts_from_0_and_all_add_up_to_the_time_judged(tmp_path: Path) -> None:
     slow = host(100, 250, 'kind = "cpu", iowait = 0.3')
     half = host(100, 250, 'kind = "load", utilization = 0.3')
-    with judged(play(tmp_path, slow, half)) as seen:
+    with judged(play(tmp_path, slow, half), QUICK) as seen:
         seen.run_to(1)
         first = seen.running.series("gpu_bottleneck_seconds_total", gpu="0")
         assert [labels["class"] for labels, _ in first] == list(BOTTLENECK_CLASSES)
@@ -114,7 +131,7 @@ def test_an_evaluation_at_half_pace_does_not_flip_the_class(tmp_path: Path) -> N
 
 
 def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
-    with judged(load_scenario(HOST)) as seen:
+    with judged(load_scenario(HOST), LEAN) as seen:
         seen.run_to(100)
         seen.running.sampler.release()
         seen.run_to(106)
@@ -138,7 +155,7 @@ def test_video_streams_starve_nobody(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_works_for_nobody_listed_is_not_idle_and_no_free_sibling() -> None:
-    with judged(load_scenario("dual-a10")) as seen:
+    with judged(load_scenario("dual-a10"), QUICK) as seen:
         seen.run_to(120)
         assert seen.classes()["1"] == "compute"
         assert "work.imbalance" not in {finding.check.code for finding in seen.report.findings}

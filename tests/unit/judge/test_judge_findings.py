@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.judged import judged
-from tests.rig import scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import Memory
@@ -16,12 +16,11 @@ from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.host_judge import HostJudge
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.machine import Moment
-from gpu_triage.options.config import Config
 
 NOW, WINDOW = 100_000.0, 60.0
 HOT = Finding(BY_CODE["thermal.hw"], "hot", "0", "GPU-a", value=0.5)
 MISSING = Finding(BY_CODE["gpu.missing"], "7 of 8", value=1)
-STEP = Config(sample_fast_seconds=5.0)
+STEP = only("power", "recovery", "activity", "identity", sample_fast_seconds=5.0)
 
 
 def life(finding: Finding, unseen_seconds: float = 0.0) -> Life:

@@ -54,9 +54,9 @@ def test_a_gpu_that_the_driver_showed_since_the_boot_is_missing() -> None:
 
 def test_a_gpu_given_to_a_virtual_machine_is_not_missing_and_hides_none_that_is() -> None:
     fed = Fed(60.0)
-    fed.run(8 * HOUR, lambda at: devices(at, nvml=7, pci=7, boot=7))
+    fed.run(4 * HOUR, lambda at: devices(at, nvml=7, pci=7, boot=7))
     assert fed.codes() == set()
-    fed.run(8 * HOUR, lambda at: devices(at, nvml=6, pci=6, boot=7))
+    fed.run(4 * HOUR, lambda at: devices(at, nvml=6, pci=6, boot=7))
     assert fed.state("gpu.missing") == "confirmed"
     assert fed.finding("gpu.missing").value == 1
 
@@ -113,14 +113,14 @@ SENT = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL)
 def test_gpus_that_spin_while_nothing_moves_are_stuck(
     gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...], state: str
 ) -> None:
-    fed = Fed()
+    fed = Fed(60.0)
     fed.run(40 * MINUTE, lambda at: spinning(at, gpus, bytes_per_second, counters))
     assert fed.state("work.collective_hang") == state
     assert fed.state("work.low_power") == "confirmed"
 
 
 def test_links_that_are_not_up_do_not_tell_that_nothing_moves() -> None:
-    fed = Fed()
+    fed = Fed(60.0)
     fed.run(40 * MINUTE, lambda at: spinning(at, 2, 0.0, (GPU_NVLINK_TRANSMIT_BYTES_TOTAL,), links=0))
     assert fed.state("work.collective_hang") == "absent"
 
@@ -139,7 +139,7 @@ def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share:
 
 @pytest.mark.parametrize(("rate", "state"), [(60_000.0, "absent"), (70_000.0, "confirmed")])
 def test_swapping_is_found_above_a_page_now_and_then(rate: float, state: str) -> None:
-    fed, total = Fed(), Total(lambda _: rate)
+    fed, total = Fed(60.0), Total(lambda _: rate)
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
@@ -152,7 +152,7 @@ def test_swapping_is_found_above_a_page_now_and_then(rate: float, state: str) ->
 
 @pytest.mark.parametrize(("grown", "state"), [(0.0012, "confirmed"), (0.0008, "absent")])
 def test_memory_that_is_full_and_grows_over_a_quarter_of_an_hour_is_context(grown: float, state: str) -> None:
-    fed, total = Fed(), 80 * 1024.0**3
+    fed, total = Fed(60.0), 80 * 1024.0**3
 
     def samples(at: float) -> Iterator[Sample]:
         used = total * (0.975 + grown * at / 900)

@@ -92,6 +92,7 @@ def test_of_too_many_the_oldest_is_forgotten() -> None:
     assert memory.over("1099", "some", 60.0) == Amount(1.0, 5.0)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_day_of_eight_busy_gpus_takes_little_memory() -> None:
     """Thirty sums of a quarter of an hour, two of two hours and one counter of a day a GPU, none of them even."""

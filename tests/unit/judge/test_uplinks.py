@@ -6,15 +6,25 @@ from pathlib import Path
 
 import pytest
 from tests.judged import HOST, judged
-from tests.rig import three_with
+from tests.rig import only, three_with
 
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.options.config import Config
 from gpu_triage_simulator import Scenario
 
 pytestmark = pytest.mark.slow
 
-COARSE = Config(sample_fast_seconds=10.0, sample_medium_seconds=10.0)
+COARSE = only(
+    "activity",
+    "pcie",
+    "pcie_limits",
+    "pcie_throughput",
+    "pcie_uplinks",
+    "processes",
+    "topology",
+    "identity",
+    sample_fast_seconds=10.0,
+    sample_medium_seconds=10.0,
+)
 
 
 def play(tmp_path: Path, width: int, generation: int, *more: str) -> Scenario:

@@ -23,7 +23,7 @@ def test_heat_is_over_as_soon_as_the_last_minute_and_the_shorter_windows_are_wit
         yield from loaded(at)
         yield GPU_THROTTLE_SECONDS_TOTAL.sample(seconds.at(at), *GPU, "hw_thermal")
 
-    changes = Fed(1.0, PACE).states("thermal.hw", 10 * MINUTE, hot)
+    changes = Fed(1.0, PACE).states("thermal.hw", 6 * MINUTE, hot)
     assert [state for _, state in changes] == ["pending", "confirmed", "ended"]
     confirmed_at, ended_at = changes[1][0], changes[2][0]
     assert 30 + 10 * MINUTE / PACE <= confirmed_at <= 70
@@ -39,7 +39,7 @@ def test_as_many_events_are_found_in_the_shorter_window() -> None:
         yield from loaded(at)
         yield GPU_PCIE_REPLAYS_TOTAL.sample(replays.at(at), *GPU)
 
-    changes = Fed(1.0, PACE).states("pcie.replays", 10 * MINUTE, replaying)
+    changes = Fed(1.0, PACE).states("pcie.replays", 5 * MINUTE, replaying)
     assert [state for _, state in changes] == ["pending", "confirmed", "ended"]
     assert 120 + 15 * MINUTE / PACE < changes[-1][0] <= 120 + (10 + 15) * MINUTE / PACE
 
@@ -52,6 +52,6 @@ def test_an_xid_is_recent_for_as_much_shorter() -> None:
             yield GPU_XID_ERRORS_TOTAL.sample(1, *GPU, "79", "")
             yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(WALL + 10, *GPU, "79", "")
 
-    changes = Fed(1.0, PACE).states("xid.79", 10 * MINUTE, after_xid)
+    changes = Fed(1.0, PACE).states("xid.79", 5 * MINUTE, after_xid)
     assert [state for _, state in changes] == ["confirmed", "ended"]
     assert changes[-1][0] == pytest.approx(10 + (60 + 8) * MINUTE / PACE, abs=5)

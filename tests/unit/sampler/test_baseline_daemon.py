@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from tests.incident_hosts import HangingLane, stop
-from tests.rig import Rig, pair_with, rig, scenario_with
+from tests.parts import some
+from tests.rig import Rig, pair, pair_with, rig, scenario_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline.compare import GPU_FIELDS, HOST_FIELDS
 from gpu_triage.read.baseline.file import read_baseline, write_baseline
 from gpu_triage.sampler.lanes import InlineLane
-from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator import Scenario, load_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +32,11 @@ CALM = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0, baseline_fro
 @pytest.fixture
 def baseline(tmp_path: Path) -> Path:
     """A file with the baseline of dual-a10 as it is at the start."""
-    return _baseline_of(tmp_path / "baseline.json", "dual-a10")
+    return _baseline_of(tmp_path / "baseline.json", load_scenario("dual-a10"))
 
 
-def _baseline_of(path: Path, name: str) -> Path:
-    with rig(load_scenario(name)) as host:
+def _baseline_of(path: Path, scenario: Scenario) -> Path:
+    with rig(scenario) as host:
         host.run(2)
         assert host.sampler.view.limitations(well=True) is None
         write_baseline(path, host.sampler.view.facts(host.clock.now().wall))
@@ -94,13 +95,12 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize(("event", "expected"), EVENTS.values(), ids=EVENTS.keys())
-def test_what_changes_on_the_host_shows_in_its_field_alone(
-    tmp_path: Path, baseline: Path, event: str, expected: set[tuple[str, str]]
-) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", f'at = "33s"\n{event}')
+@pytest.mark.parametrize("change", some(EVENTS, usual=("slot", "power")))
+def test_what_changes_on_the_host_shows_in_its_field_alone(tmp_path: Path, baseline: Path, change: str) -> None:
+    event, expected = EVENTS[change]
+    scenario = scenario_with(tmp_path, "dual-a10", f'at = "18s"\n{event}')
     with rig(scenario, replace(OFTEN, baseline_file=baseline)) as host:
-        host.run(30)
+        host.run(15)
         assert _differing(host) == set()
         host.run(20)
         assert _differing(host) == expected
@@ -117,11 +117,11 @@ def test_another_driver_after_a_reload_is_a_mismatch_of_the_host(tmp_path: Path,
 
 
 def test_links_that_are_down_are_a_mismatch(tmp_path: Path) -> None:
-    path = _baseline_of(tmp_path / "baseline.json", "h100-8")
-    event = 'at = "10s"\ngpu = 3\neffect = { kind = "nvlink_down", links = [2] }'
-    with rig(scenario_with(tmp_path, "h100-8", event), Config(baseline_file=path)) as host:
+    path = _baseline_of(tmp_path / "baseline.json", pair("h100-8"))
+    event = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_down", links = [2] }'
+    with rig(pair_with(tmp_path, "h100-8", event), Config(baseline_file=path)) as host:
         host.run(20)
-        assert _differing(host) == {("3", "nvlink")}
+        assert _differing(host) == {("1", "nvlink")}
 
 
 def test_a_gpu_that_is_lost_keeps_what_was_found_out_about_it(tmp_path: Path, baseline: Path) -> None:
@@ -285,9 +285,9 @@ ILL = {
 }
 
 
-@pytest.mark.parametrize("event", ILL.values(), ids=ILL.keys())
-def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, event: str) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", f"at = 0\n{event}")
+@pytest.mark.parametrize("ill", some(ILL, usual=("a lost GPU", "no driver")))
+def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, ill: str) -> None:
+    scenario = scenario_with(tmp_path, "dual-a10", f"at = 0\n{ILL[ill]}")
     with rig(scenario, replace(CALM, state_directory=tmp_path)) as host:
         host.run(200)
         assert not (tmp_path / "baseline-simulated.json").exists()

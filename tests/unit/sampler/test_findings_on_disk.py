@@ -23,9 +23,9 @@ pytestmark = pytest.mark.slow
 HOST = "rtx-4070-ti-super"
 FILE = "findings-simulated.json"
 CODE = "thermal.hw"
-WAIT, HOLD = 300, 240
+WAIT, HOLD = 200, 160
 JUDGE = (JudgeOption(CODE, "wait", f"{WAIT}s"), JudgeOption(CODE, "hold", f"{HOLD}s"))
-ONSET, HOURS = 100, 3600
+ONSET, HOURS = 50, 3600
 PENDING, CONFIRMED, ENDED = 1.0, 2.0, 0.0
 STEP = 5.0
 COLLECTORS = ("throttle", "thermal", "power", "clocks", "activity", "identity")
@@ -101,7 +101,7 @@ def confirmed_at(running: Rig, latest: float) -> float:
 
 @pytest.mark.parametrize("end", [restarted, killed])
 def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, end: Any) -> None:
-    running.run_to(250)
+    running.run_to(ONSET + 100)
     assert state(running) == PENDING
     onset = began(running)
     again = end(running)
@@ -115,7 +115,7 @@ def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, 
 
 
 def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig) -> None:
-    running.run_to(ONSET + 120 + WAIT)
+    running.run_to(ONSET + 60 + WAIT)
     assert state(running) == CONFIRMED
     again = restarted(running)
     again.run(STEP)
@@ -128,10 +128,10 @@ def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig)
 
 
 def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
-    with rig(scenario_with(tmp_path, HOST, hot(), sleeps(200, 8 * HOURS)), config) as running:
-        running.run_to(190)
+    with rig(scenario_with(tmp_path, HOST, hot(), sleeps(110, 8 * HOURS)), config) as running:
+        running.run_to(100)
         before = lasted(running)
-        running.run_to(210)
+        running.run_to(120)
         assert lasted(running) == pytest.approx(before + 20, abs=STEP)
         again = restarted(running)
         again.run(90)
@@ -140,7 +140,7 @@ def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
 
 
 def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    running.run_to(ONSET + 120 + WAIT)
+    running.run_to(ONSET + 60 + WAIT)
     stop(running)
     other = document(config) | {"boot": "00000000-0000-4000-8000-000000000000"}
     path(config).write_text(json.dumps(other))
@@ -156,7 +156,7 @@ def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: 
 
 
 def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
-    running.run_to(250)
+    running.run_to(ONSET + 100)
     stop(running)
     clock = running.clock
     hanging = Rig(
@@ -186,7 +186,7 @@ def lines_about_the_state_directory(running: Rig) -> int:
 
 def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: Path) -> None:
     with rig(scenario_with(tmp_path, HOST, hot()), only(*COLLECTORS, sample_fast_seconds=STEP, judge=JUDGE)) as running:
-        running.run_to(250)
+        running.run_to(ONSET + 100)
         assert running.value("gpu_exporter_state_saved") == 0
         assert running.series("gpu_exporter_collector_success", collector="findings") == []
         assert lines_about_the_state_directory(running) == 1
@@ -198,7 +198,7 @@ def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: P
 def test_with_one_it_says_so_and_one_that_only_looks_says_nothing(running: Rig, config: Config) -> None:
     running.run_to(30)
     assert running.value("gpu_exporter_state_saved") == 1
-    running.run_to(250)
+    running.run_to(ONSET + 100)
     assert lines_about_the_state_directory(running) == 0
     looking = Sampler(
         running.simulated.machine,
@@ -216,7 +216,7 @@ def test_with_one_it_says_so_and_one_that_only_looks_says_nothing(running: Rig, 
 
 
 def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config: Config) -> None:
-    running.run_to(ONSET + 120 + WAIT)
+    running.run_to(ONSET + 60 + WAIT)
     assert state(running) == CONFIRMED
     stop(running)
     written = path(config).read_bytes()

@@ -50,7 +50,7 @@ def test_a_driver_that_invents_gpus_does_not_grow_the_exporter() -> None:
     with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
         machine = machine_with(simulated, inventing)
         running = Rig(simulated, clock, only("power", "identity", sample_fast_seconds=5.0), machine, lanes.make(clock))
-        while next(invented) < 200:
+        while next(invented) < 120:
             running.run(5)
         status, store = running.sampler.status, running.sampler.store
         assert len(running.series("gpu_up")) <= MOST_REMEMBERED

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.judged import judged
-from tests.rig import rig, scenario_with
+from tests.rig import only, rig, scenario_with
 
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.machine import Moment
@@ -21,7 +21,8 @@ from gpu_triage_simulator import load_scenario
 pytestmark = pytest.mark.slow
 
 HOST = "rtx-4070-ti-super"
-QUICK = Config(sample_fast_seconds=5.0)
+LEAN = only("power", "thermal", "throttle", "clocks", "activity", "processes", "identity")
+QUICK = replace(LEAN, sample_fast_seconds=5.0)
 
 
 def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: P
 
 
 def test_a_judge_that_raises_costs_its_own_series_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    with rig(load_scenario(HOST)) as running:
+    with rig(load_scenario(HOST), LEAN) as running:
         running.run(60)
         before = len(running.series("gpu_power_watts"))
         good = DaemonJudge.judge
@@ -79,7 +80,7 @@ def test_a_sample_that_breaks_off_half_way_publishes_nothing(monkeypatch: pytest
 
 
 def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:
-    with judged(load_scenario(HOST)) as seen:
+    with judged(load_scenario(HOST), QUICK) as seen:
         seen.run_to(100)
         spent = sum(seen.seconds("0").values())
         seen.running.clock.advance(600)  # as after SIGSTOP, or while the host slept
@@ -91,7 +92,7 @@ def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:
 
 
 def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgment() -> None:
-    with judged(load_scenario(HOST)) as seen:
+    with judged(load_scenario(HOST), LEAN) as seen:
         seen.run_to(97)
         first = seen.seconds("0")
         seen.run_to(98)
@@ -103,12 +104,12 @@ def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: P
     with judged(scenario_with(tmp_path, HOST, gone), QUICK) as seen:
         seen.run_to(90)
         (before,) = {labels["uuid"] for labels, _ in seen.running.series("gpu_bottleneck", gpu="1")}
-        seen.run_to(400)
+        seen.run_to(250)
         for uuid in {labels["uuid"] for labels, _ in seen.running.series("gpu_up")}:
             classes = seen.running.series("gpu_bottleneck", uuid=uuid)
             assert len(classes) == 1, "one class a GPU, whatever its index"
         counted = sum(v for _, v in seen.running.series("gpu_bottleneck_seconds_total", uuid=before))
-        assert counted == pytest.approx(400, abs=10)
+        assert counted == pytest.approx(250, abs=10)
 
 
 def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: P
 
 def test_without_gpu_or_driver_there_is_no_class_and_the_host_is_not_kept() -> None:
     with judged(load_scenario("no-driver"), QUICK) as seen:
-        seen.run_to(400)
+        seen.run_to(320)
         assert seen.running.series("gpu_bottleneck") == []
         assert seen.running.value("gpu_host_verdict") == 2
         areas = {area.area.name: area.summary for area in seen.report.areas}
@@ -154,7 +155,7 @@ def test_a_slower_medium_tier_is_judged_over_two_of_its_rounds() -> None:
 def test_heat_whose_driver_counter_stands_still_is_found_within_a_minute(tmp_path: Path) -> None:
     frozen = 'at = 0\ngpu = 1\neffect = { kind = "frozen_throttle_counter", reason = "hw_thermal" }'
     hot = 'at = 100\ngpu = 1\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
-    with judged(scenario_with(tmp_path, HOST, frozen, hot)) as seen:
+    with judged(scenario_with(tmp_path, HOST, frozen, hot), LEAN) as seen:
         seen.run_to(160)
         assert seen.entered("1", "thermal") <= 130
         assert seen.classes()["0"] != "thermal"

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 LEAN = only(
     "power", "thermal", "activity", "throttle", "pcie", "pcie_limits", "pcie_aer", "topology", "processes", "identity"
 )
+QUICK = replace(LEAN, sample_fast_seconds=5.0)
 
 
 def readings_of(running: Rig, gpu: str) -> set[str]:
@@ -100,7 +101,7 @@ def test_a_gpu_that_left_the_bus_has_no_link_to_tell_of(tmp_path: Path) -> None:
 
 def test_a_gpu_that_was_lost_comes_back_without_a_restart(tmp_path: Path) -> None:
     scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')
-    with rig(scenario, LEAN) as running:
+    with rig(scenario, QUICK) as running:
         running.run_to(10)
         uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
         running.run_to(50)
@@ -113,9 +114,9 @@ def test_a_gpu_that_was_lost_comes_back_without_a_restart(tmp_path: Path) -> Non
 def test_counters_do_not_go_back_over_loss_and_return(tmp_path: Path) -> None:
     scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')
     counters = ("gpu_busy_seconds_total", "gpu_energy_joules_total", "gpu_throttle_seconds_total")
-    with rig(scenario, LEAN) as running:
+    with rig(scenario, QUICK) as running:
         last: dict[tuple[str, ...], float] = {}
-        for second in range(5, 150, 5):
+        for second in range(10, 150, 10):
             running.run_to(second)
             for name in counters:
                 for labels, value in running.series(name):
@@ -126,7 +127,7 @@ def test_counters_do_not_go_back_over_loss_and_return(tmp_path: Path) -> None:
 
 def test_a_gpu_that_leaves_is_missing_and_the_count_says_so(tmp_path: Path) -> None:
     scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "120s"\ngpu = 1\neffect = { kind = "removed" }')
-    with rig(scenario, LEAN) as running:
+    with rig(scenario, QUICK) as running:
         running.run_to(10)
         uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
         running.run_to(60)

@@ -32,7 +32,7 @@ def check(running: Rig) -> None:
     assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("seed", some(range(6), usual=range(2)))
+@pytest.mark.parametrize("seed", some(range(6), usual=range(1)))
 def test_junk_in_any_kernel_file_lets_no_exception_escape(seed: int) -> None:
     chance = random.Random(seed)
     with rig(load_scenario("dual-a10")) as running:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from tests.parts import some
 from tests.rig import only, rig, scenario_with, three_with
 
 pytestmark = pytest.mark.slow
@@ -21,11 +22,14 @@ def nvml_is_up() -> bool:
 
 @pytest.mark.parametrize(
     "event",
-    [
-        'effect = { kind = "driver_not_loaded" }',
-        'gpu = 0\neffect = { kind = "reset_required" }',
-        'gpu = 0\neffect = { kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "TIMEOUT" }',
-    ],
+    some(
+        [
+            'effect = { kind = "driver_not_loaded" }',
+            'gpu = 0\neffect = { kind = "reset_required" }',
+            'gpu = 0\neffect = { kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "TIMEOUT" }',
+        ],
+        usual=['effect = { kind = "driver_not_loaded" }'],
+    ),
 )
 def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, event: str) -> None:
     # The sample of the slow tier at second 60 must fall into the fault, where it says nothing of absent peers.
@@ -57,7 +61,7 @@ def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> No
         assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
 
 
-@pytest.mark.parametrize("gone", ["lost", "removed"])
+@pytest.mark.parametrize("gone", some(["lost", "removed"], usual=["lost"]))
 @pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
 def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
     tmp_path: Path, gone: str, function: str
@@ -74,7 +78,9 @@ def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
         assert {value for _, value in running.series("gpu_up")} == {1.0}
 
 
-@pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2"])
+@pytest.mark.parametrize(
+    "function", some(["nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2"], usual=["nvmlInitWithFlags"])
+)
 def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
     lost = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = f'at = "25s"\nuntil = "130s"\ngpu = 1\neffect = {{ kind = "hang", function = "{function}" }}'
@@ -84,11 +90,11 @@ def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Pat
             assert running.value("gpu_driver_up") == 1
             assert running.value("gpu_up", gpu="0") == 1
             assert running.value("gpu_power_watts", gpu="0") is not None, second
-        running.run_to(300)
+        running.run_to(210)
         assert {value for _, value in running.series("gpu_up")} == {1.0}
 
 
-@pytest.mark.parametrize("function", ["nvmlShutdown", "nvmlInitWithFlags"])
+@pytest.mark.parametrize("function", some(["nvmlShutdown", "nvmlInitWithFlags"], usual=["nvmlInitWithFlags"]))
 def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, function: str) -> None:
     # Another process has seen the GPU that was lost, so NVML is initialized again: nobody is asked meanwhile.
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.judged import judged
+from tests.parts import some
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.machine import Moment, WallTimes
@@ -27,7 +28,7 @@ EVENTS = (
     f'at = 25\neffect = {{ kind = "kernel_messages", texts = ["{HUNG}"] }}',
     'at = 30\neffect = { kind = "blocked", pids = [5120] }',
 )
-WRONG = pytest.mark.parametrize("offset", [2 * HOUR, -10 * 365 * 24 * HOUR])
+WRONG = pytest.mark.parametrize("offset", some([2 * HOUR, -10 * 365 * 24 * HOUR], usual=[-10 * 365 * 24 * HOUR]))
 
 
 def wrong_clock(seconds: float, until: int) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.rig import scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.errors import ConfigError, ScenarioError
 from gpu_triage_simulator import Scenario, load_scenario
@@ -15,10 +16,12 @@ from gpu_triage_simulator.history import History, history_config, record_history
 pytestmark = pytest.mark.slow
 
 STEP = 30.0
+LEAN = only("power", "activity", "ecc", "identity")
 
 
 def history_of(scenario: Scenario, minutes: int = 10) -> History:
-    return record_history(scenario, seconds=minutes * 60, step_seconds=STEP)
+    config = replace(history_config(scenario, STEP), collectors=LEAN.collectors)
+    return record_history(scenario, seconds=minutes * 60, step_seconds=STEP, config=config)
 
 
 def values(history: History, name: str, **labels: str) -> list[float]:

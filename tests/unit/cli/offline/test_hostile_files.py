@@ -26,7 +26,7 @@ from gpu_triage.judge.report.text import render_text
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 40
+ROUNDS = 25
 SIZE = 1 << 18
 
 KERNEL = """[Sat Mar 14 09:50:00 2026] NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen
@@ -129,13 +129,16 @@ class Endless:
 @pytest.mark.parametrize(
     "text",
     [
-        b"[    1.000000] NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=x, Ch 00000001\n",
-        b"no line ends here, ever ",
-        b"<gpu><a><b>",
-        smi(smi_gpu(processes=["1 a"])).encode(),
-        b"Mar 14 09:50:00 gpu-7 sshd[1]: nothing of interest to anybody who reads this\n",
+        pytest.param(b"[    1.000000] NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=x, Ch 00000001\n", id="flood"),
+        pytest.param(b"no line ends here, ever ", id="one line"),
+        pytest.param(b"<gpu><a><b>", id="open tags"),
+        pytest.param(smi(smi_gpu(processes=["1 a"])).encode(), id="many reports", marks=pytest.mark.full),
+        pytest.param(
+            b"Mar 14 09:50:00 gpu-7 sshd[1]: nothing of interest to anybody who reads this\n",
+            id="others",
+            marks=pytest.mark.full,
+        ),
     ],
-    ids=["flood", "one line", "open tags", "many reports", "others"],
 )
 def test_memory_is_bounded_however_large_a_file_is(text: bytes) -> None:
     tracemalloc.start()

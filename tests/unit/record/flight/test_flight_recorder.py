@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 XID = 'at = "30s"\ngpu = 1\neffect = { kind = "xid", code = 79 }'
 LOST = 'at = "30s"\ngpu = 1\neffect = { kind = "lost" }'
 ROUND_SECONDS = 5
-LEAN = only("power", "activity", "pcie", "pcie_limits", "recovery", "identity")
+LEAN = only("power", "activity", "pcie", "pcie_limits", "recovery", "identity", sample_fast_seconds=5.0)
 NARROW = 'at = "30s"\ngpu = 1\neffect = { kind = "link", width = 4 }'
 
 
