@@ -1,7 +1,7 @@
 """Scenarios through the rules, and what all of them show together.
 
-`make test` plays those of the cover, scraped every minute; `make full` all others, and all every 15 s; `make long` all
-every 5 s.
+`make test` plays the cover, scraped every minute; `make full` all scenarios to their end, every minute and every 15 s;
+`make long` all every 5 s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.rules.rulefile import alert_files
 from tests.rules.verdict import disagreements, wanted
 
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage_simulator import Scenario
 
 LONGEST, USUAL, SHORTEST = 60, FULL_STEP_SECONDS, 5
 """Scrape intervals that the rules are for, in seconds."""
@@ -45,14 +46,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "steps_seconds" not in metafunc.fixturenames:
         return
     if metafunc.config.getoption("--long"):
-        cases = [pytest.param(name, (SHORTEST, USUAL, LONGEST), id=name) for name in SCENARIOS]
+        cases = [pytest.param(each, (SHORTEST, USUAL, LONGEST), id=each.name) for each in SCENARIOS.values()]
     else:
         longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
-        usual = [(name, (LONGEST,)) for name in longest_first if name in COVER]
-        beyond = [(name, (USUAL,) if name in COVER else (USUAL, LONGEST)) for name in longest_first]
-        cases = [pytest.param(name, steps, id=_id(name, steps)) for name, steps in usual]
-        cases += [pytest.param(name, steps, id=_id(name, steps), marks=pytest.mark.full) for name, steps in beyond]
-    metafunc.parametrize(("name", "steps_seconds"), cases)
+        usual = [(COVER[name], (LONGEST,)) for name in longest_first if name in COVER]
+        beyond = [(SCENARIOS[name], (USUAL, LONGEST)) for name in longest_first]
+        cases = [pytest.param(each, steps, id=_id(each.name, steps)) for each, steps in usual]
+        cases += [pytest.param(each, steps, id=_id(each.name, steps), marks=pytest.mark.full) for each, steps in beyond]
+    metafunc.parametrize(("scenario", "steps_seconds"), cases)
 
 
 def _id(name: str, steps_seconds: tuple[int, ...]) -> str:
@@ -61,19 +62,18 @@ def _id(name: str, steps_seconds: tuple[int, ...]) -> str:
 
 @pytest.mark.timeout(900)
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
-    name: str, steps_seconds: tuple[int, ...], requires_tool: RequiresTool, tmp_path: Path
+    scenario: Scenario, steps_seconds: tuple[int, ...], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     """At the times it says, at every scrape interval."""
-    scenario = SCENARIOS[name]
     promtool = requires_tool("promtool")
     found = examine(scenario, alert_files(), steps_seconds=steps_seconds, promtool=promtool, directory=tmp_path)
     for step_seconds, examination in zip(steps_seconds, found, strict=True):
         lines = disagreements(examination, scenario.expectations)
-        assert not lines, "\n".join([f"{name} every {step_seconds} s:", *lines])
+        assert not lines, "\n".join([f"{scenario.name} every {step_seconds} s:", *lines])
 
 
 def test_the_scenarios_of_every_run_show_all_that_is_to_be_shown_and_each_is_needed() -> None:
-    shown = {name: shown_by(SCENARIOS[name]) for name in COVER}
+    shown = {name: shown_by(scenario) for name, scenario in COVER.items()}
     everything = frozenset().union(*map(shown_by, SCENARIOS.values()))
     assert everything - frozenset().union(*shown.values()) == frozenset()
     needless = [
