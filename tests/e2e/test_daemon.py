@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
 import pytest
-from tests.e2e.processes import exporter, wait_for
+from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.kubelet import kubelet
 
 from gpu_triage_simulator.scenario_file import SCENARIOS
@@ -31,13 +32,20 @@ main()
 """The exporter; when it ends, it writes which modules it has loaded beside the file that its last argument names."""
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
+    """One that every test leaves as it found it."""
+    with exporter(tmp_path_factory.mktemp("simulated"), "--simulate", "dual-a10") as running:
+        yield running
+
+
 def hanging_scenario(tmp_path: Path) -> str:
     path = tmp_path / "hang.toml"
     path.write_text((SCENARIOS / "h100-8.toml").read_text() + HANG)
     return str(path)
 
 
-def test_scrapes_go_on_while_a_call_hangs_and_the_gpu_shows_as_stalled(tmp_path: Path) -> None:
+def test_while_a_call_hangs_scrapes_go_on_the_gpu_shows_as_stalled_and_sigterm_ends_it(tmp_path: Path) -> None:
     flags = ("--simulate", hanging_scenario(tmp_path), "--sample.deadline", "1s")
     with exporter(tmp_path, *flags) as running:
         wait_for(lambda: 'gpu_error_info{error="stalled",gpu="2"' in running.metrics())
@@ -47,12 +55,6 @@ def test_scrapes_go_on_while_a_call_hangs_and_the_gpu_shows_as_stalled(tmp_path:
         before = page_value(page, 'gpu_energy_joules_total{gpu="5"')
         wait_for(lambda: page_value(running.metrics(), 'gpu_energy_joules_total{gpu="5"') > before)
         assert running.get("/-/healthy")[0] == 200
-
-
-def test_sigterm_ends_it_while_a_call_hangs(tmp_path: Path) -> None:
-    flags = ("--simulate", hanging_scenario(tmp_path), "--sample.deadline", "1s")
-    with exporter(tmp_path, *flags) as running:
-        wait_for(lambda: 'error="stalled"' in running.metrics())
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(10) == 0
 
@@ -67,11 +69,10 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> Non
         assert lines[-1]["cause"] == number.name
 
 
-def test_simulation_is_said_in_the_log_on_the_page_and_as_a_metric(tmp_path: Path) -> None:
-    with exporter(tmp_path, "--simulate", "dual-a10") as running:
-        assert "gpu_exporter_simulated 1.0" in running.metrics()
-        assert "SIMULATED" in running.log.read_text()
-        assert "simulated" in running.get("/")[2].decode().lower()
+def test_simulation_is_said_in_the_log_on_the_page_and_as_a_metric(simulated: Exporter) -> None:
+    assert "gpu_exporter_simulated 1.0" in simulated.metrics()
+    assert "SIMULATED" in simulated.log.read_text()
+    assert "simulated" in simulated.get("/")[2].decode().lower()
 
 
 def test_a_running_exporter_loads_no_tool_and_no_rules(tmp_path: Path) -> None:
@@ -88,26 +89,24 @@ def test_a_running_exporter_loads_no_tool_and_no_rules(tmp_path: Path) -> None:
     assert [name for name in loaded if name.startswith("gpu_triage.alerting")] == []
 
 
-def test_formats_are_negotiated_and_compressed(tmp_path: Path) -> None:
-    with exporter(tmp_path, "--simulate", "dual-a10") as running:
-        status, headers, body = running.get(
-            "/metrics", **{"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
-        )
-        assert (status, headers["content-encoding"]) == (200, "gzip")
-        assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
-        assert gzip.decompress(body).endswith(b"# EOF\n")
-        only = running.get("/metrics?name%5B%5D=gpu_up")[2].decode()
-        assert {line.split("{")[0] for line in only.splitlines() if not line.startswith("#")} == {"gpu_up"}
+def test_formats_are_negotiated_and_compressed(simulated: Exporter) -> None:
+    status, headers, body = simulated.get(
+        "/metrics", **{"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
+    )
+    assert (status, headers["content-encoding"]) == (200, "gzip")
+    assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert gzip.decompress(body).endswith(b"# EOF\n")
+    only = simulated.get("/metrics?name%5B%5D=gpu_up")[2].decode()
+    assert {line.split("{")[0] for line in only.splitlines() if not line.startswith("#")} == {"gpu_up"}
 
 
-def test_gpus_are_released_and_acquired_by_signal(tmp_path: Path) -> None:
-    with exporter(tmp_path, "--simulate", "dual-a10") as running:
-        running.process.send_signal(signal.SIGUSR1)
-        wait_for(lambda: "gpu_exporter_gpus_released 1.0" in running.metrics())
-        assert running.get("/-/healthy")[0] == 200
-        running.process.send_signal(signal.SIGUSR2)
-        wait_for(lambda: "gpu_driver_up 1.0" in running.metrics())
-        assert "gpu_exporter_gpus_released 0.0" in running.metrics()
+def test_gpus_are_released_and_acquired_by_signal(simulated: Exporter) -> None:
+    simulated.process.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "gpu_exporter_gpus_released 1.0" in simulated.metrics())
+    assert simulated.get("/-/healthy")[0] == 200
+    simulated.process.send_signal(signal.SIGUSR2)
+    wait_for(lambda: "gpu_driver_up 1.0" in simulated.metrics())
+    assert "gpu_exporter_gpus_released 0.0" in simulated.metrics()
 
 
 @pytest.mark.full
@@ -135,17 +134,16 @@ def test_a_host_without_driver_stays_up_and_says_why(tmp_path: Path) -> None:
         assert "gpu_host_memory_total_bytes" in page
 
 
-def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
-    with exporter(tmp_path, "--simulate", "dual-a10") as running:
-        second = subprocess.run(
-            [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", running.address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=30,
-        )
+def test_a_port_that_is_taken_ends_it_with_one_line(simulated: Exporter) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", simulated.address],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
     assert second.returncode == 2
-    assert running.address in second.stderr
+    assert simulated.address in second.stderr
     assert len(second.stderr.strip().splitlines()) == 1
 
 
