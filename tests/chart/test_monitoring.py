@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from deploy.examples.kubernetes import OPERATOR
 from tests.chart.matrix import MATRIX
 from tests.chart.operator_models import KINDS, kept_by_the_operator
 from tests.chart.rendering import CHART, RULES, chart_with, render
@@ -28,6 +29,14 @@ def test_the_operator_knows_every_name(values: dict[str, Any], tmp_path: Path) -
     for each in rendered.objects:
         if each["kind"] in KINDS:
             assert kept_by_the_operator(each)["spec"] == each["spec"]
+
+
+def test_the_operator_knows_every_name_of_the_plain_manifests(repository: Path) -> None:
+    paths = [path for path in (repository / OPERATOR).glob("*.yaml") if path.name != "kustomization.yaml"]
+    objects = [each for path in paths for each in yaml.safe_load_all(path.read_bytes())]
+    assert {each["kind"] for each in objects} == {"ServiceMonitor", "PrometheusRule"}
+    for each in objects:
+        assert kept_by_the_operator(each)["spec"] == each["spec"]
 
 
 def test_the_operators_model_drops_a_name_it_does_not_know() -> None:

@@ -1,4 +1,5 @@
-"""The plain Kubernetes manifests are the chart's objects, and Kubernetes and the Prometheus operator take them."""
+"""The plain Kubernetes manifests are the chart's objects, and Kubernetes takes them; for the Prometheus operator see
+tests/chart/test_monitoring.py."""
 
 from __future__ import annotations
 
@@ -9,7 +10,6 @@ import kubernetes_validate
 import pytest
 import yaml
 from deploy.examples.kubernetes import EXPORTER, OPERATOR, kubernetes_files
-from tests.chart.operator_models import kept_by_the_operator
 from tests.chart.rendering import render
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
@@ -34,12 +34,6 @@ def test_the_manifests_are_made_from_the_chart(repository: Path) -> None:
 def test_kubernetes_takes_every_manifest(repository: Path, version: str) -> None:
     for each in _objects(repository, EXPORTER):
         kubernetes_validate.validate(each, version, strict=True)
-
-
-@pytest.mark.slow
-def test_the_operator_knows_every_name(repository: Path) -> None:
-    for each in _objects(repository, OPERATOR):
-        assert kept_by_the_operator(each)["spec"] == each["spec"]
 
 
 @pytest.mark.parametrize("folder", [EXPORTER, OPERATOR])
