@@ -42,6 +42,7 @@ def test_every_operator_and_number_is_found_where_it_stands_and_text_is_left_alo
     }
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_seed_draws_the_same_of_each_kind_from_many_folders() -> None:
     mutations = drawn(COUNT, SEED)

@@ -264,12 +264,12 @@ def test_every_mistake_is_told_at_once(read: Read) -> None:
 
 def test_thousands_of_mistakes_are_told_briefly(read: Read) -> None:
     with pytest.raises(ConfigError) as refused:
-        read("alerts:\n" + "".join(f"  Alert{number}{'x' * 99}: {{}}\n" for number in range(5000)))
+        read("alerts:\n" + "".join(f"  Alert{number}{'x' * 99}: {{}}\n" for number in range(2000)))
     assert len(refused.value.problems) == 20
     assert max(map(len, refused.value.problems)) < 300
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"a: \x00", b"[" * 5000])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"a: \x00", b"[" * 1000])
 def test_what_is_no_yaml_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_bytes(content)
@@ -284,7 +284,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.dictionaries(st.sampled_from(["job", "labels", "alerts", "x", "cluster_label"]), VALUES))
 def test_any_document_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import RequiresTool
 
@@ -44,6 +44,7 @@ def test_what_is_written_reads_as_what_was_built() -> None:
         assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in file.groups]
 
 
+@settings(max_examples=30)
 @given(TEXT | PROSE, TEXT)
 @example("", "null")
 def test_any_text_reads_as_itself(text: str, label: str) -> None:

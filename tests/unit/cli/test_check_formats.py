@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click import unstyle
 from tests.one_shot import look_at, with_life
-from tests.rig import scenario_with
+from tests.rig import pair_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import Finding, State
@@ -264,6 +264,7 @@ def test_it_reads_the_environment_of_the_daemon(
     assert "gpu.missing" in out
 
 
+@pytest.mark.full
 def test_healthy_scenarios_are_calm_in_every_format() -> None:
     quiet = [s for s in map(load_scenario, (each.name for each in list_scenarios())) if s.expectations[0].quiet]
     assert len(quiet) > 2
@@ -280,8 +281,8 @@ def test_what_the_driver_does_not_report_is_not_called_off_or_none(tmp_path: Pat
         *(f"{kind}RunningProcesses_{v}" for kind in ("Compute", "MPSCompute") for v in ("v2", "v3")),
     )
     effect = 'at = 0\neffect = {{ kind = "error", function = "nvmlDeviceGet{}", code = "NOT_SUPPORTED" }}'
-    scenario = scenario_with(
-        tmp_path, "h100-8", *(f"{effect.format(name)}\ngpu = {gpu}" for name in silent for gpu in range(8))
+    scenario = pair_with(
+        tmp_path, "h100-8", *(f"{effect.format(name)}\ngpu = {gpu}" for name in silent for gpu in range(2))
     )
     said = render_text(look_at(scenario, 60))
     assert "persistence mode not reported" in said

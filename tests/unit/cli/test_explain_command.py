@@ -37,6 +37,7 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     }
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @for_each("code", XID_CODES)
 def test_every_xid_begins_with_what_to_do(code: int) -> None:
@@ -82,7 +83,9 @@ def test_the_list_names_all_that_can_be_explained() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False)])
+@pytest.mark.parametrize(
+    ("environment", "colored"), [({}, True), pytest.param({"NO_COLOR": "1"}, False, marks=pytest.mark.full)]
+)
 def test_color_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, colored: bool) -> None:
     ours, theirs = pty.openpty()
     inherited = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}

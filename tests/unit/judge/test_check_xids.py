@@ -104,6 +104,13 @@ def test_a_critical_xid_drains_for_an_hour_and_is_mentioned_after_that(tmp_path:
 def test_a_critical_xid_drains_for_as_long_as_the_damage_lasts(tmp_path: Path) -> None:
     lasting = (event('kind = "xid", code = 48'), event('kind = "recovery_action", action = 1'))
     scenario = scenario_with(tmp_path, "idle-downshift", *lasting)
+    assert "xid.48" in codes(look_at(scenario, 2 * 3600), "GPU 0")
+
+
+@pytest.mark.full
+def test_a_critical_xid_of_more_than_a_day_ago_is_only_mentioned(tmp_path: Path) -> None:
+    lasting = (event('kind = "xid", code = 48'), event('kind = "recovery_action", action = 1'))
+    scenario = scenario_with(tmp_path, "idle-downshift", *lasting)
     assert "xid.48" in codes(look_at(scenario, 8 * 3600), "GPU 0")
     assert "xid.earlier" in codes(look_at(scenario, 30 * 3600), "GPU 0")
 

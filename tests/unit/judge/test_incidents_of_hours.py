@@ -34,23 +34,23 @@ def is_told(code: str) -> bool:
 
 def test_a_gpu_that_is_handed_to_a_virtual_machine_is_told_to_nobody(tmp_path: Path) -> None:
     """The exporter was asked to release the GPUs, without which the driver does not let go of one."""
-    scenario = scenario_with(tmp_path, BUSY_PAIR, event('kind = "removed"', gpu=1, at=1200))
+    scenario = scenario_with(tmp_path, BUSY_PAIR, event('kind = "removed"', gpu=1, at=600))
     with judged(scenario, MINUTELY) as seen:
-        seen.run_to(1140)
+        seen.run_to(540)
         seen.running.sampler.release()
-        seen.run_to(1260)
+        seen.run_to(660)
         sysfs = seen.running.simulated.machine.sysfs
         bind_to_vfio(sysfs, plug(sysfs, scenario.gpus[1].slot.bus_id))
         seen.running.sampler.acquire()
-        seen.run_to(2 * HOUR)
+        seen.run_to(HOUR)
         assert seen.running.value("gpu_devices", source="nvml") == 1
         told = seen.told_codes(HOST) | seen.told_codes("1")
     assert {code for code in told if is_told(code)} == set()
 
 
 def test_a_driver_that_is_loaded_anew_has_lost_no_gpu(tmp_path: Path) -> None:
-    away = 'at = 300\nuntil = 360\neffect = { kind = "driver_not_loaded" }'
+    away = 'at = 60\nuntil = 120\neffect = { kind = "driver_not_loaded" }'
     with judged(scenario_with(tmp_path, BUSY_PAIR, away), Config(sample_fast_seconds=5.0)) as seen:
-        seen.run_to(420)
+        seen.run_to(180)
         assert seen.running.value("gpu_up", gpu="0") == 1
         assert [key for key in seen.lives if key[1] == "gpu.lost"] == []

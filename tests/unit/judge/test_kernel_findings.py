@@ -9,7 +9,7 @@ import pytest
 from tests.evidence import evidence_of
 from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
-from tests.rig import scenario_with
+from tests.rig import only, scenario_with
 
 from gpu_triage.judge.conditions.kernel import judge_kernel
 from gpu_triage.judge.findings.verdicts import Verdict
@@ -211,7 +211,10 @@ def test_a_process_that_hangs_in_the_kernel_is_found_after_a_minute(
     scenario = load_scenario("rtx-4070-ti-super")
     pid = next(process.pid for process in scenario.processes if process.gpu == 0)
     event = f'at = 5\neffect = {{ kind = "blocked", pids = [{pid}], wait_channel = "uvm_ioctl" }}'
-    with judged(scenario_with(tmp_path, "rtx-4070-ti-super", event)) as watched:
+    with judged(
+        scenario_with(tmp_path, "rtx-4070-ti-super", event),
+        only("power", "activity", "processes", "identity", sample_fast_seconds=5.0),
+    ) as watched:
         watched.run_to(at)
         report = watched.report
         assert codes(report, "GPU 0") == found_codes

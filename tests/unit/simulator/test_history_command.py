@@ -102,6 +102,7 @@ def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture
     assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
     scenario = load_scenario("a100-power-capped")

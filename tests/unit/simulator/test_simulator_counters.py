@@ -19,7 +19,7 @@ def counters(nvml: Driver, gpu: int) -> tuple[int, ...]:
     return (energy, *(value for code, value in nvml.fields(gpu, 74, 269, 270, 138, 139) if code == 0))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.lists(st.floats(min_value=0.0, max_value=600.0), min_size=1, max_size=12))
 def test_counters_never_go_back_whenever_they_are_read(pauses: list[float]) -> None:
     with driver("h100-8-bad-night") as nvml:

@@ -46,7 +46,7 @@ def whole(stream: Stream) -> bytes:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.tuples(packers, sizes), min_size=1, max_size=6), cuts)
 def test_members_of_any_size_cut_anywhere_come_out_whole(parts: list[tuple[Packer, int]], cut: int) -> None:
     texts = [filled(size, seed) for seed, (_, size) in enumerate(parts)]

@@ -129,6 +129,7 @@ def test_a_fact_in_an_unknown_form_is_not_read_and_named_with_its_line(tmp_path:
 FOLDER = real_files()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(
     FOLDER is None, reason="the files of real machines are not here; REAL_MACHINES_DATA names their folder"

@@ -189,9 +189,9 @@ def test_a_library_out_of_memory_for_samples_is_counted(bench: BenchMaker) -> No
     assert round_.inquiry.failures == ["memory"]
 
 
-def test_a_thousand_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:
+def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:
     nvml, gpu = bench("h100-mig"), reader()
-    for number in range(1000):
+    for number in range(200):
         # The second sample comes, or the GPU is lost over it; then NVML starts anew.
         gpu.read(nvml.round(1))
         nvml.clock.advance(0.2)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.faults.library import Call, FaultyLibrary
 from tests.nvml_bench import BenchMaker, says
+from tests.parts import some
 from tests.rig import Rig, pair
 
 from gpu_triage.options.config import Config
@@ -66,8 +67,9 @@ def errors(running: Rig) -> set[str]:
     return {labels["error"] for labels, _ in running.series("gpu_exporter_errors_total")}
 
 
-@pytest.mark.parametrize(("member", "value"), JUNK)
-def test_junk_in_every_field_costs_no_collector(member: str, value: float) -> None:
+@pytest.mark.parametrize("junk", some(JUNK, usual=(JUNK[0], JUNK[7])))
+def test_junk_in_every_field_costs_no_collector(junk: tuple[str, float]) -> None:
+    member, value = junk
     clock = VirtualClock()
     with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
         library = FaultyLibrary(simulated.machine.nvml)

@@ -280,7 +280,7 @@ def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench:
     assert many == pytest.approx(3 * few, rel=0.1)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
 def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
     bench: BenchMaker, answers: list[tuple[int, float, int]]

@@ -56,7 +56,7 @@ def shares_counted(scenario: Scenario, seconds: float = HOUR) -> dict[str, float
 
 
 def test_a_driver_with_counters_has_throttle_pulses_and_bursts_counted_within_two_percent(tmp_path: Path) -> None:
-    shares = shares_counted(hour_of(tmp_path, "580.95.05"), seconds=HOUR / 4)
+    shares = shares_counted(hour_of(tmp_path, "580.95.05"), seconds=HOUR / 8)
     assert shares == pytest.approx(dict.fromkeys(SECONDS, 1.0), rel=0.02)
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.judged import judged
-from tests.rig import rig, scenario_with
+from tests.rig import only, rig, scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
 
 NAME = "gpu_vgpu_license_state"
 BASE = "idle-downshift"
+LEAN = only("vgpu_license", "power", "activity", "identity", sample_fast_seconds=5.0)
 
 
 def license_event(*, licensed: bool, at: str = "0") -> str:
@@ -22,7 +23,7 @@ def license_event(*, licensed: bool, at: str = "0") -> str:
 @pytest.mark.slow
 def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> None:
     events = license_event(licensed=False), license_event(licensed=True, at="90")
-    with rig(scenario_with(tmp_path, BASE, *events)) as running:
+    with rig(scenario_with(tmp_path, BASE, *events), LEAN) as running:
         running.run_to(70)
         assert running.value(NAME, gpu="0", product="NVIDIA Virtual Compute Server") == 0
         assert running.value(NAME, gpu="1") is None
@@ -41,7 +42,7 @@ def test_a_driver_without_the_call_reports_no_license(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_vgpu_without_its_license_is_to_be_watched_until_it_has_it(tmp_path: Path) -> None:
     events = license_event(licensed=False), license_event(licensed=True, at="120")
-    with judged(scenario_with(tmp_path, BASE, *events)) as host:
+    with judged(scenario_with(tmp_path, BASE, *events), LEAN) as host:
         host.run_to(100)
         (found,) = [each for each in host.report.findings if each.check.code == "vgpu.unlicensed"]
         assert (found.gpu, found.severity) == ("0", Severity.WARNING)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, LoadedState, copy_aside, set_aside
@@ -215,6 +215,7 @@ TIMES = st.floats(0, LATEST)
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(
     st.lists(
         st.builds(

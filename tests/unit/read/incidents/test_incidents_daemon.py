@@ -117,12 +117,12 @@ def test_without_the_kernel_log_the_boot_is_the_last_reset() -> None:
 
 @pytest.mark.parametrize("kernel_log", [True, False])
 def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, kernel_log: bool) -> None:  # noqa: FBT001
-    away = 'at = 100\nuntil = 200\neffect = { kind = "driver_not_loaded" }'
+    away = 'at = 20\nuntil = 80\neffect = { kind = "driver_not_loaded" }'
     with rig(host(tmp_path, away), WATCHING) as running:
         if not kernel_log:
             running.kmsg.unlink()
-        running.run_to(270)
-        assert all(200 <= at <= 265 for at in resets(running).values())
+        running.run_to(150)
+        assert all(80 <= at <= 145 for at in resets(running).values())
         assert incidents(running) == {("0", "reset"): 1, ("1", "reset"): 1}
 
 

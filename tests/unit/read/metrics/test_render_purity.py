@@ -44,7 +44,7 @@ CALLS = (
 @pytest.fixture(scope="module", params=["h100-mig", "dual-a10"])
 def outcomes(request: pytest.FixtureRequest) -> list[tuple[Outcome, GpuLabels]]:
     """What every collector has read on a host, with the labels of its GPU."""
-    config = Config(collectors={"pcie_throughput": True, "process_memory_locality": True})
+    config = Config(sample_fast_seconds=5.0, collectors={"pcie_throughput": True, "process_memory_locality": True})
     with rig(load_scenario(request.param), config) as running:
         running.run(SECONDS)
         store = running.sampler.store

@@ -9,14 +9,13 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.kubelet import Claim, Held, kubelet, response
-from tests.rig import Rig, three
+from tests.rig import Rig, only, three
 
 from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import CallBlocked, Moment, Workload, dra_name
-from gpu_triage.options.config import Config
 from gpu_triage.read.processes import pods as pod_resources
 from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
 from gpu_triage.read.processes.workloads import NO_WORKLOAD, in_common
@@ -173,6 +172,7 @@ def test_only_what_all_allocations_have_in_common_is_certain(allocations: list[W
     assert in_common(frozenset(allocations)) == certain
 
 
+@settings(max_examples=30)
 @given(st.lists(HELD, max_size=6))
 def test_answers_made_by_protobuf_are_understood(held: list[Held]) -> None:
     expected: dict[str, set[Workload]] = {}
@@ -214,7 +214,9 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def running(clock: VirtualClock) -> Iterator[tuple[Rig, Kubelet]]:
     """An exporter on a node of a cluster; GPU 0's and 1's pods are known."""
-    config = Config(kubernetes_pod_resources_socket=Path("/kubelet.sock"))
+    config = only(
+        "power", "processes", "pod_names", "host_cpu", "identity", kubernetes_pod_resources_socket=Path("/kubelet.sock")
+    )
     asked = Kubelet(
         Held(*TRAINER, (GPU,)), Held("a", "n", "c", (f"{OTHER}::0",)), Held("b", "n", "c", (f"{OTHER}::1",))
     )

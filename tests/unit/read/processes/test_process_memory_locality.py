@@ -4,10 +4,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.nvml_bench import Bench, BenchMaker
-from tests.rig import rig
+from tests.rig import pair, rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.rounds import GpuRound
@@ -15,7 +15,6 @@ from gpu_triage.read.processes.locality import (
     ProcessMemoryLocalityReader,
     parse_numa_maps,
 )
-from gpu_triage_simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
@@ -94,8 +93,8 @@ def test_reading_ends_in_time_for_the_gpus_deadline(h100: Bench) -> None:
 
 
 def test_it_runs_when_asked_for_only() -> None:
-    for collectors, series in (({}, 0), ({"process_memory_locality": True}, 64)):
-        with rig(load_scenario("h100-8"), Config(collectors=collectors)) as host:
+    for collectors, series in (({}, 0), ({"process_memory_locality": True}, 16)):
+        with rig(pair("h100-8"), Config(collectors=collectors)) as host:
             host.run(3)
             assert len(host.series("gpu_process_numa_memory_local_ratio")) == series
 
@@ -112,6 +111,7 @@ MAPPING = st.tuples(
 )
 
 
+@settings(max_examples=30)
 @given(st.lists(MAPPING, max_size=8))
 def test_mappings_add_up(mappings: list[tuple[int, dict[int, int]]]) -> None:
     lines = []

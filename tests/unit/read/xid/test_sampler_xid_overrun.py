@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.rig import Rig, rig
+from tests.rig import Rig, only, rig
 
 from gpu_triage.read.xid.kernel_log import KernelLog
 from gpu_triage.sampler import xid as xid_sampler
@@ -31,7 +31,7 @@ def test_a_kernel_log_that_overran_is_not_heard_for_a_while_and_the_log_says_so_
         return answer
 
     monkeypatch.setattr(xid_sampler, "KernelLog", lambda path: KernelLog(path, read))
-    with rig(load_scenario("idle-downshift")) as running:
+    with rig(load_scenario("idle-downshift"), only("power", "identity")) as running:
         running.run_to(20)
         assert sources(running) == {"kmsg": 1, "nvml": 1}
         for number in (5_000_000, 6_000_000):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.captured_cards import FOLDER
-from tests.rig import pair_with, rig
+from tests.rig import only, pair_with, rig
 
 from gpu_triage.read.xid.ledger import CODES_PER_GPU, XidName
 from gpu_triage.read.xid.switch_ledger import SwitchErrors
@@ -75,7 +75,7 @@ def test_an_sxid_is_published_once_and_the_details_are_not(tmp_path: Path) -> No
         'at = 20\neffect = { kind = "sxid", code = 20034, switch = 1 }',
         'at = 30\neffect = { kind = "sxid", code = 12028, fatal = false }',
     )
-    with rig(pair_with(tmp_path, "h100-8", *events)) as running:
+    with rig(pair_with(tmp_path, "h100-8", *events), only("power", "identity")) as running:
         running.run_to(15)
         assert running.series("gpu_nvswitch_sxid_errors_total") == []
         running.run_to(40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.parts import some
 from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.driver.nvml.session import Device
@@ -82,7 +83,7 @@ def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_pa
         assert (counts(running), unassigned(running)) == ({(old, "79"): 1, (new, "143"): 1}, {})
 
 
-@pytest.mark.parametrize("at", [40, 41, 60, 170])
+@pytest.mark.parametrize("at", some([40, 41, 60, 170], usual=[41, 170]))
 def test_after_a_restart_the_kernel_log_tells_the_cards_apart(tmp_path: Path, at: int) -> None:
     scenario = host(tmp_path, LOST, REPLACED, xid(160, 31))
     new = scenario.card(1, 40).uuid

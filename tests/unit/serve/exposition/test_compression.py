@@ -8,6 +8,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.parts import some
 from tests.rig import rig
 
 from gpu_triage.serve.exposition.compression import deflated, gzip_of
@@ -27,10 +28,10 @@ def test_parts_are_one_gzip_member(parts: list[bytes]) -> None:
     assert reader.unused_data == b""
 
 
-@pytest.mark.parametrize("accept", ["", "application/openmetrics-text"])
+@pytest.mark.parametrize("accept", some(["", "application/openmetrics-text"], usual=[""]))
 def test_a_compressed_page_is_the_plain_page_whatever_changed_since_the_last(accept: str) -> None:
     with rig(load_scenario("dual-a10")) as running:
-        for seconds in (1, 1, 1, 3, 5, 60):
+        for seconds in (1, 1, 1, 3, 5, 30):
             running.run(seconds)
             packed = gzip.decompress(running.exposition.page(accept, (), gzipped=True).body)
             plain = running.exposition.page(accept, (), gzipped=False).body
