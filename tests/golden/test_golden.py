@@ -54,12 +54,19 @@ LONG_SECONDS = 300
 LONGEST = {"h100-8-bad-night", "h100-8", "moved-slot", "sick-host"}
 """Take longer than all others together: `make full` plays them."""
 
-JUDGED_ALONE = "h100-8-bad-night"
-"""Its golden keeps what is judged; all other metrics of such a host are on the page of the healthy h100-8."""
-JUDGED = re.compile(
-    r"gpu_(bottleneck|driver_up|error_info|exporter_errors_total|finding\w*|host_findings|host_verdict|incident\w*|"
-    r"throttle_active|up|verdict|xid_last_timestamp_seconds)\b"
-)
+KEPT: Mapping[str, re.Pattern[str]] = {
+    # The six between are like these two, one on either NUMA node.
+    "h100-8": re.compile(r'(?!.*\bgpu="[1-6]")'),
+    # The healthy h100-8 has all other metrics.
+    "h100-8-bad-night": re.compile(
+        r"gpu_(bottleneck|driver_up|error_info|exporter_errors_total|finding\w*|host_findings|host_verdict|incident\w*|"
+        r"throttle_active|up|verdict|xid_last_timestamp_seconds)\b"
+    ),
+    # GPU 2 has a page to retire, the others are alike.
+    "v100-old-driver": re.compile(r'(?!.*\bgpu="[13]")'),
+}
+"""Lines of a page that its golden keeps, by scenario; of all others it keeps every line."""
+EVERY_LINE = re.compile("")
 
 IN_FULL = {"v100-old-driver", "h100-fabric", "gb200-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
@@ -113,8 +120,8 @@ def steady(page: str) -> str:
 
 def reviewed(name: str, page: str) -> str:
     """What the golden holds of a page."""
-    lines = steady(page).splitlines(keepends=True)
-    return "".join(line for line in lines if scenario_of(name) != JUDGED_ALONE or JUDGED.match(line))
+    kept = KEPT.get(scenario_of(name), EVERY_LINE)
+    return "".join(line for line in steady(page).splitlines(keepends=True) if kept.match(line))
 
 
 def scenario_of(name: str) -> str:
