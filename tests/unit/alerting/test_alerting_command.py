@@ -205,6 +205,7 @@ def test_the_program_that_make_rules_runs_writes_what_is_shipped(tmp_path: Path)
     assert written(tmp_path) == shipped()
 
 
+@pytest.mark.full
 def test_the_wheel_carries_the_dashboards_themselves(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for name in DASHBOARDS:

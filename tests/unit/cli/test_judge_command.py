@@ -11,11 +11,10 @@ import pytest
 import yaml
 from tests.command_line import config_from
 from tests.recorded import KEY
-from tests.rig import Rig, scenario_with
+from tests.rig import Rig, only, scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.masking import Masker
@@ -25,6 +24,7 @@ from gpu_triage_simulator import VirtualClock, simulated_machine
 pytestmark = pytest.mark.slow
 
 SECONDS = 80
+LEAN = only("throttle", "thermal", "power", "clocks", "activity", "identity")
 START = 1_768_435_200.0
 HOT = 'at = 20\ngpu = 0\neffect = { kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
 
@@ -36,7 +36,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clock = VirtualClock(wall=START)
     with simulated_machine(scenario_with(folder, "rtx-4070-ti-super", HOT), clock=clock) as simulated:
         recorder = HostRecorder(replace(simulated.machine, pods=None), Masker(KEY))
-        host = Rig(simulated, clock, Config(), machine=recorder.machine)
+        host = Rig(simulated, clock, LEAN, machine=recorder.machine)
         for _ in range(SECONDS):
             host.run(1)
             recorder.snapshot()

@@ -300,7 +300,7 @@ def test_a_link_that_is_still_down_is_not_learned(tmp_path: Path) -> None:
     with rig(pair_with(tmp_path, "h100-8", down), CALM) as host:
         host.run(140)
         assert host.series("gpu_baseline_info") == []
-        host.run(250)
+        host.run(180)
         assert len(host.series("gpu_baseline_info")) == 1
 
 

@@ -119,7 +119,7 @@ def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig)
     assert state(running) == CONFIRMED
     again = restarted(running)
     again.run(STEP)
-    for _ in range(24):
+    for _ in range(15):
         again.run(0)
         assert state(again) == CONFIRMED
         assert again.value("gpu_verdict", gpu="1") == 2

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.parts import NOT_FULL, some
 from tests.stand_in_library import NAME, compile_library
 
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
@@ -63,6 +64,10 @@ CASES = {
     "junk": Case("junk", LAST_COLLECTOR, {"STUB_COUNT": "2"}),
     **{name: Case("plain", f'error="{name}"', {"STUB_INIT": str(code)}) for name, code in REFUSALS.items()},
 }
+
+
+USUAL = ("absent", "hang", "plain", "junk", *REFUSALS)
+"""Those of `make test`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,34 +128,38 @@ def _stop(process: subprocess.Popen[bytes]) -> int | None:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Run]]:
-    """Every case at work at once, since starting up is what takes long."""
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, repository: Path
+) -> Iterator[dict[str, Run]]:
+    """Every case of this run of the tests at work at once, since starting up is what takes long."""
+    fewer = request.config.getoption("markexpr") == NOT_FULL
+    cases = {name: case for name, case in CASES.items() if name in USUAL or not fewer}
     folder = tmp_path_factory.mktemp("nvml")
     for library in ("absent", "cut_short", *COMPILED):
         (folder / library).mkdir()
-    for library, defines in COMPILED.items():
-        compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, defines)
+    for library in COMPILED.keys() & {case.library for case in cases.values()}:
+        compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, COMPILED[library])
     content = (folder / "plain" / NAME).read_bytes()
     (folder / "cut_short" / NAME).write_bytes(content[:5000])
-    processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in CASES.items()}
+    processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in cases.items()}
     try:
-        with ThreadPoolExecutor(len(CASES)) as pool:
+        with ThreadPoolExecutor(len(cases)) as pool:
             pages = dict(
                 zip(
-                    CASES,
-                    pool.map(lambda name: _settle(processes[name], CASES[name], folder / f"run-{name}"), CASES),
+                    cases,
+                    pool.map(lambda name: _settle(processes[name], cases[name], folder / f"run-{name}"), cases),
                     strict=True,
                 )
             )
         codes = {name: _stop(process) for name, process in processes.items()}
-        yield {name: Run(pages[name], (folder / f"run-{name}" / "log").read_text(), codes[name]) for name in CASES}
+        yield {name: Run(pages[name], (folder / f"run-{name}" / "log").read_text(), codes[name]) for name in cases}
     finally:
         for process in processes.values():
             process.kill()
             process.wait(WAIT_SECONDS)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", some(CASES, usual=USUAL))
 def test_it_stays_up_and_sigterm_ends_it_in_time(runs: dict[str, Run], case: str) -> None:
     run = runs[case]
     assert CASES[case].settled in run.page, run.log
@@ -163,10 +172,10 @@ def test_it_stays_up_and_sigterm_ends_it_in_time(runs: dict[str, Run], case: str
     ("case", "error"),
     [
         ("absent", "library_not_found"),
-        ("cut_short", "library_invalid"),
-        ("no_init", "function_not_found"),
+        pytest.param("cut_short", "library_invalid", marks=pytest.mark.full),
+        pytest.param("no_init", "function_not_found", marks=pytest.mark.full),
         ("hang", "stalled"),
-        ("count", "library_invalid"),
+        pytest.param("count", "library_invalid", marks=pytest.mark.full),
         *((name, name) for name in REFUSALS),
     ],
 )
@@ -180,7 +189,7 @@ def test_a_driver_that_cannot_be_used_is_down_and_says_why(runs: dict[str, Run],
     assert run.series("gpu_host_load1") != []
 
 
-@pytest.mark.parametrize("case", ["plain", "twins", "named", "junk"])
+@pytest.mark.parametrize("case", some(["plain", "twins", "named", "junk"], usual=USUAL))
 def test_a_driver_that_can_be_used_is_up(runs: dict[str, Run], case: str) -> None:
     assert runs[case].series("gpu_driver_up") == [({}, 1.0)]
     assert runs[case].series("gpu_driver_error_info") == []
@@ -201,12 +210,14 @@ def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(run
     assert run.labels("gpu_driver_info", "driver_version") == [""]
 
 
+@pytest.mark.full
 def test_two_gpus_under_one_uuid_are_counted_twice_and_published_once(runs: dict[str, Run]) -> None:
     run = runs["twins"]
     assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
     assert run.series("gpu_devices") == [({"source": "nvml"}, 2.0), ({"source": "boot"}, 2.0)]
 
 
+@pytest.mark.full
 def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
     run = runs["named"]
     assert run.labels("gpu_info", "name") == [""]

@@ -110,7 +110,7 @@ FILES = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(files=FILES)
 def test_whatever_files_hold_the_page_obeys_the_charts_limits(
     tmp_path_factory: pytest.TempPathFactory, chart: Mapping[str, Any], files: dict[str, str]

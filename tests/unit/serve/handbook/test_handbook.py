@@ -98,11 +98,16 @@ def test_what_is_no_name_opens_no_file(word: str) -> None:
         find(word)
 
 
+@cache
+def html_of(name: str) -> str:
+    return render_html(find(name).text)
+
+
 @pytest.mark.slow
 @for_each("name", EVERY_NAME)
 def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
     page = find(name)
-    html = render_html(page.text)
+    html = html_of(name)
     opened: list[str] = []
     for tag in re.finditer(r"<(/?)([a-z0-9]+)", html):
         if tag[2] in {"hr", "br"}:
@@ -120,14 +125,14 @@ def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
 
 @cache
 def anchors_of(name: str) -> frozenset[str]:
-    return frozenset(ANCHOR.findall(render_html(find(name).text)))
+    return frozenset(ANCHOR.findall(html_of(name)))
 
 
 @pytest.mark.slow
 @for_each("name", [*OWN_PAGES, *alert_names()])
 def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(name: str) -> None:
     dead = []
-    for href in HREF.findall(render_html(find(name).text)):
+    for href in HREF.findall(html_of(name)):
         if href.startswith("https://"):
             continue
         word, _, anchor = href.partition("#")
