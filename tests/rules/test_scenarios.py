@@ -28,11 +28,11 @@ NAMES = {alert.name for source in shipped_sources() for alert in source.alerts i
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
     "GpuEccSramThreshold": "test_relay.py: no simulated board counts so many",
-    "GpuExporterJudgeFailing": "test_alone_targets.py: no simulated fault makes the judge fail",
-    "GpuExporterTooOld": "test_alone_targets.py: it takes an exporter of an earlier release",
-    "GpuExporterAbsent": "test_alone_targets.py: a scenario has a target",
-    "GpuExporterXidDeaf": "test_alone_targets.py: the simulated kernel log can be read",
-    "GpuExportersDown": "test_alone_targets.py: it takes more than one host",
+    "GpuExporterJudgeFailing": "test_alone.py: no simulated fault makes the judge fail",
+    "GpuExporterTooOld": "test_alone.py: it takes an exporter of an earlier release",
+    "GpuExporterAbsent": "test_alone.py: a scenario has a target",
+    "GpuExporterXidDeaf": "test_alone.py: the simulated kernel log can be read",
+    "GpuExportersDown": "test_alone.py: it takes more than one host",
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuExporterJudgeReloadFailed": "test_alone.py: a history is never told to reload",
