@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def test_whatever_files_hold_the_page_obeys_the_charts_limits(
     obeys(read(directory), chart)
 
 
-LARGEST = {
+LARGEST: dict[str, Callable[[int], str]] = {
     "the most bytes": lambda n: (
         f'gpu_job_x{{n="{n}",{",".join(f"{k}={chr(34)}{chr(92)}x{chr(34)}" for k in "abcd")}}} 1'
     ),
