@@ -9,7 +9,7 @@ from functools import partial
 from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, Begin, takes
-from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
+from tests.faults.row import DRIVER, HOST, Row, Says, Within, call_in_flight
 from tests.faults.stage import Stage
 
 from gpu_triage.read.gpu.topology import TOPOLOGY
@@ -212,8 +212,8 @@ def _stick(stage: Stage, pattern: re.Pattern[str]) -> None:
     stage.files.stuck = pattern
 
 
-_STILL_ASKING = Says(calls=frozenset({call_in_flight("processes", "nvmlDeviceGetProcessUtilization")}))
-"""The list has outgrown its buffer each time it is fetched: six calls."""
+_A_CALL_AT_MOST = Within(frozenset(), frozenset(), slow=True)
+"""Every value arrives in time; which call is under way depends on how many the rounds make."""
 
 
 def _slow() -> Iterator[Row]:
@@ -221,7 +221,7 @@ def _slow() -> Iterator[Row]:
         group=SLOW,
         fault="each call on GPU 0 takes 200 ms",
         moment="while it runs",
-        says=_STILL_ASKING,
+        says=_A_CALL_AT_MOST,
         reach=frozenset({"0"}),
         begin=takes(0.2),
         lasts=40,
@@ -231,7 +231,7 @@ def _slow() -> Iterator[Row]:
         group=SLOW,
         fault="each call takes 200 ms",
         moment="while it runs",
-        says=_STILL_ASKING,
+        says=_A_CALL_AT_MOST,
         reach=frozenset({"0", "1"}),
         begin=takes(0.2, gpus={None, 0, 1}),
         lasts=40,

@@ -63,7 +63,7 @@ def _group(group: BuiltGroup) -> Iterator[str]:
 def _mapping(fields: Fields, indent: int) -> Iterator[str]:
     for key, value in fields.items():
         if not isinstance(value, str):
-            if key == "labels" and value and all(_PLAIN.fullmatch(each) and _is_plain(each) for each in value.values()):
+            if key == "labels" and value and all(map(_is_word, value.values())):
                 yield f"{' ' * indent}{key}: {{{', '.join(f'{name}: {each}' for name, each in value.items())}}}"
             elif value:
                 yield f"{' ' * indent}{key}:"
@@ -93,6 +93,10 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
 
 def _quoted(value: str) -> str:
     return value if _is_plain(value) else "'" + value.replace("'", "''") + "'"
+
+
+def _is_word(value: str | Fields) -> bool:
+    return isinstance(value, str) and _PLAIN.fullmatch(value) is not None and _is_plain(value)
 
 
 @lru_cache(maxsize=4096)
