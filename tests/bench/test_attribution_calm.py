@@ -10,7 +10,7 @@ from tests.bench.attribution_report import MOST_CHANGES, Attribution, Day, Settl
 
 @pytest.mark.parametrize(
     ("scenario", "fast_seconds", "minutes"),
-    [("h100-8", 1, 15), ("training-day", 1, 25), ("training-day", 5, 110)],
+    [("h100-8", 1, 15), ("training-day", 1, 25), ("training-day", 5, 70)],
 )
 def test_the_class_of_a_healthy_gpu_stays_what_it_is(scenario: str, fast_seconds: int, minutes: int) -> None:
     day = calm_day(scenario, fast_seconds, 60.0 * minutes)
