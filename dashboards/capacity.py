@@ -9,7 +9,7 @@ from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
 from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host
 from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
-from dashboards.words import CLASS
+from dashboards.value_mappings import CLASS
 
 TILE = Size(6, 4)
 STEP = "6h"
@@ -182,7 +182,7 @@ def _by_host() -> Row:
             "Hours lost by host, last day",
             "Which hosts lost most, and to what; all GPUs of a host.",
             HOST,
-            Column("Lost to", label="class", words=CLASS),
+            Column("Lost to", label="class", texts=CLASS),
             Column(
                 "Hours", expr=f"topk({MOST_ROWS}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit="h", decimals=1
             ),

@@ -12,7 +12,7 @@ from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Words
+from dashboards.value_mappings import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Texts
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
 
 TILE = Size(4, 3)
@@ -62,7 +62,7 @@ def _now() -> Row:
             "Bottleneck",
             "Which resource limited it at each moment. The first change of color is the moment to explain.",
             bottleneck(),
-            words=BOTTLENECK,
+            texts=BOTTLENECK,
             size=Size(24, 4),
         ),
         findings(Size(14, 7)),
@@ -82,11 +82,11 @@ def _now() -> Row:
             "seconds longer to start; a compute mode other than default keeps further processes out.",
             HOST,
             GPU_COLUMN,
-            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
-            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
-            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
-            Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), words=ON),
-            Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), words=VGPU_LICENSE),
+            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), texts=ON),
+            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), texts=ON),
+            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), texts=ON),
+            Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), texts=ON),
+            Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), texts=VGPU_LICENSE),
             Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
             Column("Compute mode", label="mode"),
             Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
@@ -100,7 +100,7 @@ def _now() -> Row:
             Column("CUDA", label="cuda_version"),
             Column("NVML", label="nvml_version"),
             Column("Loaded", expr=_VERSIONS, width=70),
-            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
+            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), texts=ON),
             Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
             Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
             size=Size(12, 4),
@@ -130,7 +130,7 @@ def _time_in_each_class() -> PanelBuilder:
         "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work.",
         HOST,
         GPU_COLUMN,
-        Column("Class", label="class", words=CLASS, width=130),
+        Column("Class", label="class", texts=CLASS, width=130),
         Column("Time", expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0", unit="s", decimals=0),
         sort="-Time",
         size=Size(10, 7),
@@ -140,8 +140,8 @@ def _time_in_each_class() -> PanelBuilder:
 _VERSIONS = f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
 
 
-def _state(title: str, meaning: str, expr: str, words: Words) -> PanelBuilder:
-    return tile(title, meaning, expr, unit="none", size=TILE, words=words)
+def _state(title: str, meaning: str, expr: str, texts: Texts) -> PanelBuilder:
+    return tile(title, meaning, expr, unit="none", size=TILE, texts=texts)
 
 
 def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:

@@ -7,7 +7,7 @@ from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate, when
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
+from dashboards.value_mappings import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
 
 
 def health() -> Row:
@@ -18,15 +18,15 @@ def health() -> Row:
             "Anything red kills jobs: drain, then reset or replace. N/A: this model does not report it.",
             HOST,
             GPU_COLUMN,
-            Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), words=RECOVERY),
-            Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), words=NO_FAULT),
-            Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), words=NO_FAULT),
-            Column("Banks pending", expr=by_gpu(gpu("gpu_bank_remap_pending")), words=NO_FAULT),
-            Column("Pages pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), words=NO_FAULT),
-            Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), words=NO_FAULT),
-            Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), words=FABRIC_STATE),
-            Column("Fabric's health", expr=by_gpu(gpu("gpu_fabric_health")), words=FABRIC_HEALTH),
-            Column("Fabric's configuration", expr=by_gpu(gpu("gpu_fabric_configuration")), words=FABRIC_CONFIGURATION),
+            Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), texts=RECOVERY),
+            Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), texts=NO_FAULT),
+            Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), texts=NO_FAULT),
+            Column("Banks pending", expr=by_gpu(gpu("gpu_bank_remap_pending")), texts=NO_FAULT),
+            Column("Pages pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), texts=NO_FAULT),
+            Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), texts=NO_FAULT),
+            Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), texts=FABRIC_STATE),
+            Column("Fabric's health", expr=by_gpu(gpu("gpu_fabric_health")), texts=FABRIC_HEALTH),
+            Column("Fabric's configuration", expr=by_gpu(gpu("gpu_fabric_configuration")), texts=FABRIC_CONFIGURATION),
             Column("Failures in one unit", expr=by_gpu(gpu("gpu_xid_suspect_unit_processes"))),
             Column("Fabric's faults", expr=f"sum by ({TARGET}, gpu) ({gpu('gpu_fabric_fault')})"),
             Column("Last reset", expr=when(by_gpu(gpu("gpu_reset_timestamp_seconds"))), unit="dateTimeFromNow"),
@@ -183,7 +183,7 @@ def host_beside() -> Row:
             HOST,
             Column("Port of", label="device"),
             Column("Port", label="port"),
-            Column("State", expr=_PORT_STATE, words=PORT_STATE),
+            Column("State", expr=_PORT_STATE, texts=PORT_STATE),
             size=Size(8, 7),
         ),
         lines(

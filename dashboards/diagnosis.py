@@ -28,7 +28,7 @@ from dashboards.selectors import (
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import GPU, NARROW_HOST, Column, table_of
-from dashboards.words import BOTTLENECK, SEVERITY, STEP, UP
+from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP
 
 UID = "gpu-triage-diagnosis"
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
@@ -107,7 +107,7 @@ def _verdict(step: Step) -> PanelBuilder:
         verdict_query(step),
         unit="none" if step is TUNE else "suffix: suspect",
         size=Size(3, 4),
-        words=((-1, "N/A", GRAY), (0, "none", GRAY)) if step is TUNE else STEP,
+        texts=((-1, "N/A", GRAY), (0, "none", GRAY)) if step is TUNE else STEP,
         steps=limits((1, INFO)) if step is TUNE else limits((1, WATCH if step is SEEN else BAD)),
         links=(
             ("Look at it", f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"),
@@ -146,7 +146,7 @@ def _bottleneck() -> PanelBuilder:
         "is the limit, as it should be. Look for the GPU that changes color first, and for events marked at that "
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
-        words=BOTTLENECK,
+        texts=BOTTLENECK,
         size=Size(10, 10),
         show_value=VisibilityMode.AUTO,
     )
@@ -162,7 +162,7 @@ def _alerts() -> PanelBuilder:
         "Firing alerts",
         "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires: an "
         "empty table means that the rules do not run.",
-        Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=96),
+        Column("Severity", expr=f"{severity}\nor\n{watchdog}", texts=SEVERITY, width=96),
         Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=200),
         NARROW_HOST,
         GPU,
@@ -218,7 +218,7 @@ def _watched() -> Row:
             "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
             "monitoring failed, not necessarily the work: see whether the host is up.",
             Query(host("up") + f"\nand on ({TARGET})\n" + known(), OF_HOST),
-            words=UP,
+            texts=UP,
             size=Size(12, 7),
         ),
         lines(

@@ -25,9 +25,9 @@ from dashboards.selectors import (
 )
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.words import BOTTLENECK, Words
+from dashboards.value_mappings import BOTTLENECK, Texts
 
-_WAITING: Final[Words] = ((0, "not waiting", GRAY), *BOTTLENECK)
+_WAITING: Final[Texts] = ((0, "not waiting", GRAY), *BOTTLENECK)
 
 
 def starved() -> Row:
@@ -38,7 +38,7 @@ def starved() -> Row:
             "Which resource of the host each GPU waits for: a job holds the GPU and gets less than 0.7 of it, "
             "while that resource is scarce. The other panels of this row explain nothing unless a GPU waits.",
             worst(by_gpu(f"{bottleneck_in(STARVED.classes)} or 0 * {bottleneck()}")),
-            words=_WAITING,
+            texts=_WAITING,
             size=Size(12, 8),
         ),
         lines(
@@ -215,7 +215,7 @@ def software() -> Row:
             "A process holds the GPU and uses less than 0.05 of it. For hours: free it, or find out what the job "
             "waits for.",
             worst(gpu("instance_gpu:gpu_allocated_idle:active")),
-            words=((0, "no", GOOD), (1, "idle", WATCH)),
+            texts=((0, "no", GOOD), (1, "idle", WATCH)),
             size=Size(8, 7),
         ),
         table_of(

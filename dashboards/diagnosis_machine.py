@@ -23,7 +23,7 @@ from dashboards.selectors import (
 )
 from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
+from dashboards.value_mappings import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
 
 XID_CATALOG = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
 FAULT = limits((1, BAD))
@@ -38,17 +38,17 @@ def sick() -> Row:
             "model does not report it, which is normal.",
             HOST,
             GPU,
-            Column("State", expr=by_gpu(gpu("gpu_up")), words=REACHED),
+            Column("State", expr=by_gpu(gpu("gpu_up")), texts=REACHED),
             Column(
                 "Uncorrected ECC",
                 expr=by_gpu(gpu("gpu_ecc_volatile_errors_total", 'severity="uncorrected"')),
                 steps=FAULT,
             ),
-            Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), words=NO_FAULT),
-            Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), words=SUSPECT),
-            Column("Retirement pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), words=SUSPECT),
-            Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), words=RECOVERY),
-            Column("SRAM errors over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), words=NO_FAULT),
+            Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), texts=NO_FAULT),
+            Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), texts=SUSPECT),
+            Column("Retirement pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), texts=SUSPECT),
+            Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), texts=RECOVERY),
+            Column("SRAM errors over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), texts=NO_FAULT),
             sort="State",
             size=Size(14, 9),
         ),
@@ -73,7 +73,7 @@ def sick() -> Row:
             "Whether each GPU answers the driver. Lost: its job is gone too, and the panels below have no more "
             "data for it.",
             worst(gpu("gpu_up")),
-            words=REACHED,
+            texts=REACHED,
             size=Size(8, 8),
         ),
         lines(
@@ -89,7 +89,7 @@ def sick() -> Row:
             "Whether the NVIDIA driver of each host responds. While it does not, the host can run no GPU job and "
             "its GPUs are missing here: load or repair the driver.",
             Query(host("gpu_driver_up"), OF_HOST),
-            words=UP,
+            texts=UP,
             size=Size(8, 8),
         ),
         folded=True,

@@ -11,7 +11,7 @@ from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
 from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, known, power_of_limit
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
-from dashboards.words import BOTTLENECK, UP
+from dashboards.value_mappings import BOTTLENECK, UP
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
@@ -94,7 +94,7 @@ def _worst_hosts() -> PanelBuilder:
         "alerts. Start at the top; click a host to diagnose it.",
         Column("Host", label="instance", link=DIAGNOSIS),
         HOST_VERDICT_COLUMN,
-        Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", words=BOTTLENECK),
+        Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", texts=BOTTLENECK),
         Column(
             "GPUs held up",
             expr=f"count by ({TARGET}) ({bottleneck()} {_LIMITED})\nor 0 * count by ({TARGET}) ({bottleneck()})",
@@ -114,7 +114,7 @@ def _worst_hosts() -> PanelBuilder:
         ),
         Column("GPUs", expr=by_host(host("gpu_devices", _NVML))),
         Column("On the bus", expr=by_host(host("gpu_devices", _PCI))),
-        Column("Driver", expr=by_host(host("gpu_driver_up")), words=UP),
+        Column("Driver", expr=by_host(host("gpu_driver_up")), texts=UP),
         Column(
             "Busy", expr=f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})", unit="percentunit", decimals=0
         ),
@@ -179,10 +179,10 @@ def _exporters() -> PanelBuilder:
         "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings outside "
         "a drill: remove --simulate.",
         HOST,
-        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + known()), words=UP),
-        Column("Simulated", expr=by_host(host("gpu_exporter_simulated")), words=((0, "no", GOOD), (1, "yes", INFO))),
+        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + known()), texts=UP),
+        Column("Simulated", expr=by_host(host("gpu_exporter_simulated")), texts=((0, "no", GOOD), (1, "yes", INFO))),
         Column(
-            "Released", expr=by_host(host("gpu_exporter_gpus_released")), words=((0, "no", GOOD), (1, "yes", WATCH))
+            "Released", expr=by_host(host("gpu_exporter_gpus_released")), texts=((0, "no", GOOD), (1, "yes", WATCH))
         ),
         Column("Xid sources", expr=f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})"),
         Column(

@@ -8,7 +8,7 @@ from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import TARGET, by_gpu, by_host, gpu, gpu_or_host, host
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.words import ON
+from dashboards.value_mappings import ON
 
 
 def differences() -> Row:
@@ -36,7 +36,7 @@ def differences() -> Row:
             Column(
                 "Differs",
                 expr=f"max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
-                words=((0, "no", GOOD), (1, "yes", WATCH)),
+                texts=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             sort="-Differs",
             size=Size(12, 8),
@@ -46,9 +46,9 @@ def differences() -> Row:
             "Settings that should be the same on all hosts of a job.",
             HOST,
             GPU,
-            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
-            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
-            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
+            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), texts=ON),
+            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), texts=ON),
+            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), texts=ON),
             Column("Power limit of default", expr=by_gpu(power_limit()), unit="percentunit"),
             size=Size(8, 7),
         ),
@@ -63,7 +63,7 @@ def differences() -> Row:
                 "Known", expr=f"max by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})", width=70
             ),
             Column("Runs", expr=f"max by ({TARGET}, version) ({host('gpu_exporter_build_info')})", width=70),
-            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
+            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), texts=ON),
             size=Size(8, 7),
         ),
         lines(

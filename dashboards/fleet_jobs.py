@@ -7,7 +7,7 @@ from dashboards.palette import GOOD
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.words import BOTTLENECK
+from dashboards.value_mappings import BOTTLENECK
 
 _LABELS = {
     "workload_namespace": "Namespace",
@@ -28,8 +28,8 @@ def jobs() -> Row:
             HOST,
             GPU,
             *(Column(title, label=label) for label, title in _LABELS.items()),
-            Column("Has it", expr=_owners(), words=((1, "yes", GOOD),), width=70),
-            Column("Bottleneck", expr=_of_owners(bottleneck()), words=BOTTLENECK),
+            Column("Has it", expr=_owners(), texts=((1, "yes", GOOD),), width=70),
+            Column("Bottleneck", expr=_of_owners(bottleneck()), texts=BOTTLENECK),
             Column("Busy", expr=_of_owners(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
             sort=("Namespace", "User"),
             size=Size(24, 9),

@@ -7,7 +7,7 @@ from dashboards.palette import BAD, BETWEEN, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Size, limits
 from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, link_of_expected
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
-from dashboards.words import ALLOWED, YES
+from dashboards.value_mappings import ALLOWED, YES
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 
 
@@ -45,7 +45,7 @@ def _peers() -> PanelBuilder:
         _from_gpu(pairs),
         row="from",
         column="peer_gpu",
-        words=ALLOWED,
+        texts=ALLOWED,
         size=Size(12, 10),
     )
 
@@ -59,7 +59,7 @@ def _levels() -> PanelBuilder:
         _from_gpu(f"max by ({TARGET}, gpu, peer_gpu) ({ranked})"),
         row="from",
         column="peer_gpu",
-        words=_LEVELS,
+        texts=_LEVELS,
         size=Size(12, 9),
     )
 
@@ -67,7 +67,7 @@ def _levels() -> PanelBuilder:
 _LEVEL_COLORS = (GOOD, GOOD, GOOD, BETWEEN, WATCH, BAD)
 _LEVELS = tuple(
     (rank, name, color)
-    for rank, (name, color) in enumerate(zip(GPU_TOPOLOGY_INFO.words["level"], _LEVEL_COLORS, strict=True))
+    for rank, (name, color) in enumerate(zip(GPU_TOPOLOGY_INFO.label_values["level"], _LEVEL_COLORS, strict=True))
 )
 
 
@@ -86,7 +86,7 @@ def _adapters() -> PanelBuilder:
         GPU,
         Column("Adapter", label="nic"),
         Column("Level", label="level"),
-        Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES),
+        Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", texts=YES),
         size=Size(12, 9),
     )
 

@@ -8,7 +8,7 @@ from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
-from dashboards.words import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
+from dashboards.value_mappings import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
@@ -22,11 +22,11 @@ from gpu_triage.read.exporter.judgment import (
 MOST_LOST: Final = 40
 """The most rows in a table of lost time."""
 
-VERDICT_COLUMN: Final = Column("Verdict", expr=by_gpu(gpu(GPU_VERDICT.name)), words=VERDICT, absent=NOT_READ, width=80)
+VERDICT_COLUMN: Final = Column("Verdict", expr=by_gpu(gpu(GPU_VERDICT.name)), texts=VERDICT, absent=NOT_READ, width=80)
 HOST_VERDICT_COLUMN: Final = Column(
-    "Verdict", expr=by_host(host(GPU_HOST_VERDICT.name)), words=HOST_VERDICT, absent=NOT_READ, width=80
+    "Verdict", expr=by_host(host(GPU_HOST_VERDICT.name)), texts=HOST_VERDICT, absent=NOT_READ, width=80
 )
-BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), words=BOTTLENECK)
+BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), texts=BOTTLENECK)
 
 
 def findings(size: Size) -> PanelBuilder:
@@ -40,12 +40,12 @@ def findings(size: Size) -> PanelBuilder:
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
         "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
         "wait; its alert fires while it is confirmed.",
-        Column("Severity", expr=severity, words=SEVERITY[:3], width=96),
+        Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
         NARROW_HOST,
         GPU,
         Column("Action", label="action", width=128),
-        Column("State", expr=f"max by ({by}) ({_STATES})", words=FINDING, width=96),
+        Column("State", expr=f"max by ({by}) ({_STATES})", texts=FINDING, width=96),
         Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
         sort=("Severity", "Since"),
         size=size,
@@ -72,7 +72,7 @@ def time_lost(size: Size) -> PanelBuilder:
         "incident has cost so far.",
         HOST,
         GPU,
-        Column("Lost to", label="class", words=CLASS, width=130),
+        Column("Lost to", label="class", texts=CLASS, width=130),
         Column(
             "Time",
             expr=f"topk({MOST_LOST}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",

@@ -39,7 +39,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.palette import GOOD
 from dashboards.selectors import LEGEND
-from dashboards.words import Words, mapping
+from dashboards.value_mappings import Texts, mapping
 
 PanelBuilder = Builder[Panel]
 
@@ -143,7 +143,7 @@ def timeline(
     title: str,
     description: str,
     *queries: Query | str,
-    words: Words,
+    texts: Texts,
     size: Size = HALF,
     show_value: VisibilityMode = VisibilityMode.AUTO,
 ) -> PanelBuilder:
@@ -151,7 +151,7 @@ def timeline(
     found = [Query(each) if isinstance(each, str) else each for each in queries]
     panel = statetimeline.Panel().id(panel_id(title)).title(title).description(description)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
-    panel = panel.mappings(mapping(words)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+    panel = panel.mappings(mapping(texts)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
     panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_legend()).tooltip(_tooltip())
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
@@ -167,7 +167,7 @@ def tile(
     *,
     unit: str,
     size: Size = SMALL,
-    words: Words = (),
+    texts: Texts = (),
     steps: ThresholdsBuilder | None = None,
     links: Sequence[tuple[str, str]] = (),
     decimals: int | None = None,
@@ -176,9 +176,9 @@ def tile(
     """A stat panel with one number or word; `links` are titles and URLs, and a click opens the first."""
     panel = stat.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
-    panel = panel.mappings(mapping(words)).thresholds(steps or limits(base="text"))
+    panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base="text"))
     panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
-    panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not words else BigValueColorMode.BACKGROUND)
+    panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not texts else BigValueColorMode.BACKGROUND)
     panel = panel.graph_mode(BigValueGraphMode.AREA if graph else BigValueGraphMode.NONE)
     panel = panel.text_mode(BigValueTextMode.VALUE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     if decimals is not None:

@@ -10,7 +10,7 @@ from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
 from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limits, panel_id, refs, table_target
-from dashboards.words import PLAIN, Words, mapping
+from dashboards.value_mappings import PLAIN, Texts, mapping
 
 ABSENT = "N/A"
 """Cell text if the GPU doesn't report the value."""
@@ -31,7 +31,7 @@ class Column:
         label: the label to show; "" to show a query's value.
         expr: the query; labels that other columns' queries lack become columns of their own if listed.
         unit: in Grafana's notation.
-        words: texts and colors by value, or by label value.
+        texts: texts and colors by value, or by label value.
         absent: cell text if there is no value.
         no_label: cell text if the series lacks the label.
         steps: thresholds that color the cell.
@@ -45,7 +45,7 @@ class Column:
     label: str = ""
     expr: str = ""
     unit: str = "none"
-    words: Words = ()
+    texts: Texts = ()
     absent: str = ABSENT
     no_label: str = NO_LABEL
     steps: ThresholdsConfig | None = None
@@ -100,11 +100,11 @@ def table_of(
     return panel
 
 
-def matrix(title: str, description: str, expr: str, *, row: str, column: str, words: Words, size: Size) -> PanelBuilder:
+def matrix(title: str, description: str, expr: str, *, row: str, column: str, texts: Texts, size: Size) -> PanelBuilder:
     """A matrix with a value for each pair of two labels; cells of missing pairs are empty."""
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
-    panel = panel.mappings(mapping(words, absent="-")).thresholds(limits(base="text"))
+    panel = panel.mappings(mapping(texts, absent="-")).thresholds(limits(base="text"))
     options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
     panel = panel.transformations([DataTransformerConfig(id_val="groupingToMatrix", options=options)])
     cells = [DynamicConfigValue("custom.cellOptions", _BACKGROUND), DynamicConfigValue("custom.minWidth", _MATRIX_CELL)]
@@ -150,10 +150,10 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     else:
         # Without this, Grafana would show the text for an empty table in the cell.
         found.append(DynamicConfigValue("noValue", column.no_label))
-    if column.expr or column.words:
+    if column.expr or column.texts:
         absent = column.absent if column.expr else None
-        found.append(DynamicConfigValue("mappings", mapping(column.words, absent=absent)))
-    if column.steps is not None or any(color != PLAIN for _, _, color in column.words):
+        found.append(DynamicConfigValue("mappings", mapping(column.texts, absent=absent)))
+    if column.steps is not None or any(color != PLAIN for _, _, color in column.texts):
         found.append(DynamicConfigValue("custom.cellOptions", _BACKGROUND))
     if column.steps is not None:
         found.append(DynamicConfigValue("thresholds", column.steps.build()))

@@ -70,12 +70,12 @@ def _finding(checks: tuple[Check, ...]) -> str:
         ", ".join(f"`{each.code}`" for each in checks),
         check.severity.value,
         check.action.value,
-        OF_SEVERITY[check.severity].words,
+        OF_SEVERITY[check.severity].text,
         _length(check.wait_seconds),
         _length(check.hold_seconds),
-        OF_SEVERITY[pending].words,
+        OF_SEVERITY[pending].text,
         str(exit_code([pending], Severity.CRITICAL, blocked=check.code == "driver.unavailable")),
-        "" if check.measure is None else check.measure.unit.words,
+        "" if check.measure is None else check.measure.unit.text,
         f"{check.alert or ''}{'' if check.relayed else ' (off)'}",
     )
     return f"| {' | '.join(cells)} |\n"

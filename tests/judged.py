@@ -98,7 +98,7 @@ class Judged:
         return incidents
 
     def told_codes(self, subject: Subject) -> set[Code]:
-        return {code for whose, code in self.lives if whose == subject and self.told(whose, code)}
+        return {code for gpu_labels, code in self.lives if gpu_labels == subject and self.told(gpu_labels, code)}
 
 
 @contextmanager

@@ -68,8 +68,8 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     try:
         # Opened first, so that an unwritable file is reported before the work, not after.
         with _output(request.output) as stream:
-            if sys.stderr.isatty() and (told := estimate(scenario, seconds, step_seconds, target)) is not None:
-                _say(told)
+            if sys.stderr.isatty() and (estimated := estimate(scenario, seconds, step_seconds, target)) is not None:
+                _say(estimated)
             with ProgressLine() as line:
                 history = record_history(
                     scenario,

@@ -199,8 +199,8 @@ def _margin(device: Device, out: int | None) -> None:
 def _threshold(device: Device, which: int, out: int | None) -> None:
     thermal = device.model.thermal
     thresholds = (thermal.shutdown, thermal.slowdown, thermal.memory_max, thermal.gpu_max)
-    told = (True, True, "memory_temperature" in device.model.features, thermal.gpu_max_reported)
-    if which >= len(thresholds) or not told[which]:
+    supported = (True, True, "memory_temperature" in device.model.features, thermal.gpu_max_reported)
+    if which >= len(thresholds) or not supported[which]:
         raise Failure("NOT_SUPPORTED")
     put(c_uint, out, int(thresholds[which]))
 

@@ -119,7 +119,7 @@ def test_the_settings_of_the_page_on_thresholds_can_be_used(tmp_path: Path) -> N
     (text,) = blocks("thresholds.md", "yaml")
     file = tmp_path / "config.yml"
     file.write_text(text, encoding="utf-8")
-    changed = [each.words for each in judge_settings(config_from([f"--config.file={file}"]).judge).changed]
+    changed = [each.text for each in judge_settings(config_from([f"--config.file={file}"]).judge).changed]
     assert changed == [
         "thermal.hw waits 5 minutes instead of 10 minutes",
         "thermal.hw share 20% instead of 10%",

@@ -42,7 +42,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def brief(rows: Sequence[Row]) -> tuple[Row, ...]:
+def default_samples(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Some of the rows, in their order, that `make test` has time for: about a seventh.
 
     Every way to reach the driver fails with every kind of code. Of each other group: a call of each collector, each
@@ -77,4 +77,4 @@ def _case(row: Row) -> Hashable:
     return row.fault if row.group in _A_ROW_FOR_EACH_FAULT else row.moment
 
 
-BRIEF = brief(ROWS)
+BRIEF = default_samples(ROWS)

@@ -68,7 +68,7 @@ def _known_elsewhere() -> Iterator[tuple[str, str, frozenset[str]]]:
 
 
 def _by_label() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    declared = ((spec.name, label, frozenset(said)) for spec in METRICS for label, said in spec.words.items())
+    declared = ((spec.name, label, frozenset(said)) for spec in METRICS for label, said in spec.label_values.items())
     found: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for metric, label, said in (*declared, *_known_elsewhere()):
         found[label][metric] = said

@@ -38,10 +38,10 @@ def test_every_finding_of_a_scenario_has_a_value_exactly_where_its_row_measures_
 def test_a_value_that_is_missing_or_one_too_many_is_noticed(
     code: str, values: tuple[float, float] | None, wrong: set[str]
 ) -> None:
-    whose = (("code", code), ("gpu", "0"), ("uuid", "GPU-a"))
+    gpu_labels = (("code", code), ("gpu", "0"), ("uuid", "GPU-a"))
     series: dict[SeriesKey, Sequence[float]] = {
-        (GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, (*whose, ("severity", "critical"))): (1.0, 1.0)
+        (GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, (*gpu_labels, ("severity", "critical"))): (1.0, 1.0)
     }
     if values is not None:
-        series[GPU_FINDING_VALUE.name, whose] = values
+        series[GPU_FINDING_VALUE.name, gpu_labels] = values
     assert wrong_in(History(0.0, 30.0, 2, series, ())) == wrong

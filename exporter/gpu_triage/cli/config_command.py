@@ -77,7 +77,7 @@ def _metrics(config: Config) -> tuple[()]:
 
 def _judge(config: Config) -> Iterator[str]:
     if changed := judge_settings(config.judge).changed:
-        yield f"judge: {'; '.join(each.words for each in changed)}"
+        yield f"judge: {'; '.join(each.text for each in changed)}"
 
 
 def _web(config: Config) -> Iterator[str]:

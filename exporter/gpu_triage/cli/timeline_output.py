@@ -24,7 +24,7 @@ def render_text(found: Timelines, source: str, names: Sequence[str], changes: Se
     began, ended = (_moment(each) for each in (found.began_at, found.ended_at))
     lasted = length_of_time(found.ended_at - found.began_at)
     lines = [f"{printable(source)}: {began:%Y-%m-%d %H:%M:%S} to {ended:%Y-%m-%d %H:%M:%S} UTC, {lasted}"]
-    lines += (f"  {each.words}" for each in changes)
+    lines += (f"  {each.text}" for each in changes)
     keys = _keys(found)
     if not keys:
         return "\n".join((*lines, "", "No findings.")) + "\n"

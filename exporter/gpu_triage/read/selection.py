@@ -96,7 +96,7 @@ class Selection:
             return True
         if config.metrics_profile == RULES and name not in metrics_of_profile_rules():
             return False
-        return spec.brief or True
+        return spec.default_samples or True
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -98,9 +98,9 @@ def test_check_finds_what_the_scenario_expects_and_names_the_bottlenecks_of_the_
     report = look_at(load_scenario(scenario), expectation.at, seconds=SECONDS)
     behind = {gpu for name, at, gpu in BEHIND_THE_DAEMON if (name, at) == (scenario, expectation.at)}
     for subject, topics in expectation.findings.items():
-        whose = "host" if subject == "host" else f"GPU {subject}"
+        gpu_labels = "host" if subject == "host" else f"GPU {subject}"
         unseen = {"pcie_link"} if subject in behind else set()
-        assert set(topics) - unseen <= {f.check.topic for f in report.findings if f.subject == whose}, whose
+        assert set(topics) - unseen <= {f.check.topic for f in report.findings if f.subject == gpu_labels}, gpu_labels
     seen = {finding.check.alert for finding in report.findings}
     assert alert_names(expectation) - unheard(scenario, expectation) <= seen
     if expectation.quiet:

@@ -59,7 +59,7 @@ def test_a_title_is_the_end_of_a_summary_line() -> None:
 def test_a_measure_words_one_value() -> None:
     for check in CHECKS:
         if check.measure is not None:
-            assert check.measure.words.count("{}") == 1, check.code
+            assert check.measure.text.count("{}") == 1, check.code
             assert "{" not in check.measure.said(3.0), check.code
             assert "$value" in check.measure.template, check.code
 

@@ -37,7 +37,7 @@ BOB = GpuOwner(user="bob")
     ],
 )
 def test_an_owner_is_called_as_in_the_alerts(owner: GpuOwner, words: str) -> None:
-    assert owner.words == words
+    assert owner.text == words
 
 
 def test_of_many_owners_the_first_are_told_and_the_others_counted() -> None:

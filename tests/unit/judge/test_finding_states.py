@@ -89,11 +89,11 @@ def test_one_that_returns_after_its_hold_is_a_new_incident(looks: int) -> None:
 
 
 def test_without_a_hold_it_ends_at_once_and_lasts_while_it_holds() -> None:
-    brief = replace(HOT, check=replace(CHECK, hold_seconds=0.0))
+    default_samples = replace(HOT, check=replace(CHECK, hold_seconds=0.0))
     course = Course()
-    course.look(brief)
-    assert course.look(brief, after=WAIT) is CONFIRMED
-    assert course.look(brief, after=5) is CONFIRMED
+    course.look(default_samples)
+    assert course.look(default_samples, after=WAIT) is CONFIRMED
+    assert course.look(default_samples, after=5) is CONFIRMED
     assert course.look(after=5) is ENDED
 
 

@@ -80,7 +80,7 @@ def test_the_later_of_two_counts_and_a_default_is_no_change() -> None:
 def test_changes_are_told_in_the_tables_order_and_in_words() -> None:
     texts = ("pcie.aer.count=250", "thermal.margin.margin=8", "thermal.hw.wait=5m", "thermal.hw.share=20%")
     more = ("memory.swapping.rate=1MiB", "thermal.hw.hold=1h", "gpu.lost.wait=90s")
-    assert [each.words for each in judge_settings(map(option, texts + more)).changed] == [
+    assert [each.text for each in judge_settings(map(option, texts + more)).changed] == [
         "gpu.lost waits 90 seconds instead of 0 seconds",
         "thermal.hw waits 5 minutes instead of 10 minutes",
         "thermal.hw is held for 1 hour instead of 20 minutes",

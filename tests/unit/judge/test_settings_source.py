@@ -139,7 +139,7 @@ class Source:
         self.path.write_text(content)
         self.wall = 200.0
         self.source.reload()
-        return tuple(each.words for each in self.used[-1].changed) if self.used else ()
+        return tuple(each.text for each in self.used[-1].changed) if self.used else ()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
 
-_LEVELS: Final = GPU_TOPOLOGY_INFO.words["level"]
+_LEVELS: Final = GPU_TOPOLOGY_INFO.label_values["level"]
 
 
 class Access(IntEnum):

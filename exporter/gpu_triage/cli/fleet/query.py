@@ -132,9 +132,9 @@ def queries(selection: Selection) -> Mapping[str, str]:
 
 def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
     """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
-    told, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
+    reported, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
     behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
-    return f"({told} + {_ON_HOST} group_left () {behind}) or {told}"
+    return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported}"
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:

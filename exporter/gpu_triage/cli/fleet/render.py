@@ -101,7 +101,7 @@ def _counts(hosts: Sequence[FleetHost]) -> str:
 
 
 def _host(host: FleetHost, now: float) -> Iterator[Line]:
-    verdict = click.style(f"{host.verdict.words:<9}", fg=COLORS[host.verdict].terminal)
+    verdict = click.style(f"{host.verdict.text:<9}", fg=COLORS[host.verdict].terminal)
     made_up = " (SIMULATED)" if host.simulated else ""
     yield Line(f"{verdict} {click.style(printable(str(host.key)), bold=True)}{made_up}  ", _state(host), indent=14)
     for finding, gpus in shared(host.findings):

@@ -120,19 +120,19 @@ _HIDDEN: Final[Mapping[str, str]] = {
 
 def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """Host problems within the last day, unless the kernel logged recovery since."""
-    for told in MESSAGE_RULES:
+    for rule in MESSAGE_RULES:
         said, most = [], 0
         for what, events in log.of_kind(EventKind.HOST):
-            words = told.kinds.get(ProblemKind(what.code))
+            words = rule.kinds.get(ProblemKind(what.code))
             if words is not None and _is_recent(events, log) and not _is_over(what, events, log):
                 hidden = "" if with_names else _HIDDEN.get(what.code, "")
-                subject = hidden or what.address or told.unnamed
+                subject = hidden or what.address or rule.unnamed
                 said.append(f"{words.format(subject)}, {log.count_and_last(events.count, events)}")
                 most = max(most, events.count)
         # The kernel logs a hung task again every few minutes, so one task can reach the limit alone.
-        least = settings.limits[told.code, told.limit] if told.limit else 1
+        least = settings.limits[rule.code, rule.limit] if rule.limit else 1
         if said and max(len(said), most) >= least:
-            yield of_host(told.code, first_of(said), len(said))
+            yield of_host(rule.code, first_of(said), len(said))
     yield from _memory_errors(log)
     yield from _links(log)
 

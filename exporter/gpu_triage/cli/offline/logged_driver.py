@@ -27,12 +27,12 @@ class _Row(NamedTuple):
 
     Attributes:
         code: finding code.
-        words: text with ``{}`` for the detail from the message.
+        text: text with ``{}`` for the detail from the message.
         alone: whether to report it only if there is no more specific failure.
     """
 
     code: str
-    words: str = "{}"
+    text: str = "{}"
     alone: bool = False
 
 
@@ -78,14 +78,14 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
             ):
                 continue
             current = _current(what, events, trouble, log, answering)
-            told = _told(row, what, current if current.count else events, log)
+            finding = _finding(row, what, current if current.count else events, log)
             if not current.count:
-                earlier.append(told)
+                earlier.append(finding)
             elif ":" in what.address:
                 code = "driver.nouveau" if details == [_NOUVEAU] else row.code
-                found.append(files.about_gpu(code, what.address, told, _named(code, details)))
+                found.append(files.about_gpu(code, what.address, finding, _named(code, details)))
             else:
-                found.append(of_host(row.code, told, _named(row.code, details)))
+                found.append(of_host(row.code, finding, _named(row.code, details)))
     yield from found
     for address, (driver, how) in held.items():
         if address not in answering:
@@ -120,12 +120,12 @@ def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
     return wall is None or log.reference - wall <= seconds
 
 
-def _told(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
+def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
     *others, detail = _details(events) or [what.address or "a GPU"]
     if others:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, ProblemKind.GSP_INIT_FAILED))
-    return f"{row.words.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events.count, events)}"
+    return f"{row.text.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events.count, events)}"
 
 
 def _named(code: str, details: Sequence[str]) -> int | None:

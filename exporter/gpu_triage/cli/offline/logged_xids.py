@@ -22,13 +22,13 @@ class LoggedXids(NamedTuple):
     Attributes:
         what: the event group.
         name: the Xid.
-        words: text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
+        text: text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
         events: the occurrences.
     """
 
     what: EventKey
     name: XidName
-    words: str
+    text: str
     events: Events
 
 

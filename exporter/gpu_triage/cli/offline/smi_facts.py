@@ -53,7 +53,7 @@ class Facts:
 
     def choice(self, choices: Mapping[str, T], *paths: str) -> T | None:
         """The value in `choices` for the first of these that is one of its keys, which are in lower case."""
-        return self._first(lambda value: choices.get(values.words(value)), paths)
+        return self._first(lambda value: choices.get(values.normalized(value)), paths)
 
     def parsed(self, parse: Callable[[str], T | None], *paths: str) -> T | None:
         """The first of these that `parse` accepts."""

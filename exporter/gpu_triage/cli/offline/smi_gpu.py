@@ -115,7 +115,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
     bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, "pci/bus id", "pci/pci_bus_id") or ""
-    failed = tuple(path for path, value in raw.facts.items() if values.words(value) in values.FAILED)
+    failed = tuple(path for path, value in raw.facts.items() if values.normalized(value) in values.FAILED)
     error = _error(raw, failed)
     uuid = facts.parsed(uuid_of, "gpu uuid", "uuid") or ""
     identity, limits, link = _identity(facts, bus_id), _pcie_limits(facts), _pcie(facts)
@@ -164,7 +164,7 @@ def uuid_of(text: str) -> str | None:
 
 
 def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
-    said = {values.words(value) for value in raw.facts.values()}
+    said = {values.normalized(value) for value in raw.facts.values()}
     if said & values.LOST:
         return "lost"
     if said & values.RESET_REQUIRED:
@@ -266,7 +266,7 @@ def _performance_state(value: str) -> int | None:
 
 
 def _compute_mode(value: str) -> str | None:
-    return _COMPUTE_MODES.get(values.words(value).replace("_", " "))
+    return _COMPUTE_MODES.get(values.normalized(value).replace("_", " "))
 
 
 def _recovery(facts: Facts) -> int | None:

@@ -40,5 +40,5 @@ def read_license(facts: Facts) -> VgpuLicenseReading:
 
 
 def _license_state(value: str) -> int | None:
-    plain = values.words(value)
+    plain = values.normalized(value)
     return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)

@@ -69,14 +69,14 @@ FAILED: Final = frozenset({"unknown error", "err!", "error", "internal error", "
 _VERSION: Final = re.compile(r"\d{2,4}(?:\.\d{1,4}){1,3}(?![\d.])")
 
 
-def words(value: str | None) -> str:
+def normalized(value: str | None) -> str:
     """A value in lower case, without the brackets that nvidia-smi puts around missing values."""
     return "" if value is None else value.strip().strip("[]").strip().lower()
 
 
 def is_none(value: str) -> bool:
     """Whether the driver reports that it has no value, or that it could not read it."""
-    plain = words(value)
+    plain = normalized(value)
     known = plain in _NOTHING or plain in LOST or plain in RESET_REQUIRED or plain in FAILED
     return known or any(each in plain for each in _NOT_TOLD)
 
@@ -96,7 +96,7 @@ def count(value: str | None) -> int | None:
 
 def flag(value: str | None) -> bool | None:
     """A boolean, in any of the words that drivers use for it."""
-    return _FLAGS.get(words(value))
+    return _FLAGS.get(normalized(value))
 
 
 def text(value: str | None) -> str:

@@ -192,9 +192,9 @@ def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *,
 
 
 def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
-    told = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
+    counted_once = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
     for path, value in more.items():
-        if not (told and path.partition("/")[0] in _COUNTED_ONCE):
+        if not (counted_once and path.partition("/")[0] in _COUNTED_ONCE):
             facts.setdefault(path, value)
 
 

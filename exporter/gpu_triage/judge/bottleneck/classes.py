@@ -95,18 +95,18 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
     hot = gpu.loaded and heat > gpu.limit("thermal.hw", "share") * ease("thermal")
     hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
-    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now and hot_now.words
+    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now and hot_now.text
     brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
     braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
     braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
-    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.words
+    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.text
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     shared = narrow_uplink_that_is_full(host, gpu)
     yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
-    yield "clock_cap", limited and limited.words
+    yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting:
         memory_limit = limited_job("memory", gpu.recent, ease("memory"))
@@ -147,7 +147,7 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
     slowdown = uncounted(gpu, "sw_power_cap")
-    return None if slowdown is None else f"at a lowered power limit{slowdown.words.removeprefix('sw_power_cap')}"
+    return None if slowdown is None else f"at a lowered power limit{slowdown.text.removeprefix('sw_power_cap')}"
 
 
 def _hung(case: Case) -> str | None:

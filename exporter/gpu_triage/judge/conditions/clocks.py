@@ -31,7 +31,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _power(gpu)
         limited = limited_clock(gpu)
         if limited is not None:
-            yield of_gpu("clock.policy", gpu, limited.words, value=limited.share)
+            yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
 
 
 def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
-            yield of_gpu("thermal.margin", gpu, margin.words, value=margin.celsius)
+            yield of_gpu("thermal.margin", gpu, margin.text, value=margin.celsius)
     if low is not None:
         limit = gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold="gpu_max")
         yield of_gpu("thermal.low_limit", gpu, low, value=limit)
@@ -57,7 +57,7 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
 def _uncounted(code: str, gpu: GpuEvidence, slowdown: UncountedSlowdown | None) -> Iterator[Finding]:
     """Yield a finding for a slowdown without a counter."""
     if slowdown is not None:
-        yield of_gpu(code, gpu, f"{slowdown.words}{_heat_and_clock(gpu)}", value=slowdown.share)
+        yield of_gpu(code, gpu, f"{slowdown.text}{_heat_and_clock(gpu)}", value=slowdown.share)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
@@ -122,7 +122,7 @@ def _capped(gpu: GpuEvidence) -> Finding:
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:
-        at_it, share = f"; it holds the clocks{slowdown.words.removeprefix('sw_power_cap')}", max(share, slowdown.share)
+        at_it, share = f"; it holds the clocks{slowdown.text.removeprefix('sw_power_cap')}", max(share, slowdown.share)
     requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"

@@ -140,7 +140,7 @@ def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -
         (on_bus, "on the PCI bus"),
         (before if expected is None else None, "since the host booted"),
     )
-    if more := [f"{count:.0f} {whose}" for count, whose in wanted if count is not None and shown < count]:
+    if more := [f"{count:.0f} {component}" for count, component in wanted if count is not None and shown < count]:
         most = max(count for count, _ in wanted if count is not None)
         yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {' and '.join(more)}", most - shown)
 

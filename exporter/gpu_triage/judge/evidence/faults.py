@@ -105,7 +105,7 @@ def works_awake(gpu: GpuEvidence) -> bool:
 class LimitedClock(NamedTuple):
     """A clock set below its default: a description, and its share of the default (0-1)."""
 
-    words: str
+    text: str
     share: float
 
 

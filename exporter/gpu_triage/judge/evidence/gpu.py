@@ -55,7 +55,7 @@ class GpuEvidence(Evidence):
     uuid: str
 
     @cached_property
-    def whose(self) -> tuple[str, str]:
+    def gpu_labels(self) -> tuple[str, str]:
         return self.gpu, self.uuid
 
     @cached_property

@@ -15,7 +15,7 @@ class Margin(NamedTuple):
 
     near: bool  # whether the margin is small
     celsius: float  # degrees left; negative above the slowdown temperature
-    words: str  # the measurement, as text
+    text: str  # the measurement, as text
 
 
 def slowdown_margin(gpu: GpuEvidence) -> Margin | None:

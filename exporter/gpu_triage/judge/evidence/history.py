@@ -144,11 +144,11 @@ def _extended(
             past = before.groups.get(spec, {}) if remembered and before is not None else {}
         if not judged or (not value and spec in _ZERO_SAYS_NOTHING):
             continue
-        whose = labels[:2] if of_gpu else ()
-        group = mine.get(whose)
+        gpu_labels = labels[:2] if of_gpu else ()
+        group = mine.get(gpu_labels)
         if group is None:
-            group = mine[whose] = {}
-        earlier = past.get(whose)
+            group = mine[gpu_labels] = {}
+        earlier = past.get(gpu_labels)
         points = None if earlier is None else earlier.get(labels)
         if points is None:
             group[labels] = (at, value)

@@ -22,7 +22,7 @@ class GpuOwner(NamedTuple):
     account: str = ""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """As shown to people: ``pod team/train-0``."""
         if self.pod:
             return f"pod {self.namespace}/{self.pod}"
@@ -74,6 +74,6 @@ def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuOwner]:
 
 def owners_text(owners: Iterable[GpuOwner]) -> str:
     """Return the first few owners as text; "" if there are none."""
-    words = [owner.words for owner in owners]
+    words = [owner.text for owner in owners]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -63,7 +63,7 @@ class Evidence:
     settings: JudgeSettings = field(default=DEFAULT_SETTINGS, kw_only=True, repr=False)  # thresholds to apply
 
     @property
-    def whose(self) -> tuple[str, str] | None:
+    def gpu_labels(self) -> tuple[str, str] | None:
         """Index and UUID of the GPU it covers; None for a whole host."""
         return None
 
@@ -128,14 +128,14 @@ class Evidence:
         groups = self.index.get(spec)
         if groups is None:
             return ()
-        whose = self.whose
-        if whose is None and "gpu" in labels and "uuid" in labels:
-            whose = (labels["gpu"], labels["uuid"])
+        gpu_labels = self.gpu_labels
+        if gpu_labels is None and "gpu" in labels and "uuid" in labels:
+            gpu_labels = (labels["gpu"], labels["uuid"])
         found: Collection[tuple[Labels, Points]]
-        if whose is None:
+        if gpu_labels is None:
             found = [item for group in groups.values() for item in group.items()]
         else:
-            found = groups.get(whose, {}).items()
+            found = groups.get(gpu_labels, {}).items()
         for name, value in labels.items():
             place = spec.labels.index(name)
             found = [item for item in found if item[0][place] == value]

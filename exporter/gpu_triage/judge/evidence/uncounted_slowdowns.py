@@ -18,7 +18,7 @@ _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 class UncountedSlowdown(NamedTuple):
     """A slowdown without a counter: its reason and duration as text, and its share of the window's samples."""
 
-    words: str
+    text: str
     share: float
 
 

@@ -65,7 +65,7 @@ class Unit(Enum):
     BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
 
     def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
-        self.words = words  # name of the unit
+        self.text = words  # name of the unit
         self.template = template  # Prometheus template that formats an alert's value
         self.form = form  # Python format for the value divided by `scale`
         self.scale = scale
@@ -76,12 +76,12 @@ class Measure:
     """What a kind of finding measures."""
 
     unit: Unit  # unit of gpu_finding_value
-    words: str  # a phrase with one ``{}`` for the formatted value; it must fit singular and plural
+    text: str  # a phrase with one ``{}`` for the formatted value; it must fit singular and plural
 
     @property
     def template(self) -> str:
         """The phrase as used in alerts, with a Prometheus template in place of the value."""
-        return self.words.format(self.unit.template)
+        return self.text.format(self.unit.template)
 
     def said(self, value: float) -> str:
         """Return the phrase with a value.
@@ -90,7 +90,7 @@ class Measure:
             >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
             'throttled 34% of the time'
         """
-        return self.words.format(self.unit.form.format(value / self.unit.scale))
+        return self.text.format(self.unit.form.format(value / self.unit.scale))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

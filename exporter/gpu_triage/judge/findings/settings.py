@@ -44,7 +44,7 @@ class Change:
     unit: Unit  # seconds, bytes per second, degrees Celsius, a count, or a share of 1
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """As text: ``thermal.hw waits 5 minutes instead of 10 minutes``."""
         what = {WAIT: "waits", HOLD: "is held for"}.get(self.name, self.name)
         now, before = (_in_words(each, self.unit) for each in (self.value, self.default))

@@ -25,7 +25,7 @@ class Verdict(Enum):
         return tuple(Verdict).index(self)
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """As shown to people."""
         return self.value.replace("_", " ")
 

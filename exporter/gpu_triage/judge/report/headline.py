@@ -51,15 +51,15 @@ _MOST_CODES: Final = 4
 def headline(report: Report) -> str:
     """Return the verdict, the number of GPUs in each state, and the codes of the worst findings."""
     if report.blocked is not None:
-        return f"{report.verdict.words}. The GPUs could not be checked{_worst(report)}"
+        return f"{report.verdict.text}. The GPUs could not be checked{_worst(report)}"
     count = len(report.gpus)
     if report.files and not count:
-        return f"{report.verdict.words}. No GPU's state in these files{_worst(report)}"
+        return f"{report.verdict.text}. No GPU's state in these files{_worst(report)}"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
     states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
-    return f"{report.verdict.words}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
+    return f"{report.verdict.text}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
 
 
 def _state(name: str, indices: list[str], count: int) -> str:

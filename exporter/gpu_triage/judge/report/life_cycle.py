@@ -48,7 +48,7 @@ class LifeCycle:
             else:
                 yield f"has lasted {length_of_time(self.lasted_seconds)}{wait and f' of {wait}'}"
             if self.confirmed_severity == Severity.CRITICAL.value:
-                yield f"then {self.confirmed_severity}: {OF_SEVERITY[Severity.CRITICAL].words}"
+                yield f"then {self.confirmed_severity}: {OF_SEVERITY[Severity.CRITICAL].text}"
         if self.holds is None:
             yield "cannot be observed now"
         elif not self.holds:

@@ -54,8 +54,8 @@ def changed_setting(change: Change) -> dict[str, Any]:
         "name": change.name,
         "value": _rounded(change.value),
         "default": _rounded(change.default),
-        "unit": change.unit.words,
-        "words": change.words,
+        "unit": change.unit.text,
+        "words": change.text,
     }
 
 

@@ -83,7 +83,7 @@ def _lines(report: Report) -> Iterator[Line]:
     owners = {(gpu.gpu, gpu.uuid): owners_text(gpu.owners) for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
-            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words, owners)
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.text, owners)
     if report.not_read and (report.blocked is None or report.files):
         yield from (
             Line(""),
@@ -92,9 +92,9 @@ def _lines(report: Report) -> Iterator[Line]:
         )
     if report.settings:
         yield from (Line(""), Line("settings that are not the defaults:"))
-        yield from (Line("    ", each.words) for each in report.settings)
+        yield from (Line("    ", each.text) for each in report.settings)
     yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
-    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLORS[report.verdict].terminal)}")
+    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.text, fg=COLORS[report.verdict].terminal)}")
     yield from _pending(report)
 
 
@@ -152,7 +152,7 @@ def _finding(finding: Finding, owners: str) -> Iterator[Line]:
 
 
 def _gpu(gpu: GpuVerdict) -> Line:
-    verdict = _padded(gpu.verdict.words, 10, COLORS[gpu.verdict].terminal)
+    verdict = _padded(gpu.verdict.text, 10, COLORS[gpu.verdict].terminal)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
     held = f"; held by {owners_text(gpu.owners)}" if gpu.owners else ""

@@ -48,7 +48,7 @@ GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
     "How long the collector's last round took, for its slowest GPU.",
     labels=("collector",),
     source="the sampler",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     "gpu_exporter_collector_interval_seconds",
@@ -56,14 +56,14 @@ GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     labels=("collector",),
     source="--sample.fast, --sample.medium, --sample.slow",
     tier=Tier.SLOW,
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_collector_last_success_timestamp_seconds",
     "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
     labels=("collector",),
     source="the sampler",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
     "gpu_exporter_collector_stale_seconds",

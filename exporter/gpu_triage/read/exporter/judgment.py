@@ -163,15 +163,15 @@ def render(reading: JudgmentReading) -> Iterator[Sample]:
     yield from samples(reading)
     yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
     for finding in reading.findings:
-        whose: tuple[str, ...] = () if finding.gpu is None else finding.gpu
+        gpu_labels: tuple[str, ...] = () if finding.gpu is None else finding.gpu
         state, lasted, value, since = _OF_HOST if finding.gpu is None else _OF_GPU
         facts = (finding.code, finding.severity, finding.action)
-        yield state.sample(finding.state, *whose, *facts)
-        yield lasted.sample(finding.lasted_seconds, *whose, finding.code)
+        yield state.sample(finding.state, *gpu_labels, *facts)
+        yield lasted.sample(finding.lasted_seconds, *gpu_labels, finding.code)
         if finding.value is not None:
-            yield value.sample(finding.value, *whose, finding.code)
+            yield value.sample(finding.value, *gpu_labels, finding.code)
         if finding.since is not None:
-            yield since.sample(finding.since, *whose, *facts)
+            yield since.sample(finding.since, *gpu_labels, *facts)
 
 
 _OF_GPU: Final = (

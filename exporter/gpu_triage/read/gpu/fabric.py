@@ -53,7 +53,7 @@ GPU_FABRIC_FAULT = gpu_gauge(
     "does not say.",
     labels={"fault": FABRIC_FAULTS},
     source="nvmlDeviceGetGpuFabricInfoV healthMask",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_FABRIC_CONFIGURATION = gpu_gauge(
     "gpu_fabric_configuration",
@@ -71,7 +71,7 @@ GPU_FABRIC_CONFIGURATION = gpu_gauge(
         8: "invalid GPU state",
     },
     source="nvmlDeviceGetGpuFabricInfoV healthMask",
-    brief=lambda sample: sample.value != _CONFIGURED,
+    default_samples=lambda sample: sample.value != _CONFIGURED,
 )
 GPU_FABRIC_INFO = gpu_info(
     "gpu_fabric_info",

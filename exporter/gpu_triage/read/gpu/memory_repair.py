@@ -72,7 +72,7 @@ GPU_ROW_REMAP_BANKS = gpu_gauge(
     "Memory banks by how many spare rows they have left; with MIG on, too. With --metrics.profile full, also 0 for "
     "every availability that no bank has.",
     labels={"availability": BANK_AVAILABILITIES},
-    brief=lambda sample: bool(sample.value),
+    default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetRowRemapperHistogram",
 )
 

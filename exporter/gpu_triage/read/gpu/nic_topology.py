@@ -42,7 +42,7 @@ GPU_NIC_TOPOLOGY_INFO = gpu_info(
     "series under each of its names; virtual functions of this host have none. Shown for pix and pxb, the adapters to "
     "use with GPUDirect; with --metrics.profile full for all.",
     labels={"nic": ANY, "level": [level for level in LEVELS.values() if level != "internal"]},
-    brief=lambda sample: sample.labels[3] in {"pix", "pxb"},
+    default_samples=lambda sample: sample.labels[3] in {"pix", "pxb"},
     source="PCI paths in /sys/class/{net,infiniband}/*/device",
 )
 

@@ -82,7 +82,7 @@ GPU_NVLINK_UP = gpu_gauge(
     "link that is down; with --metrics.profile full one per link of gpu_nvlink_links.",
     labels=("link",),
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
-    brief=lambda sample: not sample.value,
+    default_samples=lambda sample: not sample.value,
 )
 GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_link_errors_total",
@@ -90,21 +90,21 @@ GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total: it is there before the first error.",
     labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
-    brief=lambda sample: bool(sample.value),
+    default_samples=lambda sample: bool(sample.value),
 )
 GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_transmit_bytes_total",
     "Data the GPU sent over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_transmit_bytes_total",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_link_receive_bytes_total",
     "Data the GPU received over one NVLink link since the driver was loaded.",
     labels=("link",),
     source="as gpu_nvlink_receive_bytes_total",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 
 

@@ -47,7 +47,7 @@ GPU_NVLINK_LINK_BIT_ERROR_RATIO = gpu_gauge(
     "As gpu_nvlink_bit_error_ratio, of one link. Shown for effective rates above the limit; with --metrics.profile "
     "full for all.",
     labels={"link": ANY, "kind": BER_FIELDS},
-    brief=lambda sample: sample.labels[-1] == "effective" and sample.value > EFFECTIVE_BER_LIMIT,
+    default_samples=lambda sample: sample.labels[-1] == "effective" and sample.value > EFFECTIVE_BER_LIMIT,
     source="as gpu_nvlink_bit_error_ratio",
 )
 GPU_NVLINK_SYMBOL_ERRORS_TOTAL = gpu_counter(
@@ -61,7 +61,7 @@ GPU_NVLINK_FEC_BLOCKS_TOTAL = gpu_counter(
     "Blocks that all NVLink links of the GPU received, by how many of their symbols error correction repaired; the "
     "higher bins fill when a link degrades. Presence as gpu_nvlink_bit_error_ratio, with --metrics.profile full.",
     labels={"bin": FEC_BINS},
-    brief=no_sample,
+    default_samples=no_sample,
     source="NVML fields 235-250",
 )
 

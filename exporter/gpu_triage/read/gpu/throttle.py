@@ -53,7 +53,7 @@ GPU_THROTTLE_ACTIVE = gpu_gauge(
     "1 while the driver reports this reason for the current clocks. With --metrics.profile full, also 0 for every "
     "other reason that the GPU supports. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
     labels={"reason": (*REASONS, UNKNOWN)},
-    brief=lambda sample: bool(sample.value),
+    default_samples=lambda sample: bool(sample.value),
     source="nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
 )
 GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
@@ -64,7 +64,7 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "continues from its last value. board_limit and reliability grow at the highest clocks of many cards, and are "
     "absent while they are 0 unless --metrics.profile is full.",
     labels={"reason": (*REASONS, UNKNOWN)},
-    brief=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
+    default_samples=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
     source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "
     "gpu_throttle_active",
 )

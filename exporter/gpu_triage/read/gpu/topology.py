@@ -64,7 +64,7 @@ GPU_P2P_STATUS = gpu_info(
         "status": P2P_STATUSES.values(),
         "level": ("", *LEVELS.values()),
     },
-    brief=lambda sample: sample.labels[4] in {"read", "write"} and sample.labels[5] not in {"ok", "unknown"},
+    default_samples=lambda sample: sample.labels[4] in {"read", "write"} and sample.labels[5] not in {"ok", "unknown"},
     source="nvmlDeviceGetP2PStatus, nvmlDeviceGetTopologyCommonAncestor",
 )
 GPU_TOPOLOGY_INFO = gpu_info(

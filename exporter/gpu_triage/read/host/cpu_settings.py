@@ -47,7 +47,7 @@ GPU_HOST_CPU_THROTTLES_TOTAL = host_counter(
     "Intel processors count this. Shown once there are any; profile full always shows it.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_throttled_seconds_total",
@@ -55,7 +55,7 @@ GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
     "when it ends. Only Intel processors count this. Shown once there is any; profile full always shows it.",
     labels=("numa_node",),
     source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 
 

@@ -140,7 +140,7 @@ def parse_driver_message(text: str) -> DriverMessage | None:
 
 def _versions(client: str | None, module: str | None) -> str:
     parts = ((client, "client"), (module, "kernel module"))
-    return ", ".join(f"{whose} {version}" for version, whose in parts if version)
+    return ", ".join(f"{component} {version}" for version, component in parts if version)
 
 
 def _address(text: str | None) -> str:

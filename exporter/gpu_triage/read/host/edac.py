@@ -42,7 +42,7 @@ GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
     "are shown only with profile full.",
     labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
     source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
-    brief=lambda sample: bool(sample.value),
+    default_samples=lambda sample: bool(sample.value),
 )
 
 
@@ -95,13 +95,13 @@ class HostEdacReader:
         return reading
 
     def _errors(
-        self, inquiry: HostInquiry, folder: Path, whose: tuple[str, str], file: str
+        self, inquiry: HostInquiry, folder: Path, controller: tuple[str, str], file: str
     ) -> Iterator[tuple[str, int]]:
         """Yield the counts by severity; those that are unreadable are missing."""
         for severity, kind in _SEVERITIES.items():
             count = inquiry.ask(partial(_read_count, folder / file.format(kind)))
             if count is not None:
-                yield severity, self._counters.published((*whose, severity), count)
+                yield severity, self._counters.published((*controller, severity), count)
 
 
 def _read_count(path: Path) -> int | None:

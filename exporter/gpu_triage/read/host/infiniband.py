@@ -85,7 +85,7 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
         7: "test",
     },
     source="/sys/class/infiniband/*/ports/*/phys_state",
-    brief=lambda sample: sample.value != PORT_LINK_UP,
+    default_samples=lambda sample: sample.value != PORT_LINK_UP,
 )
 GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = host_gauge(
     "gpu_host_infiniband_rate_expected_ratio",
@@ -94,7 +94,7 @@ GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = host_gauge(
     "while it is below 1; profile full always shows it.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/rate",
-    brief=lambda sample: sample.value < 1,
+    default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
     "gpu_host_infiniband_link_errors_total",
@@ -126,7 +126,7 @@ GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
     "the adapter counts them; a counter that is full stops until it is reset. Only in profile full.",
     labels={"device": ANY, "port": ANY, "event": EVENTS},
     source="/sys/class/infiniband/*/ports/*/counters/*, hw_counters/*",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 
 

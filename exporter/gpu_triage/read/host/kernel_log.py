@@ -65,7 +65,7 @@ GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
     "started: an Xid may have been among them. Shown once there are any; profile full always shows it. Absent while "
     "the kernel log cannot be read.",
     source="/dev/kmsg, sequence numbers",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_oom_kill_timestamp_seconds",

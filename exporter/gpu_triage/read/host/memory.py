@@ -57,7 +57,7 @@ GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = host_gauge(
     "full.",
     labels=("numa_node",),
     source="/sys/devices/system/node/node*/meminfo MemTotal",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
     "gpu_host_numa_memory_free_bytes",
@@ -65,7 +65,7 @@ GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
     "profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/node/node*/meminfo MemFree",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
     "gpu_host_numa_miss_bytes_total",
@@ -73,7 +73,7 @@ GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
     "Absent on hosts with one node. Only in profile full.",
     labels=("numa_node",),
     source="/sys/devices/system/node/node*/numastat numa_miss",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 
 

@@ -48,7 +48,7 @@ GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
     labels=("device",),
     source="/sys/class/net/*/speed",
-    brief=lambda sample: sample.value < 1,
+    default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",

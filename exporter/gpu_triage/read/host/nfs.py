@@ -66,14 +66,14 @@ GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = _nfs_counter(
     "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
     "server that is only slow has none. Shown once there are any; profile full always shows it.",
     labels=("mount",),
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = _nfs_counter(
     "gpu_host_nfs_major_timeouts_total",
     "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
     "once there are any; profile full always shows it.",
     labels=("mount",),
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 
 

@@ -35,7 +35,7 @@ GPU_HOST_PCIE_UPLINK_RATIO = host_gauge(
     "ends can do: 1, or less where the link has trained down. `bridge` is the switch's own port, `port` the one above.",
     labels=("bridge", "port"),
     source="sysfs {current,max}_link_{speed,width} of both ports",
-    brief=lambda sample: sample.value < 1,
+    default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_PCIE_UPLINK_INFO = host_info(
     "gpu_host_pcie_uplink_info",
@@ -43,7 +43,7 @@ GPU_HOST_PCIE_UPLINK_INFO = host_info(
     "it, which share it.",
     labels=("bridge", "port", "width", "expected_width", "generation", "expected_generation", "behind"),
     source="sysfs, as gpu_host_pcie_uplink_ratio, and /sys/bus/pci/devices",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 
 

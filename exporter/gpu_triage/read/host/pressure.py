@@ -49,18 +49,18 @@ class HostPressureReader:
         """
         procfs = round_.machine.procfs
         inquiry = HostInquiry(round_.failures, procfs)
-        told = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
+        readings = {resource: inquiry.parse(procfs / "pressure" / resource, parse_pressure) for resource in RESOURCES}
         inquiry.finish()
-        if told["cpu"]:
+        if readings["cpu"]:
             # Since 5.13 the kernel also prints "full" for the host's CPUs, always 0 and documented as undefined.
-            told["cpu"] = {kind: seconds for kind, seconds in told["cpu"].items() if kind == "some"}
-        return HostPressureReading(**{resource: self._kept(resource, each) for resource, each in told.items()})
+            readings["cpu"] = {kind: seconds for kind, seconds in readings["cpu"].items() if kind == "some"}
+        return HostPressureReading(**{resource: self._kept(resource, each) for resource, each in readings.items()})
 
-    def _kept(self, resource: str, told: Mapping[str, float] | None) -> Mapping[str, float] | None:
-        return told and {
+    def _kept(self, resource: str, readings: Mapping[str, float] | None) -> Mapping[str, float] | None:
+        return readings and {
             kind: self._counters.published((resource, kind), round(seconds * _MICROSECONDS_PER_SECOND))
             / _MICROSECONDS_PER_SECOND
-            for kind, seconds in told.items()
+            for kind, seconds in readings.items()
         }
 
 

@@ -54,8 +54,8 @@ def _found(document: dict[str, Any], where: Place, latest: float) -> LoadedState
 
 def _check_time(at: float, latest: float, where: Place) -> None:
     if at > latest:
-        told = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        raise where.error(f"is {told}, more than {MOST_AHEAD_SECONDS / 3600:.0f} hours in the future")
+        written = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise where.error(f"is {written}, more than {MOST_AHEAD_SECONDS / 3600:.0f} hours in the future")
 
 
 INCIDENT_HISTORY: Final = StateKind(

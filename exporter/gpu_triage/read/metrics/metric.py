@@ -67,7 +67,7 @@ class MetricSpec:
         tier: how often it is sampled; None for the subject's tier.
         states: for a state metric, the name of each value, in order; used by help, reference, dashboards, page and
             judges. Empty for a quantity.
-        words: possible values by label, where known; the only list of these values in the code.
+        label_values: possible values by label, where known; the only list of these values in the code.
         brief: for a metric with detail series, selects the samples that are always published; the others need
             ``--metrics.profile full``. None if all are.
     """
@@ -79,8 +79,8 @@ class MetricSpec:
     labels: tuple[str, ...]
     tier: Tier | None
     states: Mapping[int, str]
-    words: Mapping[str, tuple[str, ...]]
-    brief: Callable[[Sample], bool] | None = None
+    label_values: Mapping[str, tuple[str, ...]]
+    default_samples: Callable[[Sample], bool] | None = None
 
     def value_of(self, state: str) -> int:
         """Numeric value of a state.
@@ -131,7 +131,7 @@ def _declare(
     labels: tuple[str, ...] | Mapping[str, Iterable[str]] = (),
     tier: Tier | None = None,
     states: Mapping[int, str] = _NO_STATES,
-    brief: Callable[[Sample], bool] | None = None,
+    default_samples: Callable[[Sample], bool] | None = None,
 ) -> MetricSpec:
     said = {label: tuple(each) for label, each in labels.items()} if isinstance(labels, Mapping) else {}
     words = {label: each for label, each in said.items() if each}
@@ -147,7 +147,7 @@ def _declare(
         tier,
         MappingProxyType(dict(states)),
         MappingProxyType(words),
-        brief,
+        default_samples,
     )
 
 

@@ -67,7 +67,7 @@ GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},
     source="/sys/fs/cgroup/**/memory.events; version 1: memory.failcnt, memory.oom_control",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     "gpu_cgroup_pressure_seconds_total",
@@ -75,7 +75,7 @@ GPU_CGROUP_PRESSURE_SECONDS_TOTAL = gpu_counter(
     "resource. Absent with version 1 and on kernels without PSI.",
     labels={"cgroup": ANY, "resource": RESOURCES, "kind": KINDS},
     source="/sys/fs/cgroup/**/{cpu,io,memory}.pressure total",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 
 
@@ -266,11 +266,11 @@ def parse_flat(text: str) -> dict[str, int]:
 
 
 def _kept(
-    counters: MonotoneCounters[str], resource: str, told: Mapping[str, float] | None
+    counters: MonotoneCounters[str], resource: str, seconds_by_kind: Mapping[str, float] | None
 ) -> Mapping[str, float] | None:
-    return told and {
+    return seconds_by_kind and {
         kind: counters.published(f"{resource} {kind}", round(seconds * _MICROSECONDS)) / _MICROSECONDS
-        for kind, seconds in told.items()
+        for kind, seconds in seconds_by_kind.items()
     }
 
 

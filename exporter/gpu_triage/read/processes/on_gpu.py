@@ -46,7 +46,7 @@ GPU_PROCESSES_TRUNCATED = gpu_gauge(
     "Processes left out of the per-process series by --process.max, smallest first; and one more if the driver ended "
     f"its list, which it does after {MOST_LISTED} processes of a kind: then there are at least as many.",
     source="the exporter",
-    brief=lambda sample: sample.value > 0,
+    default_samples=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",

@@ -44,13 +44,13 @@ GPU_BUSIEST_THREAD_RATIO = gpu_gauge(
     "as NCCL's, do not count.",
     labels=("pid", "thread"),
     source="/proc/PID/task/TID/stat utime, stime",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_RUNNING_THREAD_SECONDS_TOTAL = gpu_counter(
     "gpu_running_thread_seconds_total",
     "Time that threads of these processes ran or were ready to run, as seen in a sample of them in each round.",
     source="/proc/PID/task/TID/stat state R",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
     "gpu_blocked_thread_seconds_total",

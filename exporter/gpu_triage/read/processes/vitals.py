@@ -34,28 +34,28 @@ GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     "CPU time of the process, user and system, all its threads. Starts over for another process under the same PID.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_PROCESS_RESIDENT_MEMORY_BYTES = gpu_gauge(
     "gpu_process_resident_memory_bytes",
     "Host memory of the process that is in RAM, what it shares with others included.",
     labels=("pid", "process"),
     source="/proc/PID/stat rss",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_PROCESS_THREADS = gpu_gauge(
     "gpu_process_threads",
     "Threads of the process.",
     labels=("pid", "process"),
     source="/proc/PID/stat num_threads",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_start_timestamp_seconds",
     "Unix time at which the process started; gpu_exporter_time_seconds less this is its age.",
     labels=("pid", "process"),
     source="/proc/PID/stat starttime, /proc/stat btime",
-    brief=no_sample,
+    default_samples=no_sample,
 )
 GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_blocked_since_timestamp_seconds",

@@ -152,8 +152,8 @@ class XidLedger:
         if xid not in tallies and len(tallies) >= CODES_PER_GPU:
             xid = OTHER
         known = None if xid == OTHER else XID_CODES.get(code)
-        told_by_text = xid == UNKNOWN_XID or (known is not None and known.fatal_in_text)
-        return tallies.setdefault(xid, _Tally(xid, told_by_text=told_by_text))
+        decided_by_text = xid == UNKNOWN_XID or (known is not None and known.fatal_in_text)
+        return tallies.setdefault(xid, _Tally(xid, decided_by_text=decided_by_text))
 
     def _note_counted(self, gpu: str, tally: _Tally) -> None:
         for name, incident in tally.take_counted():
@@ -205,7 +205,7 @@ class _Tally:
     """
 
     xid: str
-    told_by_text: bool = False
+    decided_by_text: bool = False
     awaited: dict[XidSource, deque[_Incident]] = field(default_factory=_queues)
     _series: dict[XidName, _Series] = field(default_factory=dict)
     _held: deque[_Incident] = field(default_factory=lambda: deque(maxlen=_MOST_AWAITED))
@@ -275,7 +275,7 @@ class _Tally:
 
     def _add(self, report: XidReport, awaited_by: tuple[XidSource, ...]) -> None:
         incident = self._newest = _Incident(report.earliest, report.latest, report.latest)
-        if self.told_by_text and report.source is XidSource.NVML:
+        if self.decided_by_text and report.source is XidSource.NVML:
             if len(self._held) == _MOST_AWAITED:
                 self._count(self._held.popleft(), XidName(self.xid))
             self._held.append(incident)

@@ -143,7 +143,7 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
     lines = () if waiting is None else (_waiting(waiting),)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
         return _Headline("starting", "Starting", gray, lines)
-    word = report.verdict.words.capitalize()
+    word = report.verdict.text.capitalize()
     return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
 
 
@@ -171,7 +171,7 @@ def _summary(report: Report) -> str:
     for gpu in report.gpus:
         by_verdict[gpu.verdict].append(gpu.gpu)
     chips = [
-        chip(f"{verdict.words} GPU {ranges(by_verdict[verdict])}", COLORS[verdict].tone)
+        chip(f"{verdict.text} GPU {ranges(by_verdict[verdict])}", COLORS[verdict].tone)
         for verdict in WORST_FIRST
         if by_verdict[verdict]
     ]

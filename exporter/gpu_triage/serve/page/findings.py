@@ -24,7 +24,7 @@ _MOST_STEPS: Final = 2
 
 def settings_section(report: Report) -> str:
     """Judge settings that differ from their defaults; "" if none do."""
-    items = "\n".join(f"<li>{safe(each.words)}</li>" for each in report.settings)
+    items = "\n".join(f"<li>{safe(each.text)}</li>" for each in report.settings)
     return section("settings", "Settings that are not the defaults", f"<ul>\n{items}\n</ul>") if items else ""
 
 

@@ -35,7 +35,7 @@ def chip(text: str, tone: str) -> str:
 
 
 def verdict_chip(verdict: Verdict) -> str:
-    return chip(verdict.words, COLORS[verdict].tone)
+    return chip(verdict.text, COLORS[verdict].tone)
 
 
 def class_chip(name: str, verdict: Verdict = Verdict.KEEP) -> str:

@@ -50,5 +50,5 @@ def test_the_cause_that_was_found_is_named(folder: Path | None, incident: Incide
     found, text = codes(report), render_text(report)
     assert not [code for code in incident["findings"] if code not in found]
     assert not [code for code in incident["not_findings"] if code in found]
-    assert incident["verdict"] in (None, report.verdict.words)
+    assert incident["verdict"] in (None, report.verdict.text)
     assert not [pattern for pattern in incident["report_matches"] if re.search(pattern, text) is None]

@@ -64,10 +64,10 @@ def test_an_older_drivers_policies_are_read_as_nanoseconds(bench: BenchMaker, fi
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (1.0, True)])
 def test_what_is_0_on_most_cards_is_not_a_series_of_each(*, seconds: float, shown: bool) -> None:
-    brief = GPU_THROTTLE_SECONDS_TOTAL.brief
-    assert brief is not None
-    assert brief(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "reliability")) is shown
-    assert brief(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "hw_thermal"))
+    default_samples = GPU_THROTTLE_SECONDS_TOTAL.default_samples
+    assert default_samples is not None
+    assert default_samples(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "reliability")) is shown
+    assert default_samples(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "hw_thermal"))
 
 
 def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> None:

@@ -78,7 +78,7 @@ def test_what_a_baseline_overrides_says_so_in_its_help_and_source(spec: MetricSp
 
 @pytest.mark.parametrize("spec", [GPU_TOPOLOGY_INFO, GPU_COMPUTE_MODE_INFO], ids=lambda spec: spec.name)
 def test_a_help_that_lists_words_lists_them_all(spec: MetricSpec) -> None:
-    (listed,) = (", ".join(words[:-1]) + f" or {words[-1]}" for words in spec.words.values())
+    (listed,) = (", ".join(words[:-1]) + f" or {words[-1]}" for words in spec.label_values.values())
     assert listed in spec.help
 
 
@@ -87,4 +87,4 @@ def test_a_help_is_filled_with_states_and_words() -> None:
         "gpu_x", "By end ({end}): {states}.", labels={"end": ("a", "b"), "name": ANY}, states={1: "on"}, source="x"
     )
     assert spec.help == "By end (a, b): 1 on."
-    assert (spec.labels, spec.words) == (("gpu", "uuid", "end", "name"), {"end": ("a", "b")})
+    assert (spec.labels, spec.label_values) == (("gpu", "uuid", "end", "name"), {"end": ("a", "b")})

@@ -22,7 +22,7 @@ from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 
-Words = Sequence[tuple[int | str, str, str]]
+Texts = Sequence[tuple[int | str, str, str]]
 """Values of a metric or label, each with the text and color to show."""
 
 BOTTLENECK: Final = tuple((value, name, CLASS_COLORS[name]) for value, name in GPU_BOTTLENECK.states.items())
@@ -79,15 +79,15 @@ PORT_STATE: Final = tuple(
 )
 
 
-def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
+def mapping(texts: Texts, *, absent: str | None = None) -> list[ValueMapping]:
     """Value mappings; `absent` is the cell text for a missing value."""
-    texts = {
+    options = {
         str(value): ValueMappingResult(text=text, color=color, index=index)
-        for index, (value, text, color) in enumerate(words)
+        for index, (value, text, color) in enumerate(texts)
     }
-    found: list[ValueMapping] = [ValueMap(options=texts)] if texts else []
+    found: list[ValueMapping] = [ValueMap(options=options)] if options else []
     if absent is not None:
-        result = ValueMappingResult(text=absent, color=GRAY, index=len(words))
-        options = DashboardSpecialValueMapOptions(match=SpecialValueMatch.NULL, result=result)
-        found.append(SpecialValueMap(options=options))
+        result = ValueMappingResult(text=absent, color=GRAY, index=len(options))
+        special = DashboardSpecialValueMapOptions(match=SpecialValueMatch.NULL, result=result)
+        found.append(SpecialValueMap(options=special))
     return found

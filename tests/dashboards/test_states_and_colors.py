@@ -8,7 +8,7 @@ from functools import partial
 from dashboards.palette import GRAY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
-from dashboards.words import BOTTLENECK, CLASS
+from dashboards.value_mappings import BOTTLENECK, CLASS
 from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, read, rows, substitute, words_of
 from tests.gathered import for_each
 from tests.promql.expressions import uses
