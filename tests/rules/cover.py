@@ -71,7 +71,7 @@ def cover(scenarios: Mapping[str, Scenario]) -> Mapping[str, Scenario]:
         others = set().union(*(shown[other] for other in chosen - {key}))
         if shown[key] <= others:
             chosen.remove(key)
-    return {key[0]: parts[key] for key in chosen}
+    return {key[0]: parts[key] for key in sorted(chosen)}
 
 
 def up_to(seconds: int, scenario: Scenario) -> Scenario:
