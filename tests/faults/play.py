@@ -50,7 +50,7 @@ def _seconds_needed(host: str, config: Config) -> int:
     """How long a twin must live: as long as the last of its rows is looked at."""
     rows = [row for row in ROWS if (row.twin, row.config) == (host, config)]
     alone = (row.at + row.lasts + row.recovers_within + 2 * _BEAT_SECONDS + 2 for row in rows if not row.shared)
-    return _HORIZON_SECONDS if any(row.shared for row in rows) else max(alone)
+    return max(_HORIZON_SECONDS if any(row.shared for row in rows) else 0, *alone, 0)
 
 
 class Play:
