@@ -33,7 +33,7 @@ RUN = """
 cd /
 test "$(stat -c %U:%a /etc/default/gpu-triage-exporter)" = root:640
 id gpu-triage
-find /usr/lib/gpu-triage-exporter -name 'cli.*.pyc' | grep .
+find /usr/lib/gpu-triage-exporter -name 'daemon.*.pyc' | grep .
 grep '^ExecStart=/usr/bin/gpu-triage serve$' /usr/lib/systemd/system/gpu-triage-exporter.service
 gpu-triage --version
 setpriv --reuid gpu-triage --regid gpu-triage --clear-groups env -i PATH=/usr/bin TMPDIR=/dev/shm \\
@@ -105,7 +105,7 @@ rpm --install --nodeps /tmp/package
 {CARRIED}
 test -f /usr/share/zsh/site-functions/_gpu-triage
 rpm --upgrade --force --nodeps /tmp/package
-find /usr/lib/gpu-triage-exporter -name 'cli.*.pyc' | grep .
+find /usr/lib/gpu-triage-exporter -name 'daemon.*.pyc' | grep .
 rpm --erase gpu-triage-exporter
 """
 
