@@ -106,7 +106,7 @@ def facts(alert: str, current: str) -> str:
 
 
 def first_table(text: str) -> dict[str, str]:
-    """Cells of the first table by column; the table has one row. Raises ValueError if there is none."""
+    """Cells of the first table by column; the table has one row. Raises ValueError if the page has no table."""
     lines = [line for line in text.splitlines() if line.startswith("|")][:3]
     if len(lines) < 3:  # noqa: PLR2004 - head, rule and row
         raise ValueError("the table of facts is missing")

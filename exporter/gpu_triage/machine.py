@@ -20,7 +20,7 @@ _SET_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One point in time on both clocks."""
+    """A moment, in monotonic and wall-clock seconds."""
 
     monotonic: float  # seconds that never go back; used for all ages and integrals
     wall: float  # Unix seconds; only published, never subtracted. See WallTimes.
@@ -117,14 +117,14 @@ class Allocations(Protocol[Allocation_co]):
     """Which job or pod holds which GPU, according to the scheduler's latest data."""
 
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation_co]:
-        """Holders of any of these devices, from cached data; empty if that is too old.
+        """Allocations of any of these devices, from cached data; empty if that is too old.
 
         Args:
             devices: UUIDs of GPUs and MIG devices, and names from `dra_name`, `index_name` and `minor_name`.
         """
 
     def known(self, at: Moment) -> bool:
-        """Whether there is recent data, so that a device without a holder is known to be free."""
+        """Whether there is recent data, so that a device without an allocation is known to be free."""
 
 
 class PodNames(Allocations[Workload], Protocol):
@@ -204,7 +204,7 @@ class Machine:
     containers: ContainerNames | None = None  # Kubernetes containers by id; None if not configured
     slurm: SlurmJobs | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
     gpus_given: int | None = None  # how many of the host's GPUs this process may use; None if all, or if unknown
-    # the file of an existing incident ledger, as in the state directory; None if there is none
+    # the file of an existing incident ledger, as in the state directory, or None
     incidents: Path | None = None
     # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None

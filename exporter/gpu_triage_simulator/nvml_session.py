@@ -59,7 +59,7 @@ class Device:
         return device
 
     def mig_device(self, slot: int) -> MigDevice | None:
-        """The MIG device with this index; None if there is none now."""
+        """The MIG device that has this index now, or None."""
         layout = self.state.conditions.mig
         instance = layout.instances.get(slot) if layout else None
         return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
@@ -260,7 +260,7 @@ class CallFaults:
         return 0
 
     def _hang_ends(self, gpus: tuple[int, ...], functions: tuple[str | None, ...]) -> float | None:
-        """Scenario time at which a hang of these functions ends, infinity if never; None if there is none."""
+        """Scenario time at which a hang of these functions ends: infinity if never, None if they do not hang."""
         host = self._session.host
         seconds = host.seconds()
         hangs = (pair for gpu in gpus for pair in host.timeline.of(effects.Hang, gpu))

@@ -32,7 +32,7 @@ _CREATED: Final = "_created"
 class Family:
     name: str  # as in a TYPE line: a counter's lacks ``_total``
     kind: str  # ``counter``, ``gauge``, or ``unknown`` for metrics from a job's file
-    help: str  # its HELP text; "" if there is none
+    help: str  # its HELP text, or ""
     series: tuple[SeriesKey, ...]  # its series, sorted
 
 

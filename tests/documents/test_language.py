@@ -33,7 +33,7 @@ WORDS: Mapping[str, str] = {
     r"\beach \d+ ?(ms|s|seconds|minutes|rounds)\b": "every",
     r"\d (\w+ )?a (GPU|host|minute|scrape|second|series|step)\b": "per",
     r"(?<!there )\b(is|are) no (?!longer\b|more\b|less\b)": "is not a ..., is not ...",
-    r"\bnone for none\b": "None if there is none",
+    r"\bnone for none\b|(None|\"\") if there (is|are) none": "or None",
     r"\b(fares?|given away|one's own|in vain)\b": "the field's word for it",
     r"(?<!how )\blong ago\b": "old, earlier",
     r"colour|behaviour|favour|honour|neighbour|judgement|catalogue|licence|grey\b|(cancel|label|signal|model)l(ed|ing)\b|"

@@ -48,7 +48,7 @@ class Commands(click.Group):
         return sorted({*super().list_commands(ctx), *LAZY, "simulate"})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command with this name; None if there is none."""
+        """The command with this name, or None."""
         if cmd_name == "simulate":
             return simulate_command()
         if cmd_name in LAZY:

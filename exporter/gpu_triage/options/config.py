@@ -120,7 +120,7 @@ class Config:
     replay: Path | None = None
     simulate: str | None = None
     simulate_pace: int = 1
-    config_file: str | None = field(default=None, compare=False)  # the configuration file; None if there is none
+    config_file: str | None = field(default=None, compare=False)  # the configuration file, or None
 
     def __post_init__(self) -> None:
         # A read-only copy, so that the caller can't change it later.

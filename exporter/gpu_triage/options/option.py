@@ -98,7 +98,7 @@ class Option(click.Option):
 
     @property
     def shown_default(self) -> str:
-        """The default in the option's own syntax; ``none`` if there is none."""
+        """The default in the option's own syntax, or ``none``."""
         if self.collector is not None:
             return self.preset
         value = None if self.field is None else getattr(Config(), self.field)

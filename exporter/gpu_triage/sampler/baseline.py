@@ -76,7 +76,7 @@ class BaselineWatch:
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
         self.lane: Lane = make_lane(baseline.NAME)  # where files are read and written
-        self.recorded: Baseline | None = None  # the baseline in use; None if there is none
+        self.recorded: Baseline | None = None  # the baseline in use, or None
         self.expected = Expected()  # the values that the baseline expects
         self._changed = False
         self._clock = clock

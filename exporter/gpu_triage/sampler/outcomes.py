@@ -87,7 +87,7 @@ class OutcomeStore:
         return tuple(self._outcomes[collector].values())
 
     def get(self, collector: str, subject: str) -> Outcome | None:
-        """A collector's outcome for one subject; None if there is none, or the collector does not run."""
+        """A collector's outcome for one subject; None before the first, or if the collector does not run."""
         return self._outcomes.get(collector, {}).get(subject)
 
     def version(self, collector: str) -> int:

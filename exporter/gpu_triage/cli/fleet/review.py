@@ -133,7 +133,7 @@ class Review:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum over days with data; None if there are none."""
+    """The sum over days with data, or None."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 

@@ -76,7 +76,7 @@ class FleetHost:
 
     @property
     def owners(self) -> tuple[GpuOwner, ...]:
-        """Affected jobs: the holders of GPUs with findings, or of all GPUs if the host itself has findings."""
+        """Affected jobs: the owners of GPUs with findings, or of all GPUs if the host itself has findings."""
         hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
         everybody = ("", "") in hit
         found = (each.owners for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)

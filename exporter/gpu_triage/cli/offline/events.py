@@ -94,8 +94,8 @@ def read_message(text: str) -> tuple[ParsedEvent, ...]:
 def _found_in(text: str) -> Iterator[ParsedEvent]:
     if (failure := parse_driver_message(text)) is not None:
         # Messages identify a GPU by its bus address or by its driver index, never by both.
-        gpu_or_version = failure.address or (failure.subject if failure.number else "")
-        yield ParsedEvent(EventKey(EventKind.DRIVER, gpu_or_version, failure.trouble.value), gpu=failure.address)
+        gpu = failure.address or (failure.subject if failure.number else "")
+        yield ParsedEvent(EventKey(EventKind.DRIVER, gpu, failure.trouble.value), gpu=failure.address)
     elif text.startswith("NVRM: "):
         yield from _read_driver(text)
     elif (sxid := _SXID.match(text)) is not None:

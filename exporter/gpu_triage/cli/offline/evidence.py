@@ -55,7 +55,7 @@ class FilesOfHost:
         corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
         devices: PCI devices listed by lspci, by bus id.
         ports: the PCIe ports among them, as returned by `ports_of`.
-        log: all kernel logs merged; None if there are none.
+        log: all kernel logs merged, or None.
         driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
         driver_version: version of the kernel module.
         nobody_there: whether nvidia-smi reported that it found no devices.
@@ -214,7 +214,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
 
 
 def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, str]) -> XidReading:
-    """The Xids in the log; fills `told` with a description of each Xid's time, by its timestamp."""
+    """The Xids in the log; fills `texts` with a description of each Xid's time, by its timestamp."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
     for what, name, words, events in logged_xids(log):

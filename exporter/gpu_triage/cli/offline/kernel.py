@@ -192,7 +192,7 @@ class LogSection:
         tally.kept.append(kept)
 
     def clocks(self) -> LogTime | None:
-        """A line with both seconds since boot and wall time; None if there is none."""
+        """A line with both seconds since boot and wall time, or None."""
         for tallies in self.tallies.values():
             for tally in tallies.values():
                 time = log_time(tally.kept[-1].prefix)

@@ -100,7 +100,7 @@ def flag(value: str | None) -> bool | None:
 
 
 def text(value: str | None) -> str:
-    """A name; "" if there is none."""
+    """A name, or ""."""
     return "" if value is None or is_none(value) else value.strip()
 
 

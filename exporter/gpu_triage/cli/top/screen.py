@@ -24,7 +24,7 @@ from gpu_triage.errors import ExporterUnreachable
 from gpu_triage.judge.evidence.host import length_of_time
 
 Look = Callable[[], HostView]
-"""Returns the latest verdict; raises ExporterUnreachable if there is none now."""
+"""Returns the latest verdict; raises ExporterUnreachable if the exporter does not answer."""
 
 _HINT: Final = "q quits"
 _LOOK_AGAIN_SECONDS: Final = 0.25
@@ -105,7 +105,7 @@ def _quits(typed: str) -> bool:
 
 
 def first(look: Look, patience_seconds: float) -> HostView:
-    """Return the first verdict, waiting while there is none yet; raises ExporterUnreachable if there is none."""
+    """Wait for the first verdict and return it; raises ExporterUnreachable if none arrives."""
     ends_at = time.monotonic() + patience_seconds
     while True:
         try:

@@ -26,13 +26,13 @@ def parse_pressure(text: str) -> Mapping[str, float]:
     {'some': 3.407564}
 
     Raises:
-            ValueError: a line has another format, or there is none.
+            ValueError: a line has another format, or the file is empty.
     """
     seconds: dict[str, float] = {}
     for line in text.strip().split("\n"):
         kind, *pairs = line.split() or [""]
         facts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
         if kind not in KINDS or "total" not in facts:
-            raise ValueError(f"{line[:80]!r} is no line of pressure")
+            raise ValueError(f"{line[:80]!r} is not a line of a pressure file")
         seconds[kind] = parse_count(facts["total"]) / _MICROSECONDS_PER_SECOND
     return seconds

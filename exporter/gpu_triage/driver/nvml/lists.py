@@ -90,7 +90,7 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
 
 
 def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str, int] | None = None) -> Sequence[Any]:
-    """Read a list of one GPU as a ctypes array of raw driver entries; empty if there are none.
+    """Read a list of one GPU as a ctypes array of raw driver entries, which may be empty.
 
     Arguments are those of nvmlDeviceGetProcessUtilization (since, in µs), …RetiredPages (cause), …Samples (type,
     since, and a c_uint that receives the value type); a process list has none. `rooms` keeps this GPU's buffer sizes.

@@ -110,7 +110,7 @@ class LimitedClock(NamedTuple):
 
 
 def limited_clock(gpu: GpuEvidence) -> LimitedClock | None:
-    """Return the first clock set below its default; None if there is none."""
+    """Return the first clock set below its default, or None."""
     for clock in ("sm", "graphics", "memory"):
         target = gpu.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
         default = gpu.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)

@@ -93,7 +93,7 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def error(self) -> str:
-        """Why the GPU does not respond, as an error name from the sampler; "unknown" if there is none."""
+        """Why the GPU does not respond, as an error name from the sampler, or "unknown"."""
         return self.label(GPU_ERROR_INFO, "error") or "unknown"
 
     @cached_property
@@ -208,7 +208,7 @@ class GpuEvidence(Evidence):
 
     @property
     def process_names(self) -> str:
-        """Its first few processes by name and PID; "" if there are none."""
+        """Its first few processes by name and PID, or ""."""
         labels = [each.labels for each in self.series(GPU_PROCESS_INFO)]
         names = [f"{each['process'] or 'process'} ({each['pid']})" for each in labels]
         more = len(names) - _NAMES_SHOWN

@@ -73,7 +73,7 @@ def _given(allocated: Iterable[Mapping[str, str]]) -> frozenset[GpuOwner]:
 
 
 def owners_text(owners: Iterable[GpuOwner]) -> str:
-    """Return the first few owners as text; "" if there are none."""
+    """Return the first few owners as text, or ""."""
     words = [owner.text for owner in owners]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -90,7 +90,7 @@ class Evidence:
         return [dict(zip(spec.labels, values, strict=True)) for values, _ in self._matching(spec, labels)]
 
     def one(self, spec: MetricSpec, **labels: str) -> Series | None:
-        """Return the metric's first series with these labels; None if there is none."""
+        """Return the metric's first series with these labels, or None."""
         for values, points in self._matching(spec, labels):
             return _series(spec, values, points, self.at.monotonic - self.seconds)
         return None
@@ -102,7 +102,7 @@ class Evidence:
         return None
 
     def label(self, spec: MetricSpec, name: str) -> str:
-        """Return a label of the first series of an info metric; "" if there is none."""
+        """Return a label of the first series of an info metric, or ""."""
         for values, _ in self._matching(spec, {}):
             return values[spec.labels.index(name)]
         return ""

@@ -31,7 +31,7 @@ def sees_waits(gpu: GpuEvidence) -> bool:
 
 
 def full_thread(gpu: GpuEvidence, ease: float = 1.0) -> str | None:
-    """Describe the thread of a job on the GPU that saturates a CPU; None if there is none."""
+    """Describe the thread of a job on the GPU that saturates a CPU, or None."""
     busiest = max(gpu.series(GPU_BUSIEST_THREAD_RATIO), key=lambda each: each.mean, default=None)
     if busiest is None or busiest.mean < gpu.limit("cpu.starved", "busiest") * ease:
         return None

@@ -43,7 +43,7 @@ def full_uplink(host: HostEvidence, uplink: Mapping[str, str]) -> str | None:
 
 
 def narrow_uplink_that_is_full(host: HostEvidence, gpu: GpuEvidence) -> str | None:
-    """Describe the uplink above a GPU that is full and slower than it could be; None if there is none."""
+    """Describe the uplink above a GPU that is full and slower than it could be, or None."""
     for _, uplink in short_uplinks(host):
         if gpu.pci_bus_id in _bus_ids(uplink) and (full := full_uplink(host, uplink)) is not None:
             return f"uplink of switch {uplink['bridge']} short of bandwidth: {full}"

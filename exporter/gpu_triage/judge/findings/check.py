@@ -105,9 +105,9 @@ class Check:
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
     advice: Advice  # what it means and what to do, one sentence each
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
-    alert: str | None = None  # the alert that fires while it is confirmed; None if there is none
+    alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
-    page: str = ""  # alert with a relevant runbook, if it has no alert of its own; "" if there is none
+    page: str = ""  # alert with a relevant runbook, if it has no alert of its own, or ""
     wait_seconds: float = 0.0  # how long its condition must last before it is confirmed
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
@@ -115,7 +115,7 @@ class Check:
 
     @property
     def runbook(self) -> str:
-        """Name of its runbook page; "" if there is none."""
+        """Name of its runbook page, or ""."""
         return self.page or self.alert or ""
 
     @property

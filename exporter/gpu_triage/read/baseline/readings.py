@@ -35,7 +35,7 @@ GPU_SOURCES: Final = (
 )
 HOST_SOURCES: Final = (PLATFORM,)
 
-ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name; None if there is none
+ReadingOf = Callable[[str], object | None]  # the latest reading of a collector by its name, or None
 
 
 class GpuReadings(NamedTuple):

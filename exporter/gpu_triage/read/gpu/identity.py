@@ -83,7 +83,7 @@ def read_identity(gpu: GpuRound) -> IdentityReading:
 
 
 def read_minor_number(inquiry: Inquiry) -> int | None:
-    """N of the GPU's device file /dev/nvidiaN (nvmlDeviceGetMinorNumber); None if there is none, as under WSL."""
+    """N of the GPU's device file /dev/nvidiaN (nvmlDeviceGetMinorNumber); None without a device file, as under WSL."""
     return inquiry.within(inquiry.ask("nvmlDeviceGetMinorNumber"), 0, _MOST_MINOR_NUMBER)
 
 

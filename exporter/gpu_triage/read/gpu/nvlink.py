@@ -122,7 +122,7 @@ class _Source:
     scale: int = 1
 
     def of(self, link: int) -> FieldId | None:
-        """Field to request for a link; None if there is none."""
+        """Field to request for a link, or None."""
         if self.second is None:
             return (self.field, link)
         if link >= _LINKS_WITH_OWN_FIELDS:

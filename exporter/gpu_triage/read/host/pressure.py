@@ -13,8 +13,6 @@ from gpu_triage.read.metrics.metric import Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rounds import HostRound
 
-_MICROSECONDS_PER_SECOND = 1_000_000
-
 GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
     "gpu_host_pressure_seconds_total",
     "Time since boot that at least one task (some) or every task with work to do (full) waited for the resource; "
@@ -58,9 +56,7 @@ class HostPressureReader:
 
     def _kept(self, resource: str, readings: Mapping[str, float] | None) -> Mapping[str, float] | None:
         return readings and {
-            kind: self._counters.published((resource, kind), round(seconds * _MICROSECONDS_PER_SECOND))
-            / _MICROSECONDS_PER_SECOND
-            for kind, seconds in readings.items()
+            kind: self._counters.published_seconds((resource, kind), seconds) for kind, seconds in readings.items()
         }
 
 

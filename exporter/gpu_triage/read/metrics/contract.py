@@ -73,7 +73,7 @@ class HostCollector(Generic[R]):
 
     Attributes:
         foreign: metric families from other sources, republished unchanged; they are not in the metric catalog.
-        needs: name of a Config field that must be set for the collector to run; None if there is none.
+        needs: name of a Config field that must be set for the collector to run, or None.
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.
         kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.

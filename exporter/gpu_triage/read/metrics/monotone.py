@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import add, ge
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
 K = TypeVar("K", bound="Hashable")
+
+_MICROSECONDS: Final = 1e6
 
 
 @dataclass(slots=True)
@@ -44,6 +46,10 @@ class MonotoneCounters(Generic[K]):
             mark.carried += mark.highest
             mark.highest = value
         return mark.carried + mark.highest
+
+    def published_seconds(self, key: K, seconds: float) -> float:
+        """Like `published`, for a counter that the kernel keeps in microseconds, and as exact."""
+        return self.published(key, round(seconds * _MICROSECONDS)) / _MICROSECONDS
 
     def known(self, key: K, value: int | None) -> int | None:
         """Like `published`, for a counter the kernel may not report."""

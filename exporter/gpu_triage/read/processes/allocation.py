@@ -67,7 +67,7 @@ Allocation = TypeVar("Allocation")
 
 
 class AllocationCache(Generic[Allocation]):
-    """Holders by device; expires when the last answer gets too old. Thread-safe.
+    """Allocations by device; they expire when the last answer gets too old. Thread-safe.
 
     >>> cache = AllocationCache[str](fresh_for_seconds=15.0)
     >>> cache.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
@@ -84,14 +84,14 @@ class AllocationCache(Generic[Allocation]):
         self._latest = (at.monotonic, allocations)  # replaced atomically: other threads read it
 
     def allocations(self, devices: Collection[str], at: Moment) -> frozenset[Allocation]:
-        """See `machine.Holders`."""
+        """See `machine.Allocations`."""
         latest = self._latest
         if latest is None or not self.known(at):
             return frozenset()
         return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
 
     def known(self, at: Moment) -> bool:
-        """See `machine.Holders`."""
+        """See `machine.Allocations`."""
         latest = self._latest
         return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds
 
@@ -146,7 +146,7 @@ def _allocations(gpu: GpuRound, devices: frozenset[str], mig_uuid: str) -> Itera
 
 
 def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
-    """Yield one sample per holder, or a single 0 if the GPU is free."""
+    """Yield one sample per allocation, or a single 0 if the GPU is free."""
     if reading.allocations is None:
         return
     for allocation in reading.allocations:

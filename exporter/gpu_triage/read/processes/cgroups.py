@@ -25,7 +25,6 @@ _MOST_CGROUPS: Final = 32
 """Per GPU, including parent cgroups."""
 _MOST_BYTES: Final = 4096
 _LIMITS_KEPT_SECONDS: Final = 30.0
-_MICROSECONDS: Final = 1e6
 _NANOSECONDS: Final = 1e9
 _NO_LIMIT: Final = "max"
 _NO_MEMORY_LIMIT_BYTES: Final = 1 << 62
@@ -269,8 +268,7 @@ def _kept(
     counters: MonotoneCounters[str], resource: str, seconds_by_kind: Mapping[str, float] | None
 ) -> Mapping[str, float] | None:
     return seconds_by_kind and {
-        kind: counters.published(f"{resource} {kind}", round(seconds * _MICROSECONDS)) / _MICROSECONDS
-        for kind, seconds in seconds_by_kind.items()
+        kind: counters.published_seconds(f"{resource} {kind}", seconds) for kind, seconds in seconds_by_kind.items()
     }
 
 

@@ -30,7 +30,7 @@ class WorkloadFinder:
 
         The process's cgroup contains its container ID, which the log symlinks map to names. Without these links, the
         kubelet only provides pod names and the cgroup only UIDs, with no mapping between them; then the result is what
-        all holders of the device have in common.
+        all allocations of the device have in common.
         """
         machine = self._gpu.machine
         if facts is None or not facts.owner.pod_uid:
@@ -44,7 +44,7 @@ class WorkloadFinder:
         return held
 
     def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
-        """What all holders of the GPU, or of these MIG instances, have in common."""
+        """What all allocations of the GPU, or of these MIG instances, have in common."""
         at = self._gpu.at
         return in_common(pods.allocations(self._devices(instances), at) or pods.allocations(self._claimed, at))
 

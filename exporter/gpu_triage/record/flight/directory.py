@@ -65,7 +65,7 @@ def refuse_unusable(directory: Path) -> None:
 
 
 def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
-    """The name of a recording of the same finding from the last `seconds`; None if there is none."""
+    """The name of a recording of the same finding from the last `seconds`, or None."""
     mine = _NAME.fullmatch(name)
     assert mine is not None  # noqa: S101 - created by `file_name`
     least = _unix(mine[1]) - seconds

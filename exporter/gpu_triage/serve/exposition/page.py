@@ -149,7 +149,7 @@ class Exposition:
         return Page(answer.body, form.value, gzipped)
 
     def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
-        """The last encoded response; None if there is none, or some of it is stale by now."""
+        """The last encoded response; None before the first, or if some of it is stale by now."""
         # Checked at each scrape, because after a hang or the sampler's end there is no publication to trigger it.
         answer = self._answers.get((form, gzipped))
         return None if answer is None or self._now() > answer.good_until else answer

@@ -65,7 +65,7 @@ def _when_it_has_lasted(finding: Finding) -> str:
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:
-    """A row for each kind of recurring incident, with the suspect: board or slot; "" if there are none."""
+    """A row for each kind of recurring incident, with the suspect: board or slot, or ""."""
     rows: list[str] = []
     for gpu in host.gpus:
         slot = next((track.labels["pci_bus_id"] for track in gpu.series(GPU_INCIDENTS_RECENT)), "")
@@ -119,7 +119,7 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
 
 
 def _ended(report: Report, now: float) -> str:
-    """The findings that ended recently, latest first; "" if there are none."""
+    """The findings that ended recently, latest first, or ""."""
     if not report.ended:
         return ""
     ended = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))

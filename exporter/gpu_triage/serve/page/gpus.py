@@ -37,7 +37,7 @@ _SHOWN_PROCESSES: Final = 2
 
 
 def gpus_section(latest: Judgment) -> str:
-    """The table of GPUs, worst first; "" if there are none."""
+    """The table of GPUs, worst first, or ""."""
     verdicts = latest.report.gpus
     if not verdicts:
         return ""
