@@ -17,6 +17,8 @@ from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSou
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
     DURATION,
+    FLEET_HOSTS,
+    FLEET_SHARE,
     GRAFANA_URL,
     JOB,
     KEPT_LABELS,
@@ -57,6 +59,8 @@ def overrides_schema() -> dict[str, Any]:
             "replica_labels": {"type": "array", "maxItems": MOST_LABELS, "items": _text(LABEL_NAME)},
             "runbook_base_url": _text(RUNBOOK_URL),
             "grafana_base_url": _text(GRAFANA_URL),
+            "fleet_hosts": _number(FLEET_HOSTS),
+            "fleet_share": _number(FLEET_SHARE),
             "labels": {"$ref": "#/$defs/alertLabels"},
             "annotations": _texts(RESERVED_ANNOTATIONS),
             "alerts": _object(alerts),
@@ -131,6 +135,10 @@ def _alert_schema(alert: Alert) -> dict[str, Any]:
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _number(limits: tuple[float, float]) -> dict[str, Any]:
+    return {"type": "number", "minimum": limits[0], "maximum": limits[1]}
 
 
 def _text(pattern: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 SLOWEST_FIRST = (
     "e2e/test_rehearsal.py",
     "e2e/test_alerting.py",
+    "e2e/test_outages.py",
     "faults/",
     "dashboards/test_watched_scenarios.py",
     "fleet/test_live",

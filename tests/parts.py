@@ -25,6 +25,8 @@ FULL = {
     "deploy/test_slurm_live.py": "a real Slurm",
     "e2e/test_alerting.py": "a night through Prometheus and Alertmanager",
     "e2e/test_demo_ends.py": "the demo",
+    "e2e/test_fleet_incidents.py": "what strikes many hosts at once",
+    "e2e/test_outages.py": "outages of Prometheus and Alertmanager",
     "e2e/test_pythons.py": "every supported Python",
     "e2e/test_rehearsal.py": "the pager's rehearsal",
     "e2e/test_status_page_in_browser.py": "the status page in a browser",

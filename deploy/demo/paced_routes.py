@@ -19,7 +19,7 @@ def paced_alertmanager(pace: int, webhook: str, *, shipped: Path = SHIPPED, dril
     config: dict[str, Any] = yaml.safe_load(shipped.read_bytes())
     _pace(config["route"], pace, drill=drill)
     for receiver in config["receivers"]:
-        for hook in receiver["webhook_configs"]:
+        for hook in receiver.get("webhook_configs", []):
             hook["url"] = webhook
     if not drill:
         # Alertmanager linters, and readers, consider unused receivers a mistake.

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from deploy.demo.durations import DURATION, paced_duration
 
-_RECENT = re.compile(r"(gpu_exporter_last_publication_timestamp_seconds\) - )(\d+)(?![\w.])")
-"""An age by the host's clock, in the expanded form of `${host_time}` in the rules' source."""
+_SECONDS = re.compile(r"([-+] )(\d{3,})(?![\w.])")
+"""What is added to or subtracted from a Unix time."""
 _SHORTEST_WINDOW_SECONDS = 1.0
 _SHORTEST_INTERVAL_SECONDS = 0.25
 _DEFAULT_INTERVAL = "1m"
@@ -19,7 +19,7 @@ _DEFAULT_INTERVAL = "1m"
 def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
     """Write the rules in `source` with every duration divided by `pace`; return the files written.
 
-    This includes windows, `for`, intervals, and the maximum age of recent Unix times in alerts. Names, thresholds,
+    This includes windows, `for`, intervals, and what is added to Unix times. Names, thresholds,
     labels and texts are unchanged.
     """
     written = []
@@ -50,4 +50,4 @@ def paced_expression(expression: str, pace: int) -> str:
     shorter = DURATION.sub(
         lambda found: paced_duration(found[0], pace, shortest_seconds=_SHORTEST_WINDOW_SECONDS), expression
     )
-    return _RECENT.sub(lambda found: f"{found[1]}{max(1, int(found[2]) // pace)}", shorter)
+    return _SECONDS.sub(lambda found: f"{found[1]}{max(1, int(found[2]) // pace)}", shorter)

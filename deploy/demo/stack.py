@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -20,7 +21,7 @@ from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 
 SHORTEST_SCRAPE_SECONDS = 0.5
-_FLAGS = {
+_DELAYS = {
     "rules.alert.resend-delay": "1m",
     "rules.alert.for-grace-period": "10m",
     "rules.alert.for-outage-tolerance": "1h",
@@ -37,12 +38,13 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """URLs of a running stack, and the Prometheus process; `exporter` is "" if `servers` monitors something else."""
+    """URLs of a running stack, and its processes; `exporter` is "" if `servers` monitors something else."""
 
     exporter: str
     prometheus: str
     alertmanager: str
-    server: Server
+    server: Server  # Prometheus
+    pager: Server  # Alertmanager
 
 
 def find_programs() -> Programs:
@@ -76,7 +78,7 @@ def stack(
     routes = paced_alertmanager(pace, webhook, drill=False)
     served = Server("exporter", exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready", starting)
     with servers(directory, pace, [job], routes, programs, starting=starting) as running, served.running():
-        yield Stack(exporter, running.prometheus, running.alertmanager, running.server)
+        yield replace(running, exporter=exporter)
 
 
 def write_rules(directory: Path, pace: int, settings: Settings = DEFAULTS) -> None:
@@ -98,12 +100,18 @@ def servers(
     programs: Programs,
     *,
     flags: Sequence[str] = (),
+    delays: Mapping[str, str] = MappingProxyType({}),
+    alerts_to: str = "",
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
-    """Alertmanager, and Prometheus with the rules in ``rules/``, inside a ``with`` block; raises StackError."""
+    """Alertmanager, and Prometheus with the rules in ``rules/``, inside a ``with`` block; raises StackError.
+
+    Prometheus sends its alerts to the address `alerts_to`, if that is not ""; `delays` are flags of it, such as
+    ``rules.alert.resend-delay``, that are divided by the pace.
+    """
     prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in range(2))
     _write(directory / "alertmanager.yml", routes)
-    _write(directory / "prometheus.yml", _prometheus_config(jobs, alertmanager, pace))
+    _write(directory / "prometheus.yml", _prometheus_config(jobs, alerts_to or alertmanager, pace))
     pager = Server(
         "alertmanager",
         alertmanager_command(
@@ -116,14 +124,20 @@ def servers(
     server = Server(
         "prometheus",
         prometheus_command(
-            programs.prometheus, directory / "prometheus.yml", directory / "prometheus", prometheus, pace, *flags
+            programs.prometheus,
+            directory / "prometheus.yml",
+            directory / "prometheus",
+            prometheus,
+            pace,
+            *flags,
+            delays=delays,
         ),
         directory,
         f"http://{prometheus}/-/ready",
         starting,
     )
     with pager.running(), server.running():
-        yield Stack("", f"http://{prometheus}", f"http://{alertmanager}", server)
+        yield Stack("", f"http://{prometheus}", f"http://{alertmanager}", server, pager)
 
 
 def alertmanager_command(program: str, config: Path, data: Path, address: str, *flags: str) -> list[str]:
@@ -138,14 +152,22 @@ def alertmanager_command(program: str, config: Path, data: Path, address: str, *
     ]
 
 
-def prometheus_command(program: str, config: Path, data: Path, address: str, pace: int, *flags: str) -> list[str]:
+def prometheus_command(
+    program: str,
+    config: Path,
+    data: Path,
+    address: str,
+    pace: int,
+    *flags: str,
+    delays: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
     return [
         program,
         f"--config.file={config}",
         f"--storage.tsdb.path={data}",
         f"--web.listen-address={address}",
         f"--web.external-url=http://{address}",
-        *(f"--{flag}={paced_duration(written, pace)}" for flag, written in _FLAGS.items()),
+        *(f"--{flag}={paced_duration(written, pace)}" for flag, written in {**_DELAYS, **delays}.items()),
         # The first scrape is five seconds earlier, which is minutes of scenario time.
         "--scrape.discovery-reload-interval=1s",
         *flags,

@@ -41,7 +41,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
     "an alert that is none": ({"rules": {"overrides": {"alerts": {"GpuLots": {}}}}}, "GpuLots"),
     "a threshold that is none": (
-        {"rules": {"overrides": {"alerts": {"GpuExportersDown": {"thresholds": {"part": 0.5}}}}}},
+        {"rules": {"overrides": {"alerts": {"GpuHostClockWrong": {"thresholds": {"part": 0.5}}}}}},
         "part",
     ),
     "a threshold of an alert without any": (
@@ -49,8 +49,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "thresholds",
     ),
     "a threshold out of range": (
-        {"rules": {"overrides": {"alerts": {"GpuExportersDown": {"thresholds": {"share": 7}}}}}},
-        "share",
+        {"rules": {"overrides": {"alerts": {"GpuHostClockWrong": {"thresholds": {"seconds": 70000000}}}}}},
+        "seconds",
     ),
     "a severity that is none": ({"rules": {"overrides": {"alerts": {"GpuLost": {"severity": "page"}}}}}, "severity"),
     "a wait without unit": ({"rules": {"overrides": {"alerts": {"GpuLost": {"for": "15"}}}}}, "for"),

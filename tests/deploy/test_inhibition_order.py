@@ -64,7 +64,7 @@ def test_of_several_pages_about_one_gpu_the_first_of_the_order_is_sent(repositor
 def test_every_inhibition_stays_within_a_cluster_and_a_job(repository: Path) -> None:
     for each in _inhibitions(repository):
         assert each["equal"][:2] == FLEET, each
-        across = {"GpuExportersDown", "GpuDriverVersionDrift"}
+        across = {"GpuFleetHwThermalThrottling", "GpuDriverVersionDrift"}
         if not any(name in matcher for name in across for matcher in each["source_matchers"]):
             assert "instance" in each["equal"], each
 

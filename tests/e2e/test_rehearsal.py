@@ -49,9 +49,9 @@ INCIDENTS = Act(
 )
 RESTARTED = Act(
     # Slower: Prometheus needs some five seconds from its start to its first scrape, whatever the pace.
-    pace=10,
+    pace=5,
     minutes=19,
-    restart_minute=13.5,
+    away=("prometheus", 13.5, 13.5),
     hosts=(
         *(Host(_west(play), f"early-{play}") for play in ("xid-79", "double-bit", "nvswitch", "gsp", "driver")),
         Host(_west("gone"), "healthy", down=((1, 60),)),

@@ -134,6 +134,7 @@ def _test_file(run: Run) -> dict[str, object]:
         "tests": [
             {
                 "interval": duration(run.step_seconds),
+                "external_url": "http://prometheus:9090",
                 "input_series": [
                     {"series": series, "values": notation(values)} for series, values in run.series.items()
                 ],

@@ -25,9 +25,9 @@ SEVERITIES_OF_ALERTS: Final = frozenset({"none", *(severity.value for severity i
 ACTIONS: Final = frozenset(action.value for action in Action)
 
 ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
-    "up": (Kind.GAUGE, ()),
+    "up": (Kind.GAUGE, ("leaf", "rack")),
     "process_start_time_seconds": (Kind.GAUGE, ()),
-    "ALERTS": (Kind.GAUGE, ("alertname", "alertstate", "severity", "action", "gpu", "uuid")),
+    "ALERTS": (Kind.GAUGE, ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "code", "subject")),
     "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
@@ -56,6 +56,7 @@ def _known_elsewhere() -> Iterator[tuple[str, str, frozenset[str]]]:
         "severity": SEVERITIES_OF_ALERTS - {"none"},
         "code": frozenset(check.code for check in CHECKS),
     }
+    yield "instance_code:gpu_exporter_target:down_since", "code", frozenset({"host.down"})
     for spec in _FINDINGS:
         yield from ((spec.name, label, known[label]) for label in known.keys() & set(spec.labels))
     for metric in _ERROR_INFOS:

@@ -28,6 +28,7 @@ RECENTLY: Final = NOW - 30
 EVALUATION_SECONDS: Final = 120
 
 INSTANCE: Final = "gpu-07:9836"
+IN_FLEET: Final = "GpuInFleetIncident"
 UUID, ADDRESS, SERIAL = "GPU-f7f43461-7b25-6178-f8ca-e6d7745e22fb", "0000:5d:00.0", "1650924019158"
 """Of GPU 3 of this host, the one that is at fault."""
 MODEL: Final = "NVIDIA H100 80GB HBM3"
@@ -57,6 +58,7 @@ class Exhibit:
     what: str = ""  # tells exhibits of one alert apart; "" for the one that docs/alerts.md shows
     owners: tuple[str, ...] = ()  # what the text must call those who are hit
     alone: bool = False  # whether it is about no cluster, so that nothing else may be scraped
+    code: str = ""  # the label of the alert that is shown, where hosts of several exhibits have it
 
     @property
     def name(self) -> str:
@@ -123,7 +125,44 @@ def scraped(values: Sequence[float], instance: str = INSTANCE) -> Series:
 
 def rack(hosts: int, down: int) -> Series:
     values = (steady(1) if number <= hosts - down else lately(0, 1) for number in range(1, hosts + 1))
-    return merged(*(scraped(each, f"gpu-rack7-{number:02}:9836") for number, each in enumerate(values, 1)))
+    names = (INSTANCE if number == hosts else f"gpu-rack7-{number:02}:9836" for number in range(1, hosts + 1))
+    return merged(*(scraped(each, name) for name, each in zip(names, values, strict=True)))
+
+
+def many(code: str, hosts: int = 12, **labels: str) -> Series:
+    """The first hosts of two racks of eight, one half hour ago, with a finding that is confirmed since."""
+    check = BY_CODE[code]
+    facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
+    series, about = (host, "gpu_host_finding") if check.of_host else (gpu, "gpu_finding")
+    every = []
+    for number in range(1, 17):
+        instance = INSTANCE if number == 7 else f"10.4.0.{number}:9836"
+        every.append(host("up", steady(1), instance, rack=f"r{1 + (number > 14)}"))
+        every.append(host("gpu_exporter_build_info", steady(1), instance))
+        if number <= hosts:
+            subject = (f"GPU-{number}",) if series is gpu else ()
+            since = lately(60.0 * RECENTLY, math.nan)
+            every.append(series(about, lately(2, math.nan), *subject, instance=instance, **facts))
+            every.append(series(f"{about}_since_timestamp_seconds", since, *subject, instance=instance, **facts))
+            for metric, values, more in _SHARED.get(code, ()):
+                every.append(host(metric, values, instance, **more))
+    return merged(*every)
+
+
+_SHARED: Final[Mapping[str, tuple[tuple[str, Sequence[float], Mapping[str, str]], ...]]] = {
+    "storage.not_responding": (
+        (
+            "gpu_host_kernel_event_last_timestamp_seconds",
+            lately(60.0 * RECENTLY, math.nan),
+            {"kind": "nfs_not_responding", "subject": "nas01"},
+        ),
+    ),
+    "network.port_down": (
+        ("gpu_host_infiniband_up", lately(0, 1), {"device": "mlx5_3", "port": "1"}),
+        ("gpu_host_infiniband_up", steady(1), {"device": "mlx5_4", "port": "1"}),
+    ),
+}
+"""What else the hosts of an incident publish, by the code of its findings."""
 
 
 def collector(name: str, metric: str, values: Sequence[float]) -> Series:
@@ -160,6 +199,15 @@ BY_HAND: Final = (
         of_gpu("gpu_baseline_mismatch", steady(1), field="vbios_version"),
     ),
     Exhibit("GpuExportersDown", rack(20, 5)),
+    Exhibit("GpuInFleetIncident.down", rack(20, 5), code="host.down"),
+    Exhibit("GpuInFleetIncident", many("thermal.hw"), code="thermal.hw"),
+    Exhibit("GpuFleetHwThermalThrottling", many("thermal.hw")),
+    Exhibit("GpuFleetSwThermalThrottling", many("thermal.sw")),
+    Exhibit("GpuFleetPowerBrake", many("power.brake")),
+    Exhibit("GpuFleetDriverUnavailable", many("driver.unavailable")),
+    Exhibit("GpuFleetStorageDown", many("storage.not_responding")),
+    Exhibit("GpuFleetFabricUnhealthy", many("fabric.unhealthy")),
+    Exhibit("GpuFleetNetworkDown", many("network.port_down")),
     Exhibit("GpuExporterDown", scraped(lately(0, 1))),
     Exhibit(
         "GpuExporterDown",
@@ -239,5 +287,13 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
         for each in exhibits:
             source = sources[each.alert]
             shown = played[each.case].shown[source.name]
-            sent[each.name] = tuple(alert for alert in shown if alert.labels["severity"] == source.severity)
+            sent[each.name] = tuple(
+                alert
+                for alert in shown
+                if alert.labels["severity"] == source.severity
+                # Of many hosts with this alert, only one is shown.
+                and (
+                    source.name != IN_FLEET or (alert.labels["instance"], alert.labels["code"]) == (INSTANCE, each.code)
+                )
+            )
     return sent

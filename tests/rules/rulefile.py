@@ -36,7 +36,11 @@ class Rule:
 
     def queries(self) -> tuple[str, ...]:
         """What its annotations ask Prometheus, with some text in place of what they fill in."""
-        return tuple(query.replace("%q", '"x"') for text in self.annotations.values() for query in _QUERY.findall(text))
+        return tuple(
+            query.replace("code=%q", 'code="thermal.hw"').replace("%q", '"x"')
+            for text in self.annotations.values()
+            for query in _QUERY.findall(text)
+        )
 
 
 def rule_files() -> tuple[Path, ...]:

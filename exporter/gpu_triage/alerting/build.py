@@ -67,6 +67,8 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
         "clusters": settings.clusters,
         "job": settings.job.replace("\\", "\\\\").replace('"', '\\"'),
         "cluster_label": settings.cluster_label,
+        "fleet_hosts": plain(settings.fleet_hosts),
+        "fleet_share": plain(settings.fleet_share),
     }
     if isinstance(rule, RecordingRule):
         expr = filled_in(rule.name, expanded_expr(rule.expr), values)

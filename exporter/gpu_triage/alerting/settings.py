@@ -16,6 +16,10 @@ KEPT_LABELS: Final = (*RESERVED_LABELS, "drill", "workload")
 
 RESERVED_ANNOTATIONS: Final = ("summary", "description", "runbook_url", "dashboard_uid", "dashboard_url")
 
+FLEET_HOSTS: Final = (3.0, 10000.0)
+FLEET_SHARE: Final = (0.01, 1.0)
+"""Lowest and highest values of these settings."""
+
 MOST_LABELS: Final = 32
 MOST_CHARACTERS: Final = 256
 
@@ -58,6 +62,10 @@ class Settings:
     # Base URL of the runbooks; by default, those served by the affected exporter.
     runbook_base_url: str = "http://{{ $labels.instance }}/runbooks"
     grafana_base_url: str = ""  # URL of Grafana; "" for no dashboard links
+    # How many hosts, or which share of the targets of a job (and at least three), make one incident of a fleet if the
+    # same fault begins on them within 30 minutes.
+    fleet_hosts: float = 10
+    fleet_share: float = 0.25
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     alerts: Mapping[str, AlertSettings] = field(default_factory=dict)  # by key

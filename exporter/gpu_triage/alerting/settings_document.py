@@ -12,6 +12,8 @@ from gpu_triage.alerting.renamed import moved
 from gpu_triage.alerting.rule_source import Alert, RuleSource
 from gpu_triage.alerting.settings import (
     DEFAULTS,
+    FLEET_HOSTS,
+    FLEET_SHARE,
     GRAFANA_URL,
     JOB,
     KEPT_LABELS,
@@ -62,6 +64,10 @@ routing_labels: []
 runbook_base_url: {json.dumps(DEFAULTS.runbook_base_url)}
 # Grafana's address, for links to the dashboards. Without it, alerts carry the dashboard's uid only.
 #grafana_base_url: https://grafana.example.org
+# One alert reports all hosts on which the same fault begins within 30 minutes, if they are so many (3 to 10000).
+fleet_hosts: {plain(DEFAULTS.fleet_hosts)}
+# Or if they are this share of the targets of their job, and at least three (0.01 to 1).
+fleet_share: {plain(DEFAULTS.fleet_share)}
 # Labels on every alert, such as {{team: ml}}. These belong to the rules:
 # {", ".join(RESERVED_LABELS)}.
 labels: {{}}
@@ -193,6 +199,8 @@ def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Ke
             "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
             "runbook_base_url": _RunbookUrl,
             "grafana_base_url": _GrafanaUrl,
+            "fleet_hosts": Annotated[float, Range(*FLEET_HOSTS)],
+            "fleet_share": Annotated[float, Range(*FLEET_SHARE)],
             "labels": labels,
             "annotations": _texts(RESERVED_ANNOTATIONS),
             "alerts": Keyed(by_alert, "alert", "gpu-triage rules --print-config lists them all"),

@@ -34,4 +34,8 @@ def _completed(group: Group, handwritten: set[str]) -> Group:
     rules: tuple[RecordingRule | Alert, ...] = tuple(
         replace(rule, codes=codes_of(rule.name)) if isinstance(rule, Alert) else rule for rule in group.rules
     )
-    return replace(group, rules=(*rules, *relays(handwritten)) if group.name == GROUP else rules)
+    if group.name != GROUP:
+        return replace(group, rules=rules)
+    # An alert that only mutes others comes after them, so that it never ends first.
+    muting = [rule for rule in rules if isinstance(rule, Alert) and rule.severity == "none"]
+    return replace(group, rules=(*(rule for rule in rules if rule not in muting), *relays(handwritten), *muting))

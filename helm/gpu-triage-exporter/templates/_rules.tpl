@@ -56,6 +56,8 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
       "fleet" $fleet
       "clusters" $clusters
       "cluster_label" $cluster
+      "fleet_hosts" (include "gpu-triage.rules.plain" (dict "number" (.fleet_hosts | default 10) "decimals" 6))
+      "fleet_share" (include "gpu-triage.rules.plain" (dict "number" (.fleet_share | default 0.25) "decimals" 6))
       "job" ($job | replace "\\" "\\\\" | replace "\"" "\\\"")
     | toYaml -}}
 {{- end }}

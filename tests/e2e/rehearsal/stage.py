@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from deploy.demo.paced_routes import paced_alertmanager
 from deploy.demo.pager import pager
 from deploy.demo.stack import Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
+from tests.e2e.rehearsal.between import Network, between
 from tests.e2e.rehearsal.late import RECEIVES, agent
 from tests.e2e.rehearsal.replay import record_all, replayed
 from tests.e2e.rehearsal.target import Host, Minutes, Script, serving
@@ -31,7 +33,9 @@ class Act:
     pace: int  # how many times faster
     minutes: Minutes  # how long it lasts
     hosts: Sequence[Host]  # all targets
-    restart_minute: Minutes | None = None  # when Prometheus is restarted; None for never
+    # what is away from one minute to another; with both equal, a server is restarted
+    away: tuple[Literal["prometheus", "alertmanager", "network"], Minutes, Minutes] | None = None
+    delays: Mapping[str, str] = field(default_factory=dict)  # flags of Prometheus that are divided by the pace
     # how much later than scraped everything arrives by remote write; None where Prometheus scrapes
     late_minutes: Minutes | None = None
     settings: Settings = DEFAULTS  # of the rules
@@ -42,20 +46,26 @@ class _Running:
     act: Act
     script: Script
     stack: Stack
-    restarted: bool = False
+    network: Network
+    to_do: list[tuple[Minutes, Callable[[], None]]] = field(init=False)  # with the minute at which it is due
+
+    def __post_init__(self) -> None:
+        self.to_do = []
+        if self.act.away is not None:
+            what, begin, end = self.act.away
+            part = {"prometheus": self.stack.server, "alertmanager": self.stack.pager, "network": self.network}[what]
+            self.to_do = [(begin, part.end), (end, part.start)]
 
     def goes_on(self) -> bool:
         """Do what is due; whether its last minute is still to come."""
-        minute, due = self.script.minute(), self.act.restart_minute
-        if due is not None and minute >= due and not self.restarted:
-            self.stack.server.restart()
-            self.restarted = True
-        return minute < self.act.minutes
+        while self.to_do and self.script.minute() >= self.to_do[0][0]:
+            self.to_do.pop(0)[1]()
+        return self.script.minute() < self.act.minutes
 
 
 def rehearse(acts: Mapping[str, Act], directory: Path) -> dict[str, Inbox]:
     """What the webhook is told in each act; fails if Prometheus could not evaluate a rule at the end of one."""
-    plays = {host.play for act in acts.values() for host in act.hosts}
+    plays = {host.play for act in acts.values() for host in act.hosts if host.play}
     histories = record_all(plays, max(act.minutes for act in acts.values()) * 60)
     told = {name: Inbox() for name in acts}
     origin = time.time() + _START_SECONDS
@@ -64,7 +74,10 @@ def rehearse(acts: Mapping[str, Act], directory: Path) -> dict[str, Inbox]:
         running = []
         for name, act in acts.items():
             (directory / name).mkdir()
-            replays = {host.play: replayed(histories[host.play], origin, act.pace) for host in act.hosts}
+            replays = {
+                (play, late): replayed(histories[play], origin + late * 60 / act.pace, act.pace)
+                for play, late in {(host.play, host.late) for host in act.hosts if host.play}
+            }
             running.append(
                 _start(ending, act, Script(act.hosts, act.pace, origin, replays), told[name], directory / name)
             )
@@ -74,23 +87,27 @@ def rehearse(acts: Mapping[str, Act], directory: Path) -> dict[str, Inbox]:
                     errors.update(_rule_errors(each.stack.prometheus))
                     running.remove(each)
             time.sleep(0.05)
-    assert errors == set()
+    assert errors == set(), "\n".join(errors)
     return told
 
 
 def _start(ending: ExitStack, act: Act, script: Script, inbox: Inbox, directory: Path) -> _Running:
     write_rules(directory, act.pace, act.settings)
+    network = ending.enter_context(between())
     routes = paced_alertmanager(act.pace, ending.enter_context(pager(inbox.add)))
     job, programs = script.job(ending.enter_context(serving(script.page))), find_programs()
     if act.late_minutes is None:
-        stack = ending.enter_context(servers(directory, act.pace, [job], routes, programs))
+        stack = ending.enter_context(
+            servers(directory, act.pace, [job], routes, programs, delays=act.delays, alerts_to=network.address)
+        )
+        network.alertmanager = stack.alertmanager
     else:
         stack = ending.enter_context(servers(directory, act.pace, [], routes, programs, flags=[RECEIVES]))
         delay_seconds = act.late_minutes * 60 / act.pace
         ending.enter_context(
             agent(directory, act.pace, job, stack.prometheus, programs.prometheus, delay_seconds=delay_seconds)
         )
-    return _Running(act, script, stack)
+    return _Running(act, script, stack, network)
 
 
 def _rule_errors(prometheus: str) -> set[str]:

@@ -13,6 +13,8 @@ from typing import Any
 from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
 
 Minutes = float
+QUIET = 'gpu_exporter_build_info{version="1"} 1\ngpu_host_findings 0\n'
+"""All that a host publishes that only counts as one of many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class Host:
     """A target."""
 
     labels: Mapping[str, str]  # of the target, `instance` among them
-    play: str  # what it replays
+    play: str = ""  # what it replays; "" for a host that is well and says little
+    late: Minutes = 0.0  # how much later its replay begins
     down: Sequence[tuple[Minutes, Minutes]] = ()  # from minute to minute, when nobody answers
     # from minute to minute, when the exporter crashes soon after each start
     loops: tuple[Minutes, Minutes] | None = None
@@ -51,7 +54,7 @@ class Script:
     hosts: Sequence[Host]  # each at the path of its number
     pace: float  # how many times faster
     origin: float  # Unix time of minute 0
-    replays: Mapping[str, Replay]  # pages by play
+    replays: Mapping[tuple[str, Minutes], Replay]  # pages by play and how late it begins
 
     def minute(self) -> Minutes:
         return max(0.0, (time.time() - self.origin) * self.pace / 60)
@@ -60,7 +63,12 @@ class Script:
         """What a scrape of a host finds now; None if nobody answers."""
         minute = self.minute()
         host = self.hosts[number]
-        return self.replays[host.play].page(int(minute * 60 / STEP_SECONDS)) if host.answers(minute) else None
+        if not host.answers(minute):
+            return None
+        if not host.play:
+            return QUIET
+        step = int((minute - host.late) * 60 / STEP_SECONDS)
+        return self.replays[host.play, host.late].page(max(0, step))
 
     def job(self, address: str) -> dict[str, Any]:
         configs = [

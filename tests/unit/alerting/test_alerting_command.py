@@ -121,15 +121,6 @@ def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
     assert f"removed {old}" in capsys.readouterr().out
 
 
-def test_a_file_without_any_rule_left_is_removed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert rules(out) == 0
-    text = (out / "rules/alerts-fleet.yml").read_text(encoding="utf-8")
-    names = [rule["alert"] for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
-    assert rules(out, config="alerts: {%s}" % ", ".join(f"{name}: {{enabled: false}}" for name in names)) == 0  # noqa: UP031
-    assert not (out / "rules/alerts-fleet.yml").exists()
-
-
 @pytest.mark.parametrize("name", ["rules/alerts-findings.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
 def test_a_file_of_somebody_else_is_left_alone_unless_forced(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

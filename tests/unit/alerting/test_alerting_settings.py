@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from gpu_triage.alerting.command import rules_command
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.renamed import RENAMED
+from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
@@ -56,10 +57,16 @@ def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
 
 
 def _key(rule: dict[str, Any]) -> str:
-    """Rules of one name differ in the codes that they select."""
+    """Rules of one name differ in the codes that they select, or in how long they fire on."""
     alerts = [alert for alert in ALERTS.values() if alert.name == rule["alert"]]
     expr = rule["expr"].replace("[.]", ".")
-    (key,) = [alert.key for alert in alerts if len(alerts) == 1 or re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr)]
+
+    def fits(alert: Alert) -> bool:
+        if not alert.codes:
+            return alert.keep == rule.get("keep_firing_for", "")
+        return bool(re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr))
+
+    (key,) = [alert.key for alert in alerts if len(alerts) == 1 or fits(alert)]
     return key
 
 

@@ -162,6 +162,8 @@ HARDWARE: Final = (
         ),
         measure=Measure(Unit.COUNT, "servers that the kernel names: {}"),
         wait_seconds=5 * MINUTES,
+        # Longer than the findings of hosts that wait for it.
+        hold_seconds=20 * MINUTES,
         of_host=True,
     ),
     Check(
