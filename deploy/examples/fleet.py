@@ -129,8 +129,8 @@ def _drift() -> str:
         if rule.fields.get("alert") == DRIFT_ALERT
     )
     about = (
-        "The alert that compares hosts, for the Prometheus that has the series of all shards. Alerts about many hosts are "
-        "not here: each shard counts its own."
+        "The alert that compares hosts, for the Prometheus that has the series of all shards. Alerts about many hosts "
+        "are not here: each shard counts its own."
     )
     mark = "Made by `make examples` from rules/; the shards do not send it (alert_relabel_configs)."
     return to_yaml(BuiltFile(DRIFT.name, about, (found,)), mark)

@@ -22,6 +22,9 @@ LARGEST_ANNOTATION = 190_000
 """Bytes of an object that ``kubectl apply`` keeps in an annotation. Kubernetes allows 262,144 for all annotations
 together: a dashboard must not come near."""
 
+COMMAND = "kubectl exec --namespace monitoring daemonset/gpu-gpu-triage-exporter -- gpu-triage explain"
+"""What prints a runbook, followed by its name."""
+
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 def test_the_operator_knows_every_name(values: dict[str, Any], tmp_path: Path) -> None:
@@ -89,7 +92,7 @@ def test_rules_come_through_templating_as_they_are(tmp_path: Path) -> None:
         for each in group["rules"]:
             if "alert" in each:
                 each.setdefault("labels", {})
-                url = f"http://{{{{ $labels.instance }}}}/runbooks/{each['alert']}"
+                url = f"{COMMAND} {each['alert']}"
                 each["annotations"] = {**each.get("annotations", {}), "runbook_url": url}
     assert rule["spec"] == expected
 
@@ -182,6 +185,53 @@ def test_the_notes_warn_of_labels_that_prometheus_wants() -> None:
     labels = {"labels": {"release": "stack"}}
     labeled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **labels}, "scrape": labels}
     assert "ruleSelectorNilUsesHelmValues" not in render(labeled).notes
+
+
+TO_LINK = "--set rules.overrides.runbook_base_url=https://gpu.example.org/runbooks"
+LINKS: dict[str, tuple[dict[str, Any], str]] = {
+    "pod network": ({}, ""),
+    "node network": ({"hostNetwork": True}, "http://{{ $labels.instance }}:9836/runbooks"),
+    "node network and TLS": (
+        {"hostNetwork": True, "web": {"port": 9443, "configSecret": "web", "tls": True}},
+        "https://{{ $labels.instance }}:9443/runbooks",
+    ),
+    "address of the pod": ({"scrape": {"relabelings": []}}, "http://{{ $labels.instance }}/runbooks"),
+    "a name of the user's own": (
+        {"hostNetwork": True, "scrape": {"relabelings": [{"sourceLabels": ["a"], "targetLabel": "instance"}]}},
+        "",
+    ),
+    "public address": (
+        {"rules": {"overrides": {"runbook_base_url": "https://gpu.example.org/runbooks/"}}},
+        "https://gpu.example.org/runbooks",
+    ),
+    "none on purpose": ({"hostNetwork": True, "rules": {"overrides": {"runbook_base_url": ""}}}, ""),
+}
+"""Values, and the address below which alerts and notes have the runbooks; "" for the command instead."""
+
+
+@pytest.mark.parametrize(("values", "base"), LINKS.values(), ids=LINKS.keys())
+def test_alerts_and_notes_have_links_that_work_or_the_command_to_run(values: dict[str, Any], base: str) -> None:
+    rendered = render({"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}, **values})
+    alerts = {
+        rule["alert"]: rule["annotations"]["runbook_url"]
+        for each in rendered.of_kind("PrometheusRule")
+        for group in each["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert alerts["GpuLost"] == (f"{base}/GpuLost" if base else f"{COMMAND} GpuLost")
+    down = alerts["GpuExporterDown"]
+    assert down.count("| query }}") == (2 if "$labels" in base else 0)
+    assert f"{COMMAND} GpuExporterDown" in down or down == f"{base}/GpuExporterDown"
+    if base:
+        assert f"Alerts link their runbooks at {base}" in rendered.notes
+        assert COMMAND not in rendered.notes
+    else:
+        assert f"a browser does not reach pods:\n  {COMMAND} GpuLost\n" in rendered.notes
+    assert TO_LINK in rendered.notes
+    links = (base or "http://{{ $labels.instance }}/runbooks").replace("{{ $labels.instance }}", "${exporter:raw}")
+    (diagnosis,) = (each for each in rendered.of_kind("ConfigMap") if "diagnosis.json" in each["data"])
+    assert f"{links}/playbook" in diagnosis["data"]["diagnosis.json"]
 
 
 def test_the_notes_say_what_is_missing_and_what_is_made_up() -> None:

@@ -16,6 +16,7 @@ from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.previous import previous_sources
 from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
@@ -30,6 +31,7 @@ cluster_label: region
 replica_labels: [replica, zone]
 routing_labels: [rack]
 runbook_base_url: https://{{ $labels.instance }}:9836/runbooks/
+runbook_command: kubectl exec ds/gpu-triage -- gpu-triage explain
 grafana_base_url: https://grafana.example.org/
 labels: {team: ml, note: 'a: b #c'}
 annotations: {channel: '#gpu'}
@@ -56,6 +58,13 @@ def own(name: str) -> dict[str, Any]:
 
 def parsed(text: str) -> Any:
     return yaml.load(text, yaml.CSafeLoader)
+
+
+NO_LINKS = {
+    "runbook_base_url": "",
+    "runbook_command": "kubectl exec --namespace monitoring daemonset/gpu-gpu-triage-exporter -- gpu-triage explain",
+}
+"""What the chart's default comes to, as settings of the command."""
 
 
 def by_command(overrides: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -88,14 +97,14 @@ def by_chart(overrides: dict[str, Any]) -> dict[str, Any]:
     ids=["defaults", "everything", "printed", "lowest", "highest", "none", "every alert"],
 )
 def test_the_chart_writes_what_the_command_writes(overrides: dict[str, Any], tmp_path: Path) -> None:
-    charted, commanded = by_chart(overrides), by_command(overrides, tmp_path)
+    charted, commanded = by_chart(overrides), by_command({**NO_LINKS, **overrides}, tmp_path)
     assert charted.keys() == commanded.keys()
     for name in charted:
         assert charted[name] == commanded[name]
 
 
 def test_without_overrides_the_chart_has_the_rules_that_are_shipped(repository: Path) -> None:
-    charted = by_chart({})
+    charted = by_chart({name: getattr(DEFAULTS, name) for name in NO_LINKS})
     rules = repository / "rules"
     for path in [*rules.glob("alerts-*.yml"), rules / "recording.yml"]:
         assert charted[path.stem] == parsed(path.read_text(encoding="utf-8"))
@@ -142,6 +151,8 @@ FINE: list[dict[str, Any]] = [
     {"job": "a{2}"},
     {"labels": {"a": "ü x"}},
     {"runbook_base_url": "https://{{$labels.instance}}/x"},
+    {"runbook_base_url": ""},
+    {"runbook_command": "ssh bastion gpu-triage explain"},
     {"alerts": {"GpuExporterDown": {"for": "7d"}}},
 ]
 WRONG: list[dict[str, Any]] = [
@@ -160,6 +171,9 @@ WRONG: list[dict[str, Any]] = [
     {"cluster_label": "__name__"},
     {"replica_labels": "replica"},
     {"runbook_base_url": "https://{{ $value }}/x"},
+    {"runbook_base_url": "gpu.example.org/runbooks"},
+    {"runbook_command": ""},
+    {"runbook_command": "explain {{ $value }}"},
     {"grafana_base_url": "grafana"},
     {"alerts": {"GpuExporterDown": {"for": ""}}},
     {"alerts": {"GpuExporterDown": {"for": "1m1h"}}},

@@ -124,6 +124,25 @@ def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Itera
         end(process)
 
 
+@contextmanager
+def alertmanager(program: Path, directory: Path, config: Path) -> Iterator[str]:
+    """The URL of an Alertmanager with this configuration: its API takes alerts there."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = [
+        f"--config.file={config}",
+        f"--storage.path={directory / 'data'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+    ]
+    with (directory / "alertmanager.log").open("wb") as log:
+        process = subprocess.Popen([program, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: process.poll() is not None or _answers(lambda: _get(f"http://{address}/-/ready")))
+        yield f"http://{address}/api/v2/alerts"
+    finally:
+        end(process)
+
+
 def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
     """Wait until the condition holds; fail when it does not for far too long."""
     limit = time.monotonic() + seconds
@@ -144,6 +163,11 @@ def end(process: subprocess.Popen[bytes], *, group: bool = False) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(WAIT_SECONDS)
+
+
+def _get(url: str) -> None:
+    with urllib.request.urlopen(url, timeout=WAIT_SECONDS):
+        pass
 
 
 def _answers(call: Callable[[], object]) -> bool:

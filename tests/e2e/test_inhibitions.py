@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.processes import free_port
 from tests.conftest import RequiresTool
-from tests.e2e.processes import end, wait_for
+from tests.e2e.processes import alertmanager, wait_for
 
 Labels = dict[str, str]
 
@@ -82,33 +78,6 @@ FLEET_WIDE: tuple[Labels, Labels] = (
 OTHER_CLUSTER = DOWN | {"cluster": "west", "job": "gpu-triage", "instance": "rack-7"}
 
 
-@contextmanager
-def _alertmanager(program: Path, directory: Path, config: Path) -> Iterator[str]:
-    """The URL of an Alertmanager with this configuration, for the length of a ``with`` block."""
-    address = f"127.0.0.1:{free_port()}"
-    flags = [
-        f"--config.file={config}",
-        f"--storage.path={directory / 'data'}",
-        f"--web.listen-address={address}",
-        "--cluster.listen-address=",
-    ]
-    with (directory / "alertmanager.log").open("wb") as log:
-        process = subprocess.Popen([program, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        wait_for(lambda: process.poll() is not None or _ready(address))
-        yield f"http://{address}/api/v2/alerts"
-    finally:
-        end(process)
-
-
-def _ready(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10):
-            return True
-    except OSError:
-        return False
-
-
 def _fire(url: str, alerts: list[Labels]) -> None:
     body = json.dumps([{"labels": labels} for labels in alerts]).encode()
     with urllib.request.urlopen(
@@ -133,7 +102,7 @@ def test_symptoms_go_quiet_while_their_cause_fires_and_nothing_else_does(
     # Hosts of the same names in another cluster, where the causes do not fire.
     namesakes = [host | symptom | {"cluster": "north"} for host, _, symptom in held]
     config = repository / "deploy/alertmanager/alertmanager.yml"
-    with _alertmanager(requires_tool("prometheus-alertmanager"), tmp_path, config) as url:
+    with alertmanager(requires_tool("prometheus-alertmanager"), tmp_path, config) as url:
         _fire(
             url,
             [

@@ -23,6 +23,7 @@ _IDENTITIES = frozenset(
     {
         "gpu_info",
         "gpu_driver_info",
+        "gpu_exporter_build_info",
         "gpu_flight_recording_timestamp_seconds",
         "instance_gpu_code:gpu_finding:confirmed",
         "instance_gpu:gpu_info:affected",

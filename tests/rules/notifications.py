@@ -123,6 +123,10 @@ def scraped(values: Sequence[float], instance: str = INSTANCE) -> Series:
     return merged(host("up", values, instance), host("gpu_exporter_build_info", said, instance), findings)
 
 
+NEIGHBOR: Final = scraped(steady(1), "gpu-08:9836")
+"""A host that is up: it serves the runbook when the other is down."""
+
+
 def rack(hosts: int, down: int) -> Series:
     values = (steady(1) if number <= hosts - down else lately(0, 1) for number in range(1, hosts + 1))
     names = (INSTANCE if number == hosts else f"gpu-rack7-{number:02}:9836" for number in range(1, hosts + 1))
@@ -208,10 +212,10 @@ BY_HAND: Final = (
     Exhibit("GpuFleetStorageDown", many("storage.not_responding")),
     Exhibit("GpuFleetFabricUnhealthy", many("fabric.unhealthy")),
     Exhibit("GpuFleetNetworkDown", many("network.port_down")),
-    Exhibit("GpuExporterDown", scraped(lately(0, 1))),
+    Exhibit("GpuExporterDown", merged(scraped(lately(0, 1)), NEIGHBOR)),
     Exhibit(
         "GpuExporterDown",
-        scraped([1.0 if minute < 20 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]),
+        merged(scraped([1.0 if minute < 20 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]), NEIGHBOR),
         "restarting",
     ),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
@@ -250,7 +254,7 @@ def every_exhibit() -> tuple[Exhibit, ...]:
 _CLUSTER: Final = re.compile(r',cluster="[^"]*"')
 """Of an exhibit, in a query for its hosts."""
 _LINKED: Final = re.compile(r"(?<=^http://)[^/]+")
-"""An alert about a fleet links to any of its exporters."""
+"""An alert about a fleet links to any exporter."""
 
 
 def text_of(alert: Alert) -> str:
@@ -264,7 +268,9 @@ def text_of(alert: Alert) -> str:
     parts = {
         **{name: shown[name] for name in ("summary", "description")},
         "labels": " ".join(labels),
-        "runbook_url": _LINKED.sub(INSTANCE, shown["runbook_url"]),
+        "runbook_url": shown["runbook_url"]
+        if "instance" in alert.labels
+        else _LINKED.sub(INSTANCE, shown["runbook_url"]),
         "dashboard_uid": shown["dashboard_uid"],
     }
     return "".join(f"{name}: {value}\n" for name, value in parts.items())

@@ -15,7 +15,7 @@ Fields: TypeAlias = Mapping[str, Union[str, "Fields"]]
 """A rule as in YAML: strings and nested mappings by key, in order."""
 
 _LABEL: Final = re.compile(r"\{\{ ?\$labels\.([a-zA-Z_][a-zA-Z0-9_]*) ?\}\}")
-_ANY_EXPORTER: Final = r"{{ . | first | label `\1` }}"
+_OF_THE_EXPORTER: Final = r"{{ . | first | label `\1` }}"
 
 
 class BuiltRule(NamedTuple):
@@ -57,6 +57,25 @@ def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
         return job
     gpu = "{{ with $labels.gpu }}&var-gpu={{ . | urlquery }}{{ end }}"
     return f"{job}&var-instance={{{{ $labels.instance | urlquery }}}}{gpu}"
+
+
+def link_elsewhere(url: str, command: str, cluster_label: str, *, fleet: bool) -> str:
+    """A template for `url` on an exporter that was up at the last scrape; for `command` if none was.
+
+    An exporter of the alert's cluster and job comes first, since other clusters may be out of the reader's reach. Each
+    query returns one series, and the second runs only if the first finds none: hundreds of hosts may be down.
+    """
+    cluster = f"{cluster_label}=%q,job=%q"
+    near, its_own = f"{{{cluster}}}", f"$labels.{cluster_label} $labels.job"
+    anywhere = "`topk(1, gpu_exporter_build_info)` | query"
+    if not fleet:
+        # The exporter may be up right now, but keep crashing.
+        near, its_own = f"{{{cluster},instance!=%q}}", f"{its_own} $labels.instance"
+        anywhere = "printf `topk(1, gpu_exporter_build_info{instance!=%q})` $labels.instance | query"
+    return (
+        f"{{{{ with printf `topk(1, gpu_exporter_build_info{near})` {its_own} | query }}}}{url}{{{{ else }}}}"
+        f"{{{{ with {anywhere} }}}}{url}{{{{ else }}}}{command}{{{{ end }}}}{{{{ end }}}}"
+    )
 
 
 def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
@@ -106,13 +125,12 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
     page = RENAMED[rule.name].alert if rule.name in RENAMED else rule.name
-    runbook = f"{settings.runbook_base_url}/{page}"
-    if rule.fleet and _LABEL.search(settings.runbook_base_url):
-        # The runbooks are served by the exporters, and the alert isn't about one host: link to any exporter.
-        runbook = (
-            f"{{{{ with query `gpu_exporter_build_info` }}}}{_LABEL.sub(_ANY_EXPORTER, runbook)}"
-            f"{{{{ else }}}}gpu-triage explain {page}{{{{ end }}}}"
-        )
+    runbook, command = f"{settings.runbook_base_url}/{page}", f"{settings.runbook_command} {page}"
+    if not settings.runbook_base_url:
+        runbook = command
+    elif rule.elsewhere and _LABEL.search(runbook):
+        url = _LABEL.sub(_OF_THE_EXPORTER, runbook)
+        runbook = link_elsewhere(url, command, settings.cluster_label, fleet=rule.fleet)
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}
     if settings.grafana_base_url:
         links["dashboard_url"] = settings.grafana_base_url + dashboard_link(

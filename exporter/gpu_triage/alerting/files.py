@@ -43,8 +43,11 @@ def inhibitions(settings: Settings = DEFAULTS, folder: Path = SOURCE) -> str:
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
-    """Grafana dashboards by file name, with the runbook URL and cluster label from the settings."""
-    base = settings.runbook_base_url.replace("{{ $labels.instance }}", "${exporter:raw}")
+    """Grafana dashboards by file name, with the runbook URL and cluster label from the settings.
+
+    If there is no URL, the links still point to the exporters.
+    """
+    base = (settings.runbook_base_url or DEFAULTS.runbook_base_url).replace("{{ $labels.instance }}", "${exporter:raw}")
     return {
         path.name: _with_label(path.read_text(encoding="utf-8"), settings.cluster_label).replace(
             _DASHBOARDS_RUNBOOKS, json.dumps(base)[1:-1]

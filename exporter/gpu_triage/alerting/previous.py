@@ -70,4 +70,5 @@ def _rule(rule: Mapping[str, Any]) -> RecordingRule | Alert:
         keep=rule.get("keep_firing_for", ""),
         labels=labels,
         scope=rule.get("scope"),
+        unreachable=rule.get("unreachable") == "true",
     )

@@ -72,6 +72,7 @@ class Alert:
     labels: dict[str, str] = field(default_factory=dict)  # in addition to severity and action
     # ``fleet`` if its series don't belong to a single host, so that there is no ``instance`` label.
     scope: Literal["fleet"] | None = None
+    unreachable: bool = False  # whether the exporter of its host does not answer while it fires
     fires: _Line = ""  # how long after the fault someone is notified, if that differs from `for`
     codes: tuple[str, ...] = ()  # findings that it relays; empty for an alert evaluated in PromQL alone
     enabled: bool = True  # whether it is included by default
@@ -80,6 +81,11 @@ class Alert:
     def fleet(self) -> bool:
         """Whether its series don't belong to a single host."""
         return self.scope is not None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its runbook has to be served by an exporter other than that of its host."""
+        return self.fleet or self.unreachable
 
     @property
     def key(self) -> str:

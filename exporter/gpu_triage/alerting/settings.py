@@ -29,8 +29,8 @@ TEXT: Final = r"^[^\x00-\x1f{}]+$"
 
 JOB: Final = r"^([^$\x00-\x1f]|\$+[^${\x00-\x1f])*\$*$"  # a regular expression that can't contain a placeholder
 GRAFANA_URL: Final = r"^https?://[^\s{}]+$"
-RUNBOOK_URL: Final = r"^https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+$"
-"""The URL may contain labels, such as ``{{ $labels.instance }}``."""
+RUNBOOK_URL: Final = r"^(https?://([^\s{}]|\{\{ ?\$labels\.[a-zA-Z_][a-zA-Z0-9_]* ?\}\})+)?$"
+"""The URL may contain labels, such as ``{{ $labels.instance }}``; it may be empty."""
 
 DURATION: Final = "^([0-9]{1,2}d)?([0-9]{1,3}h)?([0-9]{1,5}m)?([0-9]{1,6}s)?$"
 """A duration in Prometheus' syntax (``30s``, ``1h30m``); also matches the empty text, which is rejected separately."""
@@ -59,8 +59,11 @@ class Settings:
     replica_labels: tuple[str, ...] = ()
     # Additional target labels that alerts about a GPU or host keep, for routing.
     routing_labels: tuple[str, ...] = ()
-    # Base URL of the runbooks; by default, those served by the affected exporter.
+    # Base URL of the runbooks; by default, those served by the affected exporter, or by another if that one is down.
+    # "" if readers can reach no exporter.
     runbook_base_url: str = "http://{{ $labels.instance }}/runbooks"
+    # Command that prints the runbook named after it, for alerts without a URL.
+    runbook_command: str = "gpu-triage explain"
     grafana_base_url: str = ""  # URL of Grafana; "" for no dashboard links
     # How many hosts, or which share of the targets of a job (and at least three), make one incident of a fleet if the
     # same fault begins on them within 30 minutes.

@@ -60,8 +60,10 @@ cluster_label: {DEFAULTS.cluster_label}
 replica_labels: []
 # Further labels of the targets that alerts about a GPU or a host keep, to route them by, such as [zone, team].
 routing_labels: []
-# Where the runbooks are. By default, every exporter serves them.
+# Where the runbooks are. By default, every exporter serves them. "" if nobody can reach an exporter with a browser.
 runbook_base_url: {json.dumps(DEFAULTS.runbook_base_url)}
+# What to run where there is no such address: this command, with the alert's name.
+runbook_command: {DEFAULTS.runbook_command}
 # Grafana's address, for links to the dashboards. Without it, alerts carry the dashboard's uid only.
 #grafana_base_url: https://grafana.example.org
 # One alert reports all hosts on which the same fault begins within 30 minutes, if they are so many (3 to 10000).
@@ -165,7 +167,7 @@ _A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, 
 _A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
 _A_WIKI: Final = (
     "the address that the runbooks are below, such as https://wiki.example.org/runbooks; "
-    "of templates it may hold {{ $labels.instance }} and other labels"
+    "of templates it may hold {{ $labels.instance }} and other labels; empty for none"
 )
 _A_GRAFANA: Final = "Grafana's address, such as https://grafana.example.org"
 
@@ -198,6 +200,7 @@ def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Ke
             "replica_labels": Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)],
             "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
             "runbook_base_url": _RunbookUrl,
+            "runbook_command": _LabelText,
             "grafana_base_url": _GrafanaUrl,
             "fleet_hosts": Annotated[float, Range(*FLEET_HOSTS)],
             "fleet_share": Annotated[float, Range(*FLEET_SHARE)],

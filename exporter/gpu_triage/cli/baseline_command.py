@@ -1,6 +1,6 @@
-"""``gpu-triage baseline``: record the state of this host, and show what has changed since.
+"""``gpu-triage baseline``: record the state of this host, show what has changed since, and accept a change.
 
-Both run the regular sampler until everything was read once, so there is only one way to read the hardware.
+All run the regular sampler until everything was read once, so there is only one way to read the hardware.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,14 +28,18 @@ from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
+from gpu_triage.read.baseline.accept import ACCEPTABLE, accepted
 from gpu_triage.read.baseline.compare import Comparison, changes
 from gpu_triage.read.baseline.facts import HostFacts
 from gpu_triage.read.baseline.file import Baseline, encode, read_baseline, timestamp, write_baseline
 from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 _OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
+_FILE_OPTIONS: Final = frozenset({"baseline.file", "baseline.from-host", "state.directory"})
+_ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0
 """Measuring time for critical findings: a few rounds of the counters."""
 
@@ -45,15 +51,19 @@ class CurrentState(NamedTuple):
     limitations: str | None
 
 
-def _flags(command: Callable[..., int]) -> Callable[..., int]:
+def _flags(command: Callable[..., int], options: frozenset[str] = _OPTIONS) -> Callable[..., int]:
     # Without persistence mode, the driver needs seconds to wake each GPU.
     within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
-    return within(simulate_at_option(host_options(lambda option: option.key in _OPTIONS)(command)))
+    return within(simulate_at_option(host_options(lambda option: option.key in options)(command)))
 
 
-@click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
+def _despite_findings(meaning: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option("--despite-findings", is_flag=True, help=f"{meaning}, also if check has critical findings.")
+
+
+@click.group("baseline", short_help="Record this host while it is healthy; show and accept changes.")
 def baseline_command() -> None:
-    """Record what this host is like while it is healthy, and show what changed since.
+    """Record what this host is like while it is healthy, show what changed since, and accept what was meant to.
 
     The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
     """
@@ -62,7 +72,7 @@ def baseline_command() -> None:
 @baseline_command.command("write", cls=OptionsCommand)
 @click.argument("file", required=False, type=Path)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings.")
+@_despite_findings("Record the host as it is")
 @_flags
 def write(
     *, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float, simulate_at: float | None
@@ -77,10 +87,7 @@ def write(
     """
     if file is not None and file.exists() and not force:
         raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
-    facts, limitations = _observe(config, within, simulate_at, well=True)
-    if limitations is not None:
-        what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
-        raise BaselineError("not_whole", what)
+    facts = _observe_complete(config, within, simulate_at)
     if not despite_findings:
         _refuse_findings(config, simulate_at)
     if file is None:
@@ -111,6 +118,81 @@ def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: f
     else:
         click.echo("\n".join(_lines(recorded, present.limitations, found)))
     return 1 if found else 0
+
+
+@baseline_command.command("accept", cls=OptionsCommand)
+@click.argument("file", required=False, type=Path)
+@click.option(
+    "--field",
+    "fields",
+    metavar="NAME",
+    multiple=True,
+    type=click.Choice([*ACCEPTABLE, _ALL]),
+    help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
+)
+@_despite_findings("Accept the fields")
+@partial(_flags, options=_OPTIONS | _FILE_OPTIONS)
+def accept(
+    *,
+    config: Config,
+    file: Path | None,
+    fields: tuple[str, ...],
+    despite_findings: bool,
+    within: float,
+    simulate_at: float | None,
+) -> int:
+    """Take fields that were changed on purpose over into the baseline, and keep the rest.
+
+    FILE is by default the one that the exporter compares with (--baseline.file, or what --baseline.from-host learned
+    in --state.directory); a running exporter reads it again. Like write, it refuses a host that is not complete and
+    healthy. On many hosts, name the fields: what else differs on one of them is still reported.
+
+    Exit code 0: the host is as in the baseline. 1: other fields still differ. 2: nothing was accepted, since no
+    --field was given, the host is not complete and healthy, or the file or the options cannot be used.
+    """
+    path = file or _file_of_the_exporter(config)
+    recorded = read_baseline(path)
+    facts = _observe_complete(config, within, simulate_at)
+    found = changes(recorded.facts, facts)
+    if found and not fields:
+        names = ", ".join(dict.fromkeys(each.field for each in found))
+        what = f"{path}: differs in {names}; name with --field what was changed on purpose, or --field {_ALL}"
+        raise BaselineError("no_field", what)
+    merged = accepted(recorded.facts, facts, ACCEPTABLE if _ALL in fields else fields)
+    left = changes(merged, facts)
+    if len(left) < len(found):
+        if not despite_findings:
+            # As for write: the baseline that is about to change must not be what a finding is about.
+            alone = replace(config, baseline_file=None, baseline_from_host=False)
+            _refuse_findings(alone, simulate_at)
+        write_baseline(path, merged)
+    remaining = {(each.field, _subject(each)) for each in left}
+    taken = [each for each in found if (each.field, _subject(each)) not in remaining]
+    # A line for each difference: pdsh and its like put the host's name before it.
+    for each in taken:
+        click.echo(f"accepted: {_subject(each)}: {each.field}: {each.was} -> {each.now}")
+    for each in left:
+        click.echo(f"still different: {_subject(each)}: {each.field}: {each.was} -> {each.now}")
+    if not found:
+        click.echo(f"this host is as in the baseline of {timestamp(recorded.facts.at)}")
+    return 1 if left else 0
+
+
+def _file_of_the_exporter(config: Config) -> Path:
+    if config.baseline_file is not None:
+        return config.baseline_file
+    if config.baseline_from_host and config.state_directory is not None:
+        return StateDirectory(config.state_directory, simulated=config.simulate is not None).path(BASELINE)
+    raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
+
+
+def _observe_complete(config: Config, within_seconds: float, simulate_at: float | None) -> HostFacts:
+    """The facts of a host that is complete and well; raises BaselineError for any other."""
+    facts, limitations = _observe(config, within_seconds, simulate_at, well=True)
+    if limitations is not None:
+        what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
+        raise BaselineError("not_whole", what)
+    return facts
 
 
 def _refuse_findings(config: Config, simulate_at: float | None) -> None:

@@ -13,8 +13,8 @@ _MEANINGS: Final = MappingProxyType(
     {
         "gpu_count": "The driver counts another number of GPUs. Jobs that ask for all of them fail or run on fewer; "
         "look for the missing one in lspci and the kernel log.",
-        "driver_version": "Another driver is loaded. Compare it with the other hosts of the job, and record the "
-        "baseline again if the upgrade was intended.",
+        "driver_version": "Another driver is loaded. Compare it with the other hosts of the job, and accept it if the "
+        "upgrade was intended.",
         "iommu": "The IOMMU was switched in the BIOS or on the kernel's command line. While it is on, direct traffic "
         "between GPUs and from network adapters may be redirected through the CPU, or refused.",
         "gpu_model": "Another product is in this slot. Jobs that expect equal GPUs wait for the slowest.",

@@ -71,20 +71,48 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $text -}}
 {{- end }}
 
-{{- /* Where an alert's runbook is. Takes overrides, name and fleet. */}}
+{{- /*
+Where runbooks are read, as YAML. base: the URL that they are below; empty if a reader's browser reaches no exporter, as
+it is for the pod network. command: what prints a runbook; kubectl picks a pod that is ready. Takes the root.
+*/}}
+{{- define "gpu-triage.runbooks" -}}
+{{- $overrides := .Values.rules.overrides | default dict }}
+{{- $named := list }}
+{{- range .Values.scrape.relabelings }}
+{{- if eq (.targetLabel | default "") "instance" }}{{ $named = .sourceLabels | default (list "") }}{{ end }}
+{{- end }}
+{{- $base := "" }}
+{{- if hasKey $overrides "runbook_base_url" }}
+{{- $base = regexReplaceAll "/+$" $overrides.runbook_base_url "" }}
+{{- else if not $named }}{{- /* Then it is the pod's address, chosen by who took the node's name away. */}}
+{{- $base = printf "%s://{{ $labels.instance }}/runbooks" (include "gpu-triage.scheme" .) }}
+{{- else if and .Values.hostNetwork (eq (first $named) "__meta_kubernetes_pod_node_name") }}
+{{- $base = printf "%s://{{ $labels.instance }}:%d/runbooks" (include "gpu-triage.scheme" .) (int .Values.web.port) }}
+{{- end }}
+{{- $command := printf "kubectl exec --namespace %s daemonset/%s -- gpu-triage explain" .Release.Namespace (include "gpu-triage.fullname" .) }}
+{{- dict "base" $base "command" ($overrides.runbook_command | default $command) | toYaml -}}
+{{- end }}
+
+{{- /* An alert's link to its runbook, or the command for it. Takes runbooks (see above), cluster_label, name, fleet and elsewhere. */}}
 {{- define "gpu-triage.rules.runbook" -}}
 {{- $label := "\\{\\{ ?\\$labels\\.([a-zA-Z_][a-zA-Z0-9_]*) ?\\}\\}" }}
-{{- $base := .overrides.runbook_base_url | default "http://{{ $labels.instance }}/runbooks" }}
-{{- $url := printf "%s/%s" (regexReplaceAll "/+$" $base "") .name }}
-{{- if and .fleet (regexMatch $label $url) }}
+{{- $url := printf "%s/%s" .runbooks.base .name }}
+{{- $command := printf "%s %s" .runbooks.command .name }}
+{{- if not .runbooks.base }}
+{{- $command -}}
+{{- else if and .elsewhere (regexMatch $label $url) }}
 {{- $url = regexReplaceAll $label $url "{{ . | first | label `${1}` }}" }}
-{{- printf "{{ with query `gpu_exporter_build_info` }}%s{{ else }}gpu-triage explain %s{{ end }}" $url .name -}}
+{{- $other := ternary "" ",instance!=%q" .fleet }}
+{{- $its := ternary "" " $labels.instance" .fleet }}
+{{- $anywhere := ternary "`topk(1, gpu_exporter_build_info)`" "printf `topk(1, gpu_exporter_build_info{instance!=%q})` $labels.instance" .fleet }}
+{{- printf "{{ with printf `topk(1, gpu_exporter_build_info{%s=%%q,job=%%q%s})` $labels.%s $labels.job%s | query }}%s{{ else }}" .cluster_label $other .cluster_label $its $url -}}
+{{- printf "{{ with %s | query }}%s{{ else }}%s{{ end }}{{ end }}" $anywhere $url $command -}}
 {{- else }}
 {{- $url -}}
 {{- end }}
 {{- end }}
 
-{{- /* One alert, as YAML. Takes rule, overrides and tokens. */}}
+{{- /* One alert, as YAML. Takes rule, overrides, tokens and runbooks. */}}
 {{- define "gpu-triage.rules.alert" -}}
 {{- $rule := .rule }}
 {{- $overrides := .overrides }}
@@ -117,7 +145,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $_ := set $annotations $name $text }}
 {{- end }}
 {{- end }}
-{{- $runbook := dict "overrides" $overrides "name" ($rule.page | default $rule.alert) "fleet" (eq ($rule.scope | default "") "fleet") }}
+{{- $runbook := dict "runbooks" .runbooks "cluster_label" .tokens.cluster_label "name" ($rule.page | default $rule.alert) "fleet" (eq ($rule.scope | default "") "fleet") "elsewhere" (or $rule.scope $rule.unreachable) }}
 {{- $_ := set $annotations "runbook_url" (include "gpu-triage.rules.runbook" $runbook) }}
 {{- if $overrides.grafana_base_url }}
 {{- $base := regexReplaceAll "/+$" $overrides.grafana_base_url "" }}
@@ -126,7 +154,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $annotations = omit $annotations "dashboard_url" }}
 {{- end }}
 {{- $_ := set $rule "annotations" (mergeOverwrite (dict) $annotations ($overrides.annotations | default dict)) }}
-{{- $rule = omit $rule "key" "scope" "thresholds" "for" "judge" "enabled" "page" }}
+{{- $rule = omit $rule "key" "scope" "unreachable" "thresholds" "for" "judge" "enabled" "page" }}
 {{- if $seconds }}
 {{- $_ := set $rule "for" $for }}
 {{- end }}

@@ -157,11 +157,43 @@ def test_by_default_an_exporter_serves_the_runbook(read: Read) -> None:
     rules = rules_of(read("runbook_base_url: 'https://{{ $labels.instance }}/gpu/runbooks'"))
     fleet = next(key for key, alert in ALERTS.items() if alert.fleet)
     assert rules["GpuLost"]["annotations"]["runbook_url"] == "https://{{ $labels.instance }}/gpu/runbooks/GpuLost"
-    assert rules[fleet]["annotations"]["runbook_url"] == (
-        "{{ with query `gpu_exporter_build_info` }}https://{{ . | first | label `instance` }}/gpu/runbooks/"
-        f"{fleet}{{{{ else }}}}gpu-triage explain {fleet}{{{{ end }}}}"
-    )
+
+    def elsewhere(key: str, matchers: str, labels: str, anywhere: str) -> str:
+        url = f"https://{{{{ . | first | label `instance` }}}}/gpu/runbooks/{key}"
+        return (
+            f"{{{{ with printf `topk(1, gpu_exporter_build_info{{{matchers}}})` {labels} | query }}}}{url}"
+            f"{{{{ else }}}}{{{{ with {anywhere} | query }}}}{url}{{{{ else }}}}gpu-triage explain {key}"
+            "{{ end }}{{ end }}"
+        )
+
+    links = {key: rules[key]["annotations"]["runbook_url"] for key in (fleet, "GpuExporterDown")}
+    assert links == {
+        fleet: elsewhere(
+            fleet, "cluster=%q,job=%q", "$labels.cluster $labels.job", "`topk(1, gpu_exporter_build_info)`"
+        ),
+        "GpuExporterDown": elsewhere(
+            "GpuExporterDown",
+            "cluster=%q,job=%q,instance!=%q",
+            "$labels.cluster $labels.job $labels.instance",
+            "printf `topk(1, gpu_exporter_build_info{instance!=%q})` $labels.instance",
+        ),
+    }
     assert "dashboard_url" not in rules["GpuLost"]["annotations"]
+
+
+def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(read: Read) -> None:
+    command = "kubectl exec ds/x -- gpu-triage explain"
+    for text, printer in (
+        ("runbook_base_url: ''", "gpu-triage explain"),
+        (f"{{runbook_base_url: '', runbook_command: {command}}}", command),
+    ):
+        for key, rule in rules_of(read(text)).items():
+            assert rule["annotations"]["runbook_url"] == f"{printer} {ALERTS[key].name}"
+
+
+def test_the_label_that_is_set_for_the_cluster_finds_an_exporter_that_is_up(read: Read) -> None:
+    link = rules_of(read("cluster_label: region"))["GpuExporterDown"]["annotations"]["runbook_url"]
+    assert "{region=%q,job=%q,instance!=%q})` $labels.region $labels.job $labels.instance" in link
 
 
 def test_annotations_stand_on_every_alert(read: Read) -> None:

@@ -157,7 +157,10 @@ def test_wrong_arguments_are_named(arguments: list[str], complaint: str, capsys:
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [["record", "somewhere"], ["baseline", "write"], ["baseline", "diff", "file"]])
+@pytest.mark.parametrize(
+    "command",
+    [["record", "somewhere"], ["baseline", "write"], ["baseline", "diff", "file"], ["baseline", "accept", "file"]],
+)
 def test_a_host_is_where_its_exporter_is_told_that_it_is(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +196,81 @@ def test_a_check_and_a_diff_advise_the_same_about_a_slot_with_fewer_lanes(
     (meaning,) = (each["meaning"] for each in changes if each["field"] == "pcie_width")
     assert decision.startswith("Reseating does not help")
     assert meaning.endswith(decision)
+
+
+def _accept(*arguments: str) -> int:
+    return run_cli(group, ["baseline", "accept", *arguments, "--despite-findings"])
+
+
+def test_a_field_that_was_changed_on_purpose_is_accepted_and_the_rest_still_differs(
+    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = ("--simulate", scenario, "--simulate-at", "15m")
+    before = json.loads(Path(recorded).read_text())
+    capsys.readouterr()
+    assert _accept(recorded, *later, "--field", "numa_node") == 1
+    said = capsys.readouterr().out.splitlines()
+    gpu = "GPU 0000:65:00.0 GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee NVIDIA A10"
+    assert said[0] == f"accepted: {gpu}: numa_node: 0 -> 1"
+    assert f"still different: {gpu}: pcie_width: x16 -> x8" in said
+    after = json.loads(Path(recorded).read_text())
+    assert after.pop("recorded") >= before.pop("recorded")
+    # A replaced value, and not a byte beside it.
+    changed = [each | {"numa_node": 1} if each["uuid"] in gpu else each for each in before["gpus"]]
+    assert after == before | {"gpus": changed}
+
+
+def test_once_everything_is_accepted_the_host_is_as_recorded(
+    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = ("--simulate", scenario, "--simulate-at", "15m")
+    assert _accept(recorded, *later, "--field", "all") == 0
+    assert capsys.readouterr().out.count("accepted: ") == 5
+    assert _diff(recorded, *later) == 0
+    # Again, as a rollout that is repeated does.
+    assert _accept(recorded, *later) == 0
+    assert "this host is as in the baseline of 20" in capsys.readouterr().out
+
+
+def test_without_a_field_nothing_is_accepted_and_the_fields_are_named(
+    recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path(recorded).read_bytes()
+    assert _accept(recorded, "--simulate", scenario, "--simulate-at", "15m") == 2
+    said = capsys.readouterr().err
+    assert "differs in pcie_width, numa_node" in said
+    assert "name with --field what was changed on purpose, or --field all" in said
+    assert Path(recorded).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("moment", "complaint"),
+    [("25m", "no baseline of a host that lacks"), ("0s", "no baseline of a host with critical findings: pcie.width")],
+)
+def test_a_host_with_a_fault_accepts_nothing(
+    moment: str, complaint: str, recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Path(recorded)
+    file.write_text(file.read_text().replace("535.183.01", "470.256.02"))
+    before = file.read_bytes()
+    host = ["--simulate", scenario, "--simulate-at", moment, "--within", "3s"]
+    assert run_cli(group, ["baseline", "accept", recorded, *host, "--field", "driver_version"]) == 2
+    assert complaint in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_the_file_is_that_of_the_exporter(
+    recorded: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = tmp_path / "baseline-simulated.json"
+    learned.write_bytes(Path(recorded).read_bytes())
+    later = ("--simulate", scenario, "--simulate-at", "15m", "--field", "all")
+    assert _accept(*later, "--baseline.from-host", "--state.directory", str(tmp_path)) == 0
+    assert _accept(*later, "--baseline.file", recorded) == 0
+    for path in (str(learned), recorded):
+        assert _diff(path, "--simulate", scenario, "--simulate-at", "15m") == 0
+    assert _accept(*later) == 2
+    assert "name the baseline's FILE" in capsys.readouterr().err
 
 
 def test_a_gpu_that_is_split_by_mig_has_lost_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ COMMANDS = (
     "baseline",
     "baseline write",
     "baseline diff",
+    "baseline accept",
     "check",
     "config check",
     "explain",

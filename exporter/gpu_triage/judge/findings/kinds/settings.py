@@ -18,7 +18,7 @@ BASELINE: Final = (
         title="differs from its recorded baseline",
         advice=Advice(
             "The host is not what it was when its baseline was recorded.",
-            "Run gpu-triage baseline diff to see what changed; repair it, or record a new baseline if it is intended.",
+            "Run gpu-triage baseline diff to see what changed; repair it, or run baseline accept if it is intended.",
         ),
         measure=Measure(Unit.COUNT, "fields that differ: {}"),
         wait_seconds=5 * MINUTES,
