@@ -12,6 +12,7 @@ from rich.console import Console
 from tests.evidence import evidence_of
 from tests.judged import Judged, judged
 from tests.rig import only, scenario_with
+from tests.status_pages import body_of
 
 from gpu_triage.cli.top.frame import Frame, render
 from gpu_triage.cli.top.view import view_of
@@ -92,6 +93,7 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
         assert seen.classes()["3"] != "compute"
         document = render_json(seen.report)
         text = click.unstyle(render_text(seen.report))
+        page = body_of(seen.running.judge.latest)
     gpus = json.loads(document)["gpus"]
     assert [gpu["bound"] and gpu["bound"]["by"] for gpu in gpus[:5]] == ["memory", "neither", "both", None, "compute"]
     assert gpus[0]["bound"]["pipe"] == "tensor cores"
@@ -101,6 +103,7 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
     assert "of the time, memory-bound: 8" in gpus[0]["because"]
     for words in ("memory-bound: 8", "neither compute- nor memory-bound: tensor", "compute-bound: tensor cores 4"):
         assert words in " ".join(text.split())
+        assert words in page
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
         console.print(render(Frame(view_of(document), "here"), (120, None)))
