@@ -12,8 +12,8 @@ from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Texts
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
+from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Texts
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND, GPU_VERDICT
 
 TILE = Size(4, 3)
 NARROW = Size(3, 3)
@@ -151,6 +151,14 @@ def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:
 def _activity() -> Row:
     return Row(
         "Activity",
+        timeline(
+            "Compute- or memory-bound",
+            "What bounds its kernels in class compute, where it is reported: Hopper and later, or DCGM. Neither: small "
+            "kernels, or gaps between them.",
+            gpu(GPU_COMPUTE_BOUND.name),
+            texts=BOUND,
+            size=Size(24, 3),
+        ),
         lines(
             "Utilization",
             "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
@@ -167,7 +175,7 @@ def _activity() -> Row:
         lines(
             "SM and pipeline activity",
             "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
-            "pipes. The highest one is what limits the job.",
+            "pipes. Memory reaches about 0.8 in practice, the tensor cores of the best trainings about 0.45.",
             *[
                 Query(gpu(f"gpu_{what}_ratio"), legend(name))
                 for what, name in (

@@ -25,7 +25,8 @@ from dashboards.selectors import (
 )
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, Texts
+from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
+from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
 
 _WAITING: Final[Texts] = ((0, "not waiting", GRAY), *BOTTLENECK)
 
@@ -279,10 +280,18 @@ def tune() -> Row:
         ),
         lines(
             "GPU memory activity",
-            "Near 1: memory bandwidth limits the job. Moving fewer bytes per step helps, more FLOPS do not.",
+            "Above half, of about 0.8 that can be reached: memory bandwidth limits the job. Moving fewer bytes "
+            "per step helps, more FLOPS do not.",
             worst(gpu("gpu_dram_active_ratio")),
             unit="percentunit",
             top=1,
+        ),
+        timeline(
+            "Compute- or memory-bound",
+            "What bounds the kernels of GPUs in class compute, where they report it: Hopper and later, or DCGM. "
+            "Neither: small kernels, or gaps between them.",
+            worst(gpu(GPU_COMPUTE_BOUND.name)),
+            texts=BOUND,
         ),
         folded=True,
     )

@@ -14,9 +14,15 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
+from dashboards.palette import BAD, BETWEEN, GOOD, GRAY, INFO, WATCH
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS, TONE_COLORS
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
+from gpu_triage.read.exporter.judgment import (
+    GPU_BOTTLENECK,
+    GPU_COMPUTE_BOUND,
+    GPU_FINDING,
+    GPU_HOST_VERDICT,
+    GPU_VERDICT,
+)
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
@@ -29,6 +35,8 @@ BOTTLENECK: Final = tuple((value, name, CLASS_COLORS[name]) for value, name in G
 CLASS: Final = tuple((name, name, color) for _, name, color in BOTTLENECK)
 """The classes as label values instead of metric values."""
 
+_BOUND_COLORS: Final = {"neither": WATCH, "compute": GOOD, "memory": INFO, "both": BETWEEN}
+BOUND: Final = tuple((value, name, _BOUND_COLORS[name]) for value, name in GPU_COMPUTE_BOUND.states.items())
 _VERDICT_COLORS: Final = {verdict.value: TONE_COLORS[color.tone] for verdict, color in COLORS.items()}
 VERDICT: Final = tuple((value, name, _VERDICT_COLORS[name]) for value, name in GPU_VERDICT.states.items())
 _FINDING_COLORS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}

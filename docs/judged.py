@@ -233,5 +233,13 @@ def class_words() -> str:
                 f"< {t.SPINNING_SM_ACTIVITY} where there is GPM"
             ),
         ),
+        (
+            "compute- and memory-bound",
+            (
+                f"where there is GPM, on average over the window: the tensor cores, or the FP64, FP32 or FP16 units, "
+                f"active ≥ {t.ARITHMETIC_BOUND_SHARE} of the time, which the best trainings of large models reach; "
+                f"≥ {t.MEMORY_BOUND_SHARE} of the memory bandwidth in use, of about 0.8 that can be reached"
+            ),
+        ),
     )
     return _WORDS_HEAD + "".join(f"| {word} | {means} |\n" for word, means in rows)

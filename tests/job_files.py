@@ -7,18 +7,22 @@ from pathlib import Path
 
 from prometheus_client.samples import Sample
 
-from gpu_triage.machine import RealClock, real_machine
+from gpu_triage.machine import Moment, RealClock, real_machine
 from gpu_triage.read.host.textfile import TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 
 TARGET_LABELS = ("instance", "job", "namespace", "service", "endpoint", "pod", "container")
 """What the Prometheus operator adds to each series of a scrape."""
 
 
-def read(directory: Path) -> TextFilesReading:
-    machine = real_machine(Path("/sys"), Path("/proc"), None)
-    return TextFilesReader(directory).read(HostRound(machine, RealClock().now()))
+def read(
+    directory: Path, *, reader: TextFilesReader | None = None, gpus: PresentGpus | None = None, later: float = 0.0
+) -> TextFilesReading:
+    """What a round reads, `later` seconds from now."""
+    machine, now = real_machine(Path("/sys"), Path("/proc"), None), RealClock().now()
+    host = HostRound(machine, Moment(now.monotonic + later, now.wall + later), gpus=gpus or PresentGpus())
+    return (reader or TextFilesReader(directory)).read(host)
 
 
 def errors(reading: TextFilesReading) -> dict[str, tuple[str, ...]]:

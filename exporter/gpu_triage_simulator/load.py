@@ -36,6 +36,10 @@ class Load:
     # between bursts
     burst_period_seconds: BurstPeriod | None = None
     burst_duty: Ratio | None = None  # share of the period that a burst takes; 1 turns bursts off
+    # GPM only. tensor: share of the time in which the tensor cores are active while all SMs are busy; bandwidth: share
+    # of the memory bandwidth in use while memory is read or written
+    tensor: Ratio | None = None
+    bandwidth: Ratio | None = None
 
     def pauses(self, step: int) -> bool:
         """Whether this second of scenario time is between two bursts."""

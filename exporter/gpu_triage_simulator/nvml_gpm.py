@@ -29,11 +29,16 @@ _SHORTEST_INTERVAL: Final = 0.1
 
 
 class GpmSample(NamedTuple):
-    """Counters of a GPU or GPU instance at one time, in seconds and bytes, and the share of SMs that are busy."""
+    """Counters of a GPU or GPU instance at one time, in seconds and bytes, and what its kernels are like.
+
+    Shares are of the SMs that are busy, of the time in which their tensor cores are, and of the memory bandwidth.
+    """
 
     subject: tuple[int, ...]
     seconds: float
     sm_share: float
+    tensor_share: float
+    bandwidth_share: float
     busy: float
     memory_busy: float
     received: float
@@ -41,9 +46,11 @@ class GpmSample(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Difference of two samples: share of SMs in use while busy, shares of the time, and bytes per second."""
+    """Difference of two samples: shares while busy, shares of the time, and bytes per second."""
 
     sm_share: float
+    tensor_share: float
+    bandwidth_share: float
     busy: float
     memory_busy: float
     received: float
@@ -63,18 +70,22 @@ _METRICS: Final[dict[int, Callable[[Interval], float]]] = {
     2: lambda interval: 92.0 * interval.sm_busy,
     3: lambda interval: 34.0 * interval.sm_busy,
     4: lambda interval: 12.0 * interval.sm_busy,
-    5: lambda interval: 46.0 * interval.sm_busy,
+    5: lambda interval: 100.0 * interval.tensor_share * interval.sm_busy,
     6: lambda _interval: 0.0,
-    7: lambda interval: 46.0 * interval.sm_busy,
+    7: lambda interval: 100.0 * interval.tensor_share * interval.sm_busy,
     9: lambda _interval: 0.0,
-    10: lambda interval: 100.0 * interval.memory_busy,
+    10: lambda interval: 100.0 * interval.bandwidth_share * interval.memory_busy,
     11: lambda _interval: 0.0,
     12: lambda interval: 9.0 * interval.sm_busy,
     13: lambda interval: 5.0 * interval.sm_busy,
     20: lambda interval: interval.transmitted / _MIB,
     21: lambda interval: interval.received / _MIB,
 }
-"""Metrics by ID, in percent or MiB/s, for a training job that mostly uses tensor cores."""
+"""Metrics by ID, in percent or MiB/s."""
+
+_TENSOR_SHARE: Final = 0.46
+_BANDWIDTH_SHARE: Final = 0.6
+"""Those of a training job that mostly uses tensor cores."""
 
 
 def _support(device: Device, out: int | None) -> None:
@@ -112,11 +123,13 @@ def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activi
     samples = device.session.samples
     if sample is None or sample not in samples:
         raise Failure("INVALID_ARGUMENT")
-    state = device.state
+    state, load = device.state, device.state.conditions.load
     samples[sample] = GpmSample(
         subject,
         state.seconds,
-        _SPINNING_SM_SHARE if state.conditions.load.spinning else 1.0,
+        _SPINNING_SM_SHARE if load.spinning else 1.0,
+        _TENSOR_SHARE if load.tensor is None else load.tensor,
+        _BANDWIDTH_SHARE if load.bandwidth is None else load.bandwidth,
         state.busy_seconds() * activity,
         state.memory_busy_seconds() * activity,
         state.received_bytes() * activity,
@@ -139,8 +152,8 @@ def _metrics(session: NvmlSession, out: int | None) -> None:
         elif length < _SHORTEST_INTERVAL:
             metric.nvmlReturn = CODES["NO_DATA"]
         else:
-            rates = (after - before for before, after in zip(first[3:], second[3:], strict=True))
-            metric.value = compute(Interval(second.sm_share, *(rate / length for rate in rates)))
+            rates = (after - before for before, after in zip(first[5:], second[5:], strict=True))
+            metric.value = compute(Interval(*second[2:5], *(rate / length for rate in rates)))
             metric.nvmlReturn = SUCCESS
 
 

@@ -33,6 +33,10 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
     "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_step_seconds_count": (Kind.COUNTER, ("job_name", "owner")),
+    "nccl_collective_exec_time_microseconds": (
+        Kind.GAUGE,
+        ("gpu", "uuid", "owner", "slurm_job_id", "comm_name", "collective", "message_size"),
+    ),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of kube-state-metrics."""

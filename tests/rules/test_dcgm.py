@@ -17,6 +17,7 @@ from tests.rules.handwritten import FIRING, merged
 from tests.rules.rulefile import REPOSITORY, Rule, groups_of, read_rules, rule_files
 
 from gpu_triage.alerting.dcgm import recorded_codes
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
 from gpu_triage.read.registry import METRICS
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,32 @@ CASES: Mapping[str, Series] = {
     "alone": scraped(),
     "beside": merged(scraped(), ours("gpu_up", 1)),
     "told by ours": merged(scraped(), ours("gpu_up", 1), ours("gpu_sm_active_ratio", 0.9)),
+    **{
+        f"bound by {name}": merged(
+            scraped(DCGM_FI_PROF_PIPE_TENSOR_ACTIVE=(pipe, pipe), DCGM_FI_PROF_DRAM_ACTIVE=(dram, dram)),
+            ours("gpu_up", 1),
+            ours("gpu_bottleneck", GPU_BOTTLENECK.value_of("compute")),
+        )
+        for name, pipe, dram in (
+            ("neither", 0.3999, 0.4999),
+            ("compute", 0.4, 0.4999),
+            ("memory", 0.3999, 0.5),
+            ("both", 0.4, 0.5),
+        )
+    },
+    "bound by FP64": merged(
+        scraped(),
+        {key.replace("TENSOR", "FP64"): [0.6] * (STEPS + 1) for key in scraped() if "TENSOR" in key},
+        ours("gpu_up", 1),
+        ours("gpu_bottleneck", GPU_BOTTLENECK.value_of("compute")),
+    ),
+    "starved": merged(scraped(), ours("gpu_up", 1), ours("gpu_bottleneck", GPU_BOTTLENECK.value_of("storage"))),
+    "bound told by ours": merged(
+        scraped(),
+        ours("gpu_up", 1),
+        ours("gpu_bottleneck", GPU_BOTTLENECK.value_of("compute")),
+        ours("gpu_compute_bound", GPU_COMPUTE_BOUND.value_of("memory")),
+    ),
     "silent to ours": merged(scraped(), ours("gpu_up", 0)),
     "beside another": merged(scraped(), ours("gpu_up", 1, "GPU-other")),
     "Xid": scraped(DCGM_FI_DEV_XID_ERRORS=(0, 79)),
@@ -135,8 +162,9 @@ VALUES = {
     "instance_gpu:gpu_busy:ratio5m": 0.93,
 }
 MEMORY = 'gpu_temperature_celsius{sensor="memory"}'
+BOUND = "gpu_compute_bound"
 XIDS = "gpu_xid_last_timestamp_seconds"
-OTHERS = (MEMORY, XIDS, "gpu_info", "gpu_driver_info", 'gpu_up{recorded_from="dcgm"}')
+OTHERS = (MEMORY, XIDS, BOUND, "gpu_info", "gpu_driver_info", 'gpu_up{recorded_from="dcgm"}')
 
 
 def test_a_field_is_recorded_under_our_name_in_base_units(prometheus: Prometheus) -> None:
@@ -169,6 +197,18 @@ def test_beside_our_exporter_only_activity_is_recorded_with_the_labels_of_ours(p
 def test_what_our_exporter_says_itself_takes_precedence(prometheus: Prometheus) -> None:
     [found] = prometheus("told by ours", "gpu_sm_active_ratio")
     assert (found.value, found.labels) == (0.9, {**OURS, "uuid": "told by ours"})
+
+
+def test_a_busy_gpu_of_ours_without_gpm_gets_its_bound(prometheus: Prometheus) -> None:
+    for name in GPU_COMPUTE_BOUND.states.values():
+        [found] = prometheus(f"bound by {name}", BOUND)
+        assert found.value == GPU_COMPUTE_BOUND.value_of(name), name
+        assert found.labels == {**OURS, "uuid": f"bound by {name}", "recorded_from": "dcgm"}
+    [found] = prometheus("bound by FP64", BOUND)
+    assert found.value == GPU_COMPUTE_BOUND.value_of("compute")
+    [found] = prometheus("bound told by ours", BOUND)
+    assert found.labels == {**OURS, "uuid": "bound told by ours"}
+    assert [case for case in ("alone", "beside", "starved") if prometheus(case, BOUND)] == []
 
 
 def test_a_gpu_that_does_not_answer_us_has_no_activity(prometheus: Prometheus) -> None:
@@ -211,7 +251,8 @@ def test_a_rule_records_a_metric_of_the_catalog_by_the_table_for_migration(rule:
     fields = set(re.findall(r"DCGM_FI_(?:DEV|PROF)_\w+", rule.expr))
     table = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
     rows = [line for line in table.splitlines() if line.startswith("| `DCGM_FI_")]
-    if rule.name not in {"gpu_up", "gpu_info", "gpu_driver_info", "gpu_finding", "gpu_finding_value"}:
+    judged = {"gpu_compute_bound", "gpu_finding", "gpu_finding_value"}
+    if rule.name not in {"gpu_up", "gpu_info", "gpu_driver_info", *judged}:
         assert [row for row in rows if fields & set(re.findall(r"\w+", row)) and rule.name in row], fields
 
 

@@ -1,4 +1,4 @@
-"""Recording rules that detect findings from dcgm-exporter's metrics, generated from the findings table.
+"""Recording rules that detect findings and bounds from dcgm-exporter's metrics, generated from the judge's tables.
 
 The alerts relay them like an exporter's findings. DCGM exposes little, so only a few kinds can be detected.
 """
@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage.alerting.rule_source import Group, RecordingRule
+from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
+from gpu_triage.read.gpu.gpm import GPU_DRAM_ACTIVE_RATIO, GPU_TENSOR_ACTIVE_RATIO
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 _DCGM: Final = 'recorded_from="dcgm"'
@@ -39,6 +42,27 @@ def _measures() -> Iterator[tuple[str, str, str]]:
 
 def _limit(code: str, name: str) -> str:
     return f"{LIMITS[code][name].value:g}"
+
+
+def bounds() -> Group:
+    """gpu_compute_bound of GPUs that our exporter watches, and that have no GPM."""
+    averages = {
+        f"gpu_{name}_active_ratio": f"avg_over_time(gpu_{name}_active_ratio{{{_DCGM}}}[2m])"
+        for name in ("tensor", "fp64", "fp32", "fp16", "dram")
+    }
+    memory, tensor = averages.pop(GPU_DRAM_ACTIVE_RATIO.name), averages[GPU_TENSOR_ACTIVE_RATIO.name]
+    busiest = " or ".join(f"{average} >= {thresholds.ARITHMETIC_BOUND_SHARE}" for average in averages.values())
+    expr = (
+        f"(2 * ({memory} >= bool {thresholds.MEMORY_BOUND_SHARE})"
+        " + on (${target}, gpu, uuid) group_left ()"
+        f" max by (${{target}}, gpu, uuid) (({busiest}) ^ 0 or {tensor} * 0))"
+        f" and on (${{target}}, gpu, uuid) gpu_bottleneck == {GPU_BOTTLENECK.value_of('compute')}"
+        ' unless on (${target}, gpu, uuid) gpu_compute_bound{recorded_from!="dcgm"}'
+    )
+    rule = RecordingRule(GPU_COMPUTE_BOUND.name, expr, labels={"recorded_from": "dcgm"})
+    return Group(
+        "gpu-triage-dcgm-bound", "30s", (rule,), "What bounds a busy GPU without GPM that our exporter watches."
+    )
 
 
 def recorded_codes() -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Final
 
-from gpu_triage.alerting.dcgm import findings
+from gpu_triage.alerting.dcgm import bounds, findings
 from gpu_triage.alerting.relays import GROUP, codes_of, relays
 from gpu_triage.alerting.rule_source import SOURCE, Alert, Group, RecordingRule, RuleSource, read_sources
 
@@ -23,7 +23,7 @@ def shipped_sources() -> tuple[RuleSource, ...]:
             source,
             groups=(
                 *(_completed(group, handwritten) for group in source.groups),
-                *((findings(),) if source.path == _DCGM else ()),
+                *((bounds(), findings()) if source.path == _DCGM else ()),
             ),
         )
         for source in sources

@@ -247,7 +247,13 @@ def _reading(report: Report) -> JudgmentReading:
         )
         published.setdefault((labels, check.code), facts)
     gpus = tuple(
-        JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
+        JudgedGpu(
+            GpuLabels(gpu.gpu, gpu.uuid),
+            gpu.bottleneck.name,
+            gpu.seconds,
+            _state(gpu.verdict),
+            None if gpu.bottleneck.bound is None else gpu.bottleneck.bound.name,
+        )
         for gpu in report.gpus
     )
     return JudgmentReading(gpus, _state(report.verdict), tuple(published.values()))

@@ -171,7 +171,8 @@ _LEADING = (
     Option(
         "collector.textfile.directory",
         values.NEW_PATH,
-        "Folder in which jobs write *.prom files with metrics named gpu_job_*, which the exporter republishes.",
+        "Folder in which jobs write *.prom files with metrics named gpu_job_*, and NCCL Inspector its own, which the "
+        "exporter republishes.",
     ),
 )
 

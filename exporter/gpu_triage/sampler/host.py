@@ -12,7 +12,7 @@ from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import AnyHostCollector
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, Lane, LaneMaker, Step
 from gpu_triage.sampler.outcomes import HOST, Outcome, checked
 from gpu_triage.sampler.schedule import Schedule, next_due
@@ -32,6 +32,7 @@ class HostJob:
     mark: Callable[[Step], None]  # to be called at the start of each step
     publish: Callable[[Outcome], None]  # takes each outcome
     deadline_seconds: float  # readings that took longer are dropped, because their age is unknown
+    gpus: PresentGpus
 
     def __call__(self) -> None:
         """Run the round."""
@@ -41,7 +42,7 @@ class HostJob:
 
     def _run(self, collector: AnyHostCollector, reader: HostReader) -> Outcome:
         began = self.machine.clock.now()
-        host = HostRound(self.machine, began)
+        host = HostRound(self.machine, began, gpus=self.gpus)
         samples: tuple[Sample, ...] = ()
         foreign: tuple[Metric, ...] = ()
         reading: object | None = None
@@ -111,7 +112,7 @@ class HostRounds:
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)  # where rounds run
 
-    def submit(self, now: float) -> None:
+    def submit(self, now: float, gpus: PresentGpus) -> None:
         deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
             for collector in one.schedule.waiting(one.collectors, now):
@@ -119,7 +120,7 @@ class HostRounds:
             due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
-                job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds)
+                job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds, gpus)
                 one.lane.submit(job, queued=True)
 
     def ended(self, collector: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from gpu_triage.driver.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
 from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.rounds import PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage.sampler.gpu import GpuRecord, Reader
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
@@ -77,6 +78,11 @@ class HostGpus:
     def labels_by_index(self) -> Mapping[int, GpuLabels]:
         """Labels of the GPUs that are present, by NVML index."""
         return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
+
+    def present(self, count: int | None) -> PresentGpus:
+        """The GPUs that are present; `count` is how many NVML has, None if that is unknown."""
+        present = {record.labels.uuid: record.labels.gpu for record in self if record.lane is not None}
+        return PresentGpus(present, complete=len(present) == count)
 
     def end_session(self) -> None:
         """Drop all handles, which are now invalid: no GPU is queried until NVML has enumerated them again."""

@@ -135,7 +135,7 @@ class Sampler:
         self._saved.submit(now)
         self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
-        self._host.submit(now)
+        self._host.submit(now, self._host_gpus.present(self._driver.count))
 
     def publish(self) -> None:
         """Process the results, withdraw stale outcomes, and publish the sampler's own."""

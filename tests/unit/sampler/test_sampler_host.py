@@ -17,7 +17,7 @@ from gpu_triage.read.host import network_link
 from gpu_triage.read.host.memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound
+from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.host import HostJob
 from gpu_triage.sampler.outcomes import Outcome
@@ -236,7 +236,7 @@ def test_a_reading_that_took_longer_than_the_deadline_is_not_published(one_file:
         rig.clock.advance(5.5)
         return object()
 
-    HostJob(((HOST_MEMORY, slow),), rig.simulated.machine, lambda _step: None, published.append, 5.0)()
+    HostJob(((HOST_MEMORY, slow),), rig.simulated.machine, lambda _step: None, published.append, 5.0, PresentGpus())()
     (outcome,) = published
     assert (outcome.success, outcome.errors, outcome.samples) == (False, ("deadline",), ())
 

@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gpu_triage.cli.top.view import FindingView, GpuView, HostView
+from gpu_triage.cli.top.view import BoundView, FindingView, GpuView, HostView
+from gpu_triage.judge.bottleneck.bound import bound_in_words
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS
@@ -58,7 +59,7 @@ def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
         if view.blocked:
             parts.append(Text(f"could not check: {view.blocked}", style="red"))
         if view.gpus:
-            parts += [_gpus(view, columns), Text(""), *_reasons(view)]
+            parts += [_gpus(view, columns), Text(""), *_reasons(view), *_bounds(view)]
         if view.findings:
             parts.append(Text(""))
         ended = [*_ended(view, None if lines is None else _MOST_ENDED)]
@@ -105,6 +106,19 @@ def _reasons(view: HostView) -> Iterator[Text]:
             shared[gpu.bottleneck, gpu.because].append(gpu.gpu)
     for (name, because), gpus in sorted(shared.items(), key=lambda each: _rank(each[0][0])):
         yield Text.assemble((name, CLASS_COLORS.get(name, "default")), f"  GPU {ranges(gpus)}: {because}")
+
+
+def _bounds(view: HostView) -> Iterator[Text]:
+    """Yield what bounds the kernels of busy GPUs, with a line for those with the same bound."""
+    groups: dict[tuple[str, str], list[tuple[str, BoundView]]] = defaultdict(list)
+    for gpu in view.gpus:
+        if gpu.bound is not None:
+            groups[gpu.bound.by, gpu.bound.pipe].append((gpu.gpu, gpu.bound))
+    for (by, pipe), group in groups.items():
+        measured = [bound for _, bound in group]
+        words = bound_in_words(by, pipe, [b.pipe_ratio for b in measured], [b.memory_ratio for b in measured])
+        gpus = ranges([gpu for gpu, _ in group])
+        yield Text.assemble(("compute", CLASS_COLORS["compute"]), f"  GPU {gpus}: {words}")
 
 
 def _rank(name: str) -> int:

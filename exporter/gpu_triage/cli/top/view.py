@@ -15,6 +15,16 @@ from gpu_triage.judge.report.text import printable
 
 
 @dataclass(frozen=True, slots=True)
+class BoundView:
+    """What bounds the kernels of a busy GPU."""
+
+    by: str  # a state of gpu_compute_bound
+    pipe: str
+    pipe_ratio: float
+    memory_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class GpuView:
     """A GPU as shown by `top`."""
 
@@ -25,6 +35,7 @@ class GpuView:
     since: float | None  # Unix seconds when it entered its class; None from a single poll
     held_by: str
     readings: GpuReadings
+    bound: BoundView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,17 @@ def _gpu(gpu: dict[str, Any]) -> GpuView:
         since=_number(gpu, "since"),
         held_by=owners_text(owners),
         readings=GpuReadings(**{field.name: _number(known, field.name) for field in fields(GpuReadings)}),
+        bound=_bound(gpu.get("bound")),
     )
+
+
+def _bound(bound: object) -> BoundView | None:
+    if not isinstance(bound, dict):
+        return None
+    pipe_ratio, memory_ratio = _number(bound, "pipe_ratio"), _number(bound, "memory_ratio")
+    if pipe_ratio is None or memory_ratio is None:
+        return None
+    return BoundView(_text(bound, "by"), _text(bound, "pipe"), pipe_ratio, memory_ratio)
 
 
 def _finding(finding: dict[str, Any]) -> FindingView:

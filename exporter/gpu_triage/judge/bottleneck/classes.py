@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.bottleneck.work import Work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.cgroups import limited_job
@@ -40,6 +41,7 @@ class Bottleneck(NamedTuple):
     name: str
     because: str
     unseen: str = ""  # what was not observed for long enough and might change the class; usually ""
+    bound: Bound | None = None  # what bounds the kernels; only in class compute, and if the GPU reports it
 
 
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
@@ -74,6 +76,11 @@ class Case:
         return share < below and (starved or self.work.worked_recently)
 
     @cached_property
+    def bound(self) -> Bound | None:
+        """What bounds the kernels; None during a pause too, because the window then has little of their work."""
+        return None if self.work.paused or self.work.recovering else bound_of(self.gpu)
+
+    @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
         saving = self.work.paused and self.host.recent.mostly_writes()
@@ -85,7 +92,12 @@ def bottleneck_of(case: Case) -> Bottleneck:
     if case.host.released:
         return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
     name, because = next((name, because) for name, because in _classes(case) if because is not None)
-    return Bottleneck(name, because, _unseen(case) if name == "unattributed" else "")
+    return Bottleneck(
+        name,
+        because,
+        _unseen(case) if name == "unattributed" else "",
+        case.bound if name == "compute" else None,
+    )
 
 
 def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
@@ -175,7 +187,9 @@ def _compute(case: Case) -> str | None:
     share = case.gpu.busy_share or 0.0
     enough = thresholds.STILL_BUSY_SHARE if case.current == "compute" else thresholds.BUSY_SHARE
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
-    return f"busy {share:.0%} of the time, and nothing holds it back" if share >= enough or resumed else None
+    if share < enough and not resumed:
+        return None
+    return f"busy {share:.0%} of the time, {case.bound.text if case.bound else 'and nothing holds it back'}"
 
 
 def _unattributed(gpu: GpuEvidence) -> str | None:

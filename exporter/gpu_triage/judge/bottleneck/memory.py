@@ -81,7 +81,7 @@ class GpuMemory:
         if case.work.paused:
             because = f"pauses, for {case.work.stopped_seconds:.0f} s now; {self.name} before that"
             return Bottleneck(self.name, because)
-        return found._replace(name=self.name)
+        return found._replace(name=self.name, bound=None)
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""

@@ -13,12 +13,7 @@ from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
 from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL
 from gpu_triage.read.gpu.gpm import (
-    GPU_DRAM_ACTIVE_RATIO,
-    GPU_FP16_ACTIVE_RATIO,
-    GPU_FP32_ACTIVE_RATIO,
-    GPU_FP64_ACTIVE_RATIO,
     GPU_SM_OCCUPANCY_RATIO,
-    GPU_TENSOR_ACTIVE_RATIO,
 )
 from gpu_triage.read.gpu.memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_BANKS
@@ -54,11 +49,6 @@ _NOT_JUDGED: Final = frozenset(
         GPU_PROCESS_SM_UTILIZATION_RATIO,
         GPU_EXPORTER_COLLECTOR_DURATION_SECONDS,
         GPU_SM_OCCUPANCY_RATIO,
-        GPU_TENSOR_ACTIVE_RATIO,
-        GPU_DRAM_ACTIVE_RATIO,
-        GPU_FP64_ACTIVE_RATIO,
-        GPU_FP32_ACTIVE_RATIO,
-        GPU_FP16_ACTIVE_RATIO,
         GPU_BAR1_MEMORY_TOTAL_BYTES,
         GPU_BAR1_MEMORY_USED_BYTES,
         GPU_PROCESS_CPU_SECONDS_TOTAL,

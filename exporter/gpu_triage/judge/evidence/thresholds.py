@@ -93,6 +93,14 @@ SPINNING_BUSY_SHARE: Final = 0.9
 SPINNING_POWER_SHARE: Final = 0.45
 SPINNING_SM_ACTIVITY: Final = 0.5
 SPINNING_SECONDS: Final = 15.0  # before it is entered: power takes some seconds to rise after a stall
+
+# Class compute, on average over the window. Compute-bound: the busiest pipe of the SMs is active for this share of the
+# time. NVIDIA's trainings of large models on H100 reach 0.41 to 0.48 of the tensor cores' peak (MFU in the README of
+# Megatron-LM). Memory-bound: this share of the memory bandwidth is in use, about 60% of the 0.8 that can be reached in
+# practice (DCGM's documentation of DRAM activity); Nsight Compute reports latency issues below 60%.
+ARITHMETIC_BOUND_SHARE: Final = 0.4
+MEMORY_BOUND_SHARE: Final = 0.5
+
 XID_RECENT_SECONDS: Final = 600.0  # an Xid counts as recent for this long
 XID_OPEN_SECONDS: Final = 3600.0  # a critical Xid is a finding for this long, or until a reset;
 XID_DAMAGE_SECONDS: Final = 86_400.0  # while the damage lasts, for this long

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any, Final
 
+from gpu_triage.judge.bottleneck.bound import Bound
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.report.headline import headline
@@ -68,11 +69,23 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "bottleneck": gpu.bottleneck.name,
         "because": gpu.bottleneck.because,
         "unseen": gpu.bottleneck.unseen or None,
+        "bound": _bound(gpu.bottleneck.bound),
         "since": _seconds(gpu.since),
         "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
         "held_by": [{name: value or None for name, value in owner._asdict().items()} for owner in gpu.owners],
         "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
+    }
+
+
+def _bound(bound: Bound | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    return {
+        "by": bound.name,
+        "pipe": bound.pipe,
+        "pipe_ratio": _rounded(bound.pipe_ratio),
+        "memory_ratio": _rounded(bound.memory_ratio),
     }
 
 

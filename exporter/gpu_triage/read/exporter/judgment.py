@@ -45,6 +45,14 @@ GPU_BOTTLENECK = _judge_gauge(
     "state it is in.",
     states=dict(enumerate(BOTTLENECK_CLASSES, 1)),
 )
+GPU_COMPUTE_BOUND = _judge_gauge(
+    "gpu_compute_bound",
+    "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Compute: "
+    "the tensor cores, or the FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the "
+    "memory bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and where "
+    "the GPU does not report its activity: before Hopper, in MIG mode, and without permission for GPM.",
+    states={0: "neither", 1: "compute", 2: "memory", 3: "both"},
+)
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     "gpu_bottleneck_seconds_total",
     "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; all "
@@ -141,12 +149,13 @@ class PublishedFinding:
 
 @dataclass(frozen=True, slots=True)
 class JudgedGpu:
-    """Judgment of one GPU; the verdict is None if it was not read."""
+    """Judgment of one GPU; the verdict is None if it was not read, the bound outside class compute or if not known."""
 
     labels: GpuLabels
     bottleneck: Annotated[str, GPU_BOTTLENECK]
     seconds: Annotated[Mapping[str, float], GPU_BOTTLENECK_SECONDS_TOTAL]
     verdict: Annotated[str | None, GPU_VERDICT]
+    bound: Annotated[str | None, GPU_COMPUTE_BOUND] = None
 
 
 @dataclass(frozen=True, slots=True)

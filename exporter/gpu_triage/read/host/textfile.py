@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PREFIXES: Final = ("gpu_job_",)
 """Prefixes of jobs' metrics. No metric of the exporter and no recording rule has them."""
 
+INSPECTOR_PREFIX: Final = "nccl_"
+"""Prefix of the metrics in NCCL Inspector's files."""
+
 OWNER: Final = "owner"
 """Label added to each series of a job."""
 
@@ -40,6 +43,12 @@ MAX_TOTAL_BYTES: Final = 2 << 20
 MAX_TOTAL_SERIES: Final = 10_000
 """Limits of all files together: a series takes 2 KiB of memory (5 KiB with 20 labels) and 20 µs to encode."""
 
+MAX_AGE_SECONDS: Final = 300.0
+"""How long NCCL Inspector may leave a file unchanged. It rewrites the file as long as collectives complete."""
+
+BEING_WRITTEN_SECONDS: Final = 1.0
+"""How long NCCL Inspector may take to rewrite a file in place; until then, the previous content counts."""
+
 MALFORMED: Final = "malformed"
 TIMESTAMP: Final = "timestamp"
 DUPLICATE_SERIES: Final = "duplicate_series"
@@ -59,14 +68,16 @@ FOLDER_NAME: Final = "folder_name"
 NOT_A_FILE: Final = "not_a_file"
 UNREADABLE: Final = "unreadable"
 LINK_OUTSIDE: Final = "link_outside"
+UNKNOWN_GPU: Final = "unknown_gpu"
+STALE: Final = "stale"
 
 ERRORS: Final = {
     MALFORMED: "write Prometheus's text format",
     TIMESTAMP: "remove the timestamps: Prometheus would ingest the sample at that time, on every scrape",
     DUPLICATE_SERIES: "write each series once, over all files of one owner",
     NAME_NOT_ALLOWED: (
-        f"start every metric name with {' or '.join(PREFIXES)} and use no colon; for all other metrics use "
-        "node_exporter's textfile collector"
+        f"start every metric name with {' or '.join(PREFIXES)} ({INSPECTOR_PREFIX} in NCCL Inspector's files) and use "
+        "no colon; for all other metrics use node_exporter's textfile collector"
     ),
     LABEL_NOT_ALLOWED: (
         "remove labels that claim a target, GPU, pod, user or job, such as instance, gpu, pod, user and job_id; the "
@@ -86,6 +97,11 @@ ERRORS: Final = {
     NOT_A_FILE: "write a regular file",
     UNREADABLE: "let the exporter read the file, and rename it into place once it is complete",
     LINK_OUTSIDE: "link only to files in the same folder",
+    UNKNOWN_GPU: "delete the file if its job has ended: no GPU of this host has the UUID in its name",
+    STALE: (
+        f"NCCL completed no collective for {MAX_AGE_SECONDS / 60:.0f} minutes, or its dump interval is longer; delete "
+        "the file if the job has ended"
+    ),
 }
 """Why a file is rejected, worded as a fix for its author."""
 

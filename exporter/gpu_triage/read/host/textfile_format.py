@@ -17,43 +17,29 @@ from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
 from gpu_triage.read.host import textfile as limits
-from gpu_triage.read.host.textfile import DUPLICATE_SERIES, MALFORMED, OWNER
-
-_CLAIMS: Final = re.compile(
-    r"instance|job|job_?id|cluster|drill|service|endpoint|node|nodename|host|hostname|namespace|replica|prometheus"
-    r"|gpu|gpu_?(?:id|index)|minor_number|serial|compute_capability|vbios_version|board_part_number"
-    r"|owner|user|user_?name|uid|account|pid"
-    r"|alertname|alertstate|severity"
-    r"|(?:exported|prometheus|gpu|mig|pci|pod|container|kubernetes|workload|slurm)_.*|.*uuid|pod|container|workload",
-    re.IGNORECASE,
-)
-"""Labels that would claim a target, a GPU, an owner or an alert. The owner is determined by the file's location."""
+from gpu_triage.read.host.textfile import DUPLICATE_SERIES, MALFORMED
+from gpu_triage.read.host.textfile_forms import METRIC_NAME, Form, Refused
 
 _TYPES: Final = frozenset({"counter", "gauge", "histogram", "summary", "untyped", "unknown"})
 _BLANK: Final = " \t\r"
 _COMMENT: Final = re.compile(r"#[ \t]+(HELP|TYPE)(?:[ \t]+([^ \t]+)[ \t]*(.*))?")
-_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(?:,|(?=\}))')
 _END: Final = re.compile(r"[ \t]*\}")
 _ESCAPE: Final = re.compile(r'\\([\\n"])')
 _HELP_ESCAPE: Final = re.compile(r"\\([\\n])")
 
 
-class Refused(Exception):
-    """A file that is not republished; its argument is the reason, from `textfile.ERRORS`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Parsed content of one file: types and HELP texts by name, and each series once, with the owner label added."""
+    """Parsed content of one file: types and HELP texts by name, and each series once, with the form's labels added."""
 
     types: dict[str, str] = field(default_factory=dict)
     helps: dict[str, str] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
 
 
-def parse(content: bytes, owner: str) -> Text:
-    """Parse a file of this owner.
+def parse(content: bytes, form: Form) -> Text:
+    """Parse a file of this form.
 
     Raises:
         Refused: the file is rejected as a whole.
@@ -67,14 +53,17 @@ def parse(content: bytes, owner: str) -> Text:
         except UnicodeDecodeError as error:
             raise Refused(MALFORMED) from error
         if said.startswith("#"):
-            _read_comment(said, text)
+            _read_comment(said, text, form)
         elif said:
-            sample = _sample(said)
+            sample = _sample(said, form)
             series = (sample.name, frozenset(sample.labels.items()))
             if series in seen:
                 raise Refused(limits.DUPLICATE_SERIES)
             seen.add(series)
-            text.samples.append(sample._replace(labels={**sample.labels, OWNER: owner}))
+            text.samples.append(sample._replace(labels={**sample.labels, **form.added}))
+    for name in form.helps.keys() & {sample.name for sample in text.samples}:
+        text.types.setdefault(name, "gauge")
+        text.helps.setdefault(name, form.helps[name])
     return text
 
 
@@ -187,12 +176,12 @@ def _without_type(family: Metric) -> Iterator[Metric]:
     yield from parts.values()
 
 
-def _read_comment(line: str, text: Text) -> None:
+def _read_comment(line: str, text: Text, form: Form) -> None:
     comment = _COMMENT.fullmatch(line)
     if comment is None:
         return
     keyword, name, rest = comment.groups("")
-    _check_name(name)
+    form.check_name(name)
     if keyword == "TYPE":
         if rest not in _TYPES or text.types.setdefault(name, rest) != rest:
             raise Refused(MALFORMED)
@@ -203,15 +192,15 @@ def _read_comment(line: str, text: Text) -> None:
         text.helps.setdefault(name, said)
 
 
-def _sample(line: str) -> Sample:
-    name = _NAME.match(line)
+def _sample(line: str, form: Form) -> Sample:
+    name = METRIC_NAME.match(line)
     if name is None:
         raise Refused(MALFORMED)
-    _check_name(name[0])
+    form.check_name(name[0])
     rest = line[name.end() :]
     labels: dict[str, str] = {}
     if rest.lstrip(_BLANK).startswith("{"):
-        labels, rest = _labels(rest.lstrip(_BLANK))
+        labels, rest = _labels(rest.lstrip(_BLANK), form)
     elif not rest.startswith((" ", "\t")):
         raise Refused(MALFORMED)
     value, *more = rest.split() or [""]
@@ -224,43 +213,21 @@ def _sample(line: str) -> Sample:
     return Sample(name[0], labels, number)
 
 
-def _labels(text: str) -> tuple[dict[str, str], str]:
-    """Parse the labels at the start of a text; return them and the rest. Empty labels are dropped."""
+def _labels(text: str, form: Form) -> tuple[dict[str, str], str]:
+    """Parse the labels at the start of a text; return those to publish and the rest. Empty labels are dropped."""
     labels: dict[str, str] = {}
     place = 1
     while (found := _LABEL.match(text, place)) is not None:
         name, value, place = found[1], _ESCAPE.sub(_unescaped, found[2]), found.end()
         if name in labels:
             raise Refused(MALFORMED)
-        _check_label(name, value)
-        labels[name] = value
-        if len(labels) > limits.MAX_LABELS:
+        labels[name] = value if form.keeps(name, value) else ""
+        if len(labels) > form.most_labels:
             raise Refused(limits.TOO_MANY_LABELS)
     end = _END.match(text, place)
     if end is None:
         raise Refused(MALFORMED)
     return {name: value for name, value in labels.items() if value}, text[end.end() :]
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise Refused(MALFORMED)
-    # Colons are reserved for recording rules.
-    if not name.startswith(limits.PREFIXES) or ":" in name:
-        raise Refused(limits.NAME_NOT_ALLOWED)
-    if len(name) > limits.MAX_NAME_BYTES:
-        raise Refused(limits.NAME_TOO_LONG)
-
-
-def _check_label(name: str, value: str) -> None:
-    if name.startswith("__"):
-        raise Refused(MALFORMED)
-    if _CLAIMS.fullmatch(name):
-        raise Refused(limits.LABEL_NOT_ALLOWED)
-    if len(name) > limits.MAX_NAME_BYTES:
-        raise Refused(limits.NAME_TOO_LONG)
-    if len(value.encode()) > limits.MAX_VALUE_BYTES:
-        raise Refused(limits.VALUE_TOO_LONG)
 
 
 def _number(text: str) -> float:

@@ -8,13 +8,14 @@ import stat
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside
 from gpu_triage.log import fields
 from gpu_triage.read.host import textfile as limits
 from gpu_triage.read.host.textfile import TextFile, TextFilesReading
-from gpu_triage.read.host.textfile_format import Refused, Text, merge, parse
+from gpu_triage.read.host.textfile_format import Text, merge, parse
+from gpu_triage.read.host.textfile_forms import Form, Refused, inspected_uuid, of_a_job, of_nccl_inspector
 from gpu_triage.read.host.textfile_owners import JobFile, fairly, find_files
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import read_user_names
@@ -25,23 +26,40 @@ _MOST_LOGGED: Final = 1000
 _LONGEST_NAME: Final = 200
 """Maximum characters of a file's path in a label; at up to three bytes each, within the chart's scrape limits."""
 
-_Identity = tuple[int, int, int, int]
 _Answer = Text | str
 
+_EMPTY: Final = Text()
+
 log = logging.getLogger(__name__)
+
+
+class _Identity(NamedTuple):
+    """What a cached state depends on: the file's status, and the NVML index of the GPU that it describes, if any."""
+
+    device: int
+    inode: int
+    modified_ns: int
+    size: int
+    gpu: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
     """Cached state of a file: what it counts against the total limits (0 if it is never parsed), and its content.
 
-    The answer is the reason to reject it instead, or None if it is not parsed yet.
+    The identity is None if it was not read. The answer is the reason to reject it instead, or None if it is not parsed
+    yet.
     """
 
-    identity: _Identity
+    identity: _Identity | None
     size: int
     series: int
     answer: _Answer | None
+
+    @property
+    def modified_at(self) -> float | None:
+        """When its content was written, in Unix seconds; None if it was not read."""
+        return None if self.identity is None else self.identity.modified_ns / 1e9
 
     @property
     def cost(self) -> float:
@@ -51,7 +69,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A file in this round; without descriptor and time if it could not be opened."""
+    """A file in this round, with the time of its content; without descriptor and time if it could not be opened."""
 
     file: JobFile
     descriptor: int | None
@@ -94,7 +112,7 @@ class TextFilesReader:
         """
         user_names = read_user_names(host.machine.procfs)
         found = fairly(find_files(self._directory, user_names, host.failures), lambda file: file.owner, lambda _file: 1)
-        looks, answers = self._read_files(sorted(found[: limits.MAX_FILES], key=lambda file: file.path))
+        looks, answers = self._read_files(sorted(found[: limits.MAX_FILES], key=lambda file: file.path), host)
         if not _same(self._answers, answers):
             self._answers, self._merged = answers, merge(answers)
         files = tuple(
@@ -107,14 +125,14 @@ class TextFilesReader:
         self._log(files)
         return TextFilesReading(files, self._merged.families)
 
-    def _read_files(self, files: list[JobFile]) -> tuple[list[_Look], tuple[_Answer, ...]]:
+    def _read_files(self, files: list[JobFile], host: HostRound) -> tuple[list[_Look], tuple[_Answer, ...]]:
         """Return the state of each file, and its content or the reason to reject it."""
         answers: dict[JobFile, _Answer] = {}
         room = _Room()
         before, self._known = self._known, {}
         with ExitStack() as opened:
             folders = _Folders(self._directory, opened)
-            looks = [_look(file, folders, before.get(file)) for file in files]
+            looks = [_look(file, folders, before.get(file), host) for file in files]
             for look in fairly(looks, lambda look: look.file.owner, lambda look: look.known.cost):
                 self._known[look.file], answers[look.file] = _answered(look, room)
         return looks, tuple(answers[file] for file in files)
@@ -163,21 +181,45 @@ def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
     return same and len(before) == len(now)
 
 
-def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
-    nowhere = _Known((0, 0, 0, 0), 0, 0, limits.UNREADABLE)
+def _unread(answer: _Answer) -> _Known:
+    return _Known(None, 0, 0, answer)
+
+
+def _look(file: JobFile, folders: _Folders, before: _Known | None, host: HostRound) -> _Look:
+    uuid = inspected_uuid(file.name)
     try:
         descriptor = folders.open(file)
         status = os.fstat(descriptor)
-        return _Look(file, descriptor, status.st_mtime, _weighed(descriptor, status, before))
+        if uuid is None:
+            known = _weighed(descriptor, status, before)
+        else:
+            known = _inspected(descriptor, status, before, host, uuid)
     except LinkOutside:
-        return _Look(file, None, None, replace(nowhere, answer=limits.LINK_OUTSIDE))
+        return _Look(file, None, None, _unread(limits.LINK_OUTSIDE))
     except OSError:
-        return _Look(file, None, None, nowhere)
+        return _Look(file, None, None, _unread(limits.UNREADABLE))
+    return _Look(file, descriptor, known.modified_at or status.st_mtime, known)
 
 
-def _weighed(descriptor: int, status: os.stat_result, before: _Known | None) -> _Known:
+def _inspected(descriptor: int, status: os.stat_result, before: _Known | None, host: HostRound, uuid: str) -> _Known:
+    """State of a file of NCCL Inspector, which rewrites it in place, and leaves it as it is while NCCL is idle."""
+    gpu = host.gpus.indices.get(uuid)
+    if gpu is None:
+        return _unread(limits.UNKNOWN_GPU if host.gpus.complete else _EMPTY)
+    # Compared with the wall clock, which the file's time comes from.
+    now = host.at.wall
+    if abs(now - status.st_mtime) > limits.MAX_AGE_SECONDS:
+        return _unread(limits.STALE)
+    if before is not None and before.identity is not None and before.identity.gpu == gpu:
+        being_written = 0 <= now - status.st_mtime < limits.BEING_WRITTEN_SECONDS
+        if being_written and now - (before.modified_at or 0.0) <= limits.MAX_AGE_SECONDS:
+            return before
+    return _weighed(descriptor, status, before, gpu)
+
+
+def _weighed(descriptor: int, status: os.stat_result, before: _Known | None, gpu: str = "") -> _Known:
     """Determine a file's size and series count; a changed file is read but not parsed, which takes far longer."""
-    identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    identity = _Identity(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, gpu)
     if not stat.S_ISREG(status.st_mode):
         return _Known(identity, 0, 0, limits.NOT_A_FILE)
     if before is not None and before.identity == identity:
@@ -207,11 +249,18 @@ def _parsed(look: _Look) -> _Answer:
         content = b"" if look.descriptor is None else _content(look.descriptor)
         if (len(content), _series_in(content)) != (look.known.size, look.known.series):
             return limits.UNREADABLE  # it is being written to
-        return parse(content, look.file.owner)
+        return parse(content, _form(look))
     except OSError:
         return limits.UNREADABLE
     except Refused as refused:
         return str(refused)
+
+
+def _form(look: _Look) -> Form:
+    uuid, identity = inspected_uuid(look.file.name), look.known.identity
+    if uuid is None or identity is None:
+        return of_a_job(look.file.owner)
+    return of_nccl_inspector(look.file.owner, identity.gpu, uuid)
 
 
 def _content(descriptor: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpu_triage.driver.nvml.inquiry import Inquiry
@@ -33,9 +34,18 @@ class GpuRound:
 
 
 @dataclass(frozen=True, slots=True)
+class PresentGpus:
+    """NVML indices of the GPUs identified so far by UUID, as text; `complete` if there are no others."""
+
+    indices: Mapping[str, str] = field(default_factory=dict)
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class HostRound:
     """One round of the host; readers append an error name for each failure, which the sampler counts."""
 
     machine: Machine
     at: Moment
     failures: list[str] = field(default_factory=list)
+    gpus: PresentGpus = field(default_factory=PresentGpus)
