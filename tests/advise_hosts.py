@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
+import click
+
 from gpu_triage.cli.advise.command import advise_command, job_from
 from gpu_triage.cli.advise.job import Job
 from gpu_triage.cli.advise.recommendation import Recommendation, recommend
 from gpu_triage.cli.advise.steps import StepTime
+from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.documents import parse_toml
 from gpu_triage.judge.host_judge import Judgment
@@ -48,7 +51,9 @@ NARROW = 'at = 0\ngpu = 0\neffect = { kind = "link", width = 4 }'
 
 
 def job(options: str) -> Job:
-    context = advise_command.make_context("advise", options.split())
+    # The command keeps its help option, with the names that the first context has: those of the program's.
+    program = click.Context(group, **group.context_settings)
+    context = advise_command.make_context("advise", options.split(), parent=program)
     return job_from(**{name: value for name, value in context.params.items() if name in _OF_THE_JOB})
 
 

@@ -95,7 +95,7 @@ def test_bridged_pairs_reach_the_other_pair_over_pcie() -> None:
     judgment = look_at("4 V100")
     gpus = judgment.host.gpus
     paths = paths_between(judgment.host, gpus)
-    bridged = {frozenset((gpus[0].uuid, gpus[1].uuid)), frozenset((gpus[2].uuid, gpus[3].uuid))}
+    bridged = {frozenset((gpus[0].key, gpus[1].key)), frozenset((gpus[2].key, gpus[3].key))}
     pcie = Access.PEER.rank
     pairs = {
         pair: (path if pair in bridged else path._replace(access=pcie), level, refused)

@@ -52,7 +52,8 @@ _DEFAULT_OPTIMIZER: Final = "adamw"
 @click.option(
     "--precision",
     type=click.Choice(list(PRECISIONS)),
-    help="mixed has an FP32 copy for the optimizer, bf16 none; int8 and int4 are frozen.  [default: mixed; inference bf16]",
+    help="mixed has an FP32 copy for the optimizer, bf16 none; int8 and int4 are frozen.  "
+    "[default: mixed; inference bf16]",
 )
 @click.option(
     "--optimizer",

@@ -55,7 +55,7 @@ class Uplink:
     bridge: str
     words: str
     line_rate: float
-    behind: frozenset[str]  # UUIDs of GPUs
+    behind: frozenset[str]  # keys of GPUs
 
     def share_of(self, group: tuple[GpuEvidence, ...], *, stays_below: bool) -> Link | None:
         """Return what each GPU of a group gets of it; None if the group's data do not pass it.
@@ -63,7 +63,7 @@ class Uplink:
         With peer access (`stays_below`), data between GPUs behind one switch stay below it, and a ring crosses its
         uplink once. Through host memory, the data of each GPU behind it pass it.
         """
-        count = sum(gpu.uuid in self.behind for gpu in group)
+        count = sum(gpu.key in self.behind for gpu in group)
         if not count or (stays_below and count == len(group)):
             return None
         flows = 1 if stays_below else count
@@ -80,13 +80,13 @@ def uplinks_of(host: HostEvidence) -> tuple[Uplink, ...]:
         loaded = any(gpu.recent.loaded for gpu in gpus)
         generation, width = int(labels["generation" if loaded else "expected_generation"]), int(labels["width"])
         words, rate = f"PCIe {generation}.0 x{width}", bytes_per_second(generation, width)
-        found.append(Uplink(labels["bridge"], words, rate, frozenset(gpu.uuid for gpu in gpus)))
+        found.append(Uplink(labels["bridge"], words, rate, frozenset(gpu.key for gpu in gpus)))
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """NVLink line rates by UUID: to each other GPU directly, and to NVSwitches or what the driver does not name."""
+    """NVLink line rates by a GPU's key: to each other GPU directly, and to NVSwitches or an unnamed far end."""
 
     direct: Mapping[str, Mapping[str, float]]
     switched: Mapping[str, float]
@@ -95,17 +95,17 @@ class Mesh:
     @classmethod
     def of(cls, host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Mesh:
         """Return the mesh of these GPUs; links to other GPUs of the host are known as such."""
-        at = {gpu.pci_bus_id: gpu.uuid for gpu in host.gpus if gpu.pci_bus_id}
-        direct: dict[str, dict[str, float]] = {gpu.uuid: {} for gpu in gpus}
+        at = {gpu.pci_bus_id: gpu.key for gpu in host.gpus if gpu.pci_bus_id}
+        direct: dict[str, dict[str, float]] = {gpu.key: {} for gpu in gpus}
         switched = dict.fromkeys(direct, 0.0)
         for gpu in gpus:
             for series in gpu.series(GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND):
                 peer = at.get(series.labels["far_end"])
                 if peer is None:
-                    switched[gpu.uuid] += series.last
+                    switched[gpu.key] += series.last
                 else:
-                    direct[gpu.uuid][peer] = series.last
-        links = {gpu.uuid: (gpu.last(GPU_NVLINK_LINKS_UP) or 0.0, gpu.last(GPU_NVLINK_LINKS) or 0.0) for gpu in gpus}
+                    direct[gpu.key][peer] = series.last
+        links = {gpu.key: (gpu.last(GPU_NVLINK_LINKS_UP) or 0.0, gpu.last(GPU_NVLINK_LINKS) or 0.0) for gpu in gpus}
         return cls(direct, switched, links)
 
     def slowest(self, group: tuple[GpuEvidence, ...]) -> Link | None:
@@ -118,10 +118,10 @@ class Mesh:
         return min(known, key=lambda link: link.line_rate) if len(known) == len(group) else None
 
     def _link(self, gpu: GpuEvidence, group: tuple[GpuEvidence, ...]) -> Link | None:
-        direct, switched = self.direct[gpu.uuid], self.switched[gpu.uuid]
-        members = {other.uuid for other in group}
+        direct, switched = self.direct[gpu.key], self.switched[gpu.key]
+        members = {other.key for other in group}
         rate = switched if not direct else sum(each for peer, each in direct.items() if peer in members)
-        up, lead_somewhere = self.links[gpu.uuid]
+        up, lead_somewhere = self.links[gpu.key]
         if not rate or not up:
             return None
         total = switched + sum(direct.values())

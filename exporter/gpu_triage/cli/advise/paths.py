@@ -65,8 +65,8 @@ class _Pair(NamedTuple):
 class Paths:
     """All paths between some GPUs of a host."""
 
-    pairs: Mapping[frozenset[str], tuple[_Pair, str, str]]  # by UUID: path, level, reason for no peer access
-    links: Mapping[str, Link | None]  # PCIe links by UUID
+    pairs: Mapping[frozenset[str], tuple[_Pair, str, str]]  # by key: path, level, reason for no peer access
+    links: Mapping[str, Link | None]  # PCIe links by key
     uplinks: tuple[Uplink, ...]
     mesh: Mesh
 
@@ -82,12 +82,12 @@ class Paths:
 
     def of(self, gpus: tuple[GpuEvidence, ...]) -> Path:
         """Return the path of a group of at least two GPUs."""
-        pairs = [self.pairs[frozenset((one.uuid, other.uuid))] for one, other in combinations(gpus, 2)]
+        pairs = [self.pairs[frozenset((one.key, other.key))] for one, other in combinations(gpus, 2)]
         worst, level, refused = max(pairs, key=lambda pair: (pair[0].access, pair[0].distance))
         if self._ring_of_nvlinks(gpus):
             return Path(gpus, Access.NVLINK, level, "", self.mesh.slowest(gpus))
         access = tuple(Access)[max(worst.access, Access.PEER.rank)]
-        links = [self.links[gpu.uuid] for gpu in gpus]
+        links = [self.links[gpu.key] for gpu in gpus]
         known = [link for link in links if link is not None]
         above = (each.share_of(gpus, stays_below=access is Access.PEER) for each in self.uplinks)
         all_links = (*known, *(link for link in above if link is not None))
@@ -99,9 +99,9 @@ class Paths:
         needed = min(_RING_NEIGHBORS, len(gpus) - 1)
         return all(
             sum(
-                self.pairs[frozenset((gpu.uuid, other.uuid))][0].access == Access.NVLINK.rank
+                self.pairs[frozenset((gpu.key, other.key))][0].access == Access.NVLINK.rank
                 for other in gpus
-                if other.uuid != gpu.uuid
+                if other.key != gpu.key
             )
             >= needed
             for gpu in gpus
@@ -115,7 +115,7 @@ class Paths:
         return tuple(sorted(group, key=lambda gpu: int(gpu.gpu)))
 
     def _worst(self, pairs: Iterable[tuple[GpuEvidence, GpuEvidence]]) -> _Pair:
-        return max(self.pairs[frozenset((one.uuid, other.uuid))][0] for one, other in pairs)
+        return max(self.pairs[frozenset((one.key, other.key))][0] for one, other in pairs)
 
 
 def usable(host: HostEvidence, unfit: Collection[str]) -> tuple[GpuEvidence, ...]:
@@ -133,16 +133,16 @@ def paths_between(host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Paths:
     statuses: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for labels in host.labels_of(GPU_P2P_STATUS):
         statuses[labels["uuid"], labels["peer_uuid"]][labels["capability"]] = labels["status"]
-    links, mesh = {gpu.uuid: pcie_link(gpu) for gpu in gpus}, Mesh.of(host, gpus)
+    links, mesh = {gpu.key: pcie_link(gpu) for gpu in gpus}, Mesh.of(host, gpus)
     pairs = {}
     for one, other in combinations(gpus, 2):
         ways = [statuses[one.uuid, other.uuid], statuses[other.uuid, one.uuid]]
         level = levels.get(frozenset((one.uuid, other.uuid)), "")
         access, refused = _access(ways)
         nvlink = (mesh.slowest((one, other)),) if access is Access.NVLINK else ()
-        rates = [0.0 if link is None else link.line_rate for link in nvlink or (links[one.uuid], links[other.uuid])]
+        rates = [0.0 if link is None else link.line_rate for link in nvlink or (links[one.key], links[other.key])]
         distance = _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
-        pairs[frozenset((one.uuid, other.uuid))] = _Pair(access.rank, -min(rates), distance), level, refused
+        pairs[frozenset((one.key, other.key))] = _Pair(access.rank, -min(rates), distance), level, refused
     return Paths(pairs, links, uplinks_of(host), mesh)
 
 
