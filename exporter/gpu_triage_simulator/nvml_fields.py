@@ -153,6 +153,7 @@ FIELDS: Final[dict[int, Field]] = {
     77: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
     79: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
     82: Field(lambda device, _: memory_celsius(device), feature="memory_temperature"),
+    90: _of_nvlink(nvml_nvlink.common_speed),
     91: _of_nvlink(lambda device, _: device.model.nvlinks),
     94: Field(lambda device, _: replays(device)),
     95: Field(lambda _device, _scope: 0),

@@ -16,8 +16,13 @@ ALL_LINKS: Final = 0xFFFFFFFF
 _BYTES_PER_SECOND: Final = 8e9
 """Traffic of one link in each direction at full utilization."""
 _ACTIVE: Final = 1
-_SPEED_MBPS: Final = 26_562
+_SPEED_MBPS: Final = {2: 25_781, 3: 25_000, 4: 26_562, 5: 53_125}
+"""Line rate of a link per direction in MB/s by NVLink version, as ``nvidia-smi nvlink -s`` prints it."""
+_BRIDGE_MBPS: Final = 14_062
+"""With four lanes per link instead of eight, as on GA102 (NVIDIA Ampere GA102 GPU Architecture)."""
 _FIRST_WITH_PACKETS: Final = 5
+_BRIDGED_VERSION: Final = 3
+_FIRST_SWITCHED: Final = 3
 _SWITCHES: Final = 4
 _FIRST_SWITCH_BUS: Final = 0xC3
 
@@ -31,7 +36,18 @@ def link_state(device: Device, link: int) -> int | None:
 
 def link_speed(device: Device, link: int) -> int | None:
     state = link_state(device, link)
-    return None if state is None else _SPEED_MBPS if state == _ACTIVE else 0
+    return None if state is None else _speed(device) if state == _ACTIVE else 0
+
+
+def common_speed(device: Device, _scope: int) -> int | None:
+    """Line rate that all active links share, 0 without one; None for a GPU without links."""
+    speeds = [link_speed(device, link) or 0 for link in range(device.model.nvlinks)]
+    return max(speeds, default=None)
+
+
+def _speed(device: Device) -> int:
+    version = device.model.nvlink_version
+    return _BRIDGE_MBPS if device.model.nvlink_bridge and version == _BRIDGED_VERSION else _SPEED_MBPS[version]
 
 
 def link_kib(device: Device, scope: int) -> int | None:
@@ -117,12 +133,22 @@ def _state(device: Device, link: int, out: int | None) -> None:
 
 
 def _remote_pci_info(device: Device, link: int, out: int | None) -> None:
-    """The NVSwitch at the far end; the driver only reports it for trained links."""
+    """What is at the far end; the driver only reports it for trained links."""
     if link >= device.model.nvlinks or not _connected(device, link):
         raise Failure("INVALID_ARGUMENT" if device.model.nvlinks else "NOT_SUPPORTED")
     info = at(PCI_INFO, out)
-    info.domain, info.bus, info.device = 0, _FIRST_SWITCH_BUS + link % _SWITCHES, 0
-    info.busId = f"00000000:{info.bus:02X}:00.0".encode()
+    info.domain, info.bus, info.device = _far_end(device, link)
+    info.busId = f"{info.domain:08X}:{info.bus:02X}:{info.device:02X}.0".encode()
+
+
+def _far_end(device: Device, link: int) -> tuple[int, int, int]:
+    """Domain, bus and device of an NVSwitch; without switches, links are dealt to the other GPUs in turn."""
+    switched = device.model.nvlink_version >= _FIRST_SWITCHED and not device.model.nvlink_bridge
+    peers = [peer for peer in device.session.devices if peer.index != device.index and peer.model == device.model]
+    if switched or not peers:
+        return 0, _FIRST_SWITCH_BUS + link % _SWITCHES, 0
+    domain, bus, place = peers[link % len(peers)].state.gpu.slot.bus_id.split(":")
+    return int(domain, 16), int(bus, 16), int(place.partition(".")[0], 16)
 
 
 FUNCTIONS: Final = (

@@ -286,6 +286,7 @@ ELSEWHERE = {
     "gpu_process_owner_info",
     "gpu_exporter_call_inflight_seconds",
     "gpu_flight_recording_timestamp_seconds",
+    "gpu_nvlink_bandwidth_bytes_per_second",
     "gpu_nvlink_link_receive_bytes_total",
     "gpu_nvlink_link_transmit_bytes_total",
 }
@@ -293,7 +294,7 @@ ELSEWHERE = {
 lasted; in the fleet's dashboard, where hosts are compared with what they were, each pair of GPUs has a cell, and GPUs
 have owners; by `check` and the runbooks, as long as a call does not return; on the status page and in the text of the
 alert, which name a recording; in the diagnosis, how often a job came to its own memory limit; and traffic of single
-links nowhere: it is not published unless asked for."""
+links and the line rate to each far end nowhere: they are not published unless asked for."""
 
 
 @pytest.mark.parametrize("file", ["diagnosis.json", "detail.json"])

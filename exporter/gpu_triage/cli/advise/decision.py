@@ -1,101 +1,93 @@
-"""The rule that decides about a job, and its consequences."""
+"""What to do with a job, from its memory and its exchange."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from enum import Enum
+from typing import NamedTuple
 
-from gpu_triage.cli.advise import rules
-from gpu_triage.cli.advise.job import Job, JobKind
-from gpu_triage.cli.advise.memory import Memory
-from gpu_triage.cli.advise.placement import Access, Path, Placement
-from gpu_triage.cli.advise.rules import Choice, Rule
-from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.judge.findings.table import Area
-from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.cli.advise.assumptions import SHORT_STEP, WORTHWHILE
+from gpu_triage.cli.advise.exchange import Exchange
+from gpu_triage.cli.advise.job import Job, Workload
+from gpu_triage.cli.advise.memory import Memory, smallest_group
 
-FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
-"""Topics of host resources that more GPUs would only make scarcer."""
+
+class Choice(Enum):
+    """The course of action."""
+
+    ONE = "one"
+    SEVERAL = "several"
+    MEASURE = "measure"  # the arithmetic does not settle it
+    DEPENDS = "depends"  # on the step time, which is not known
+    SPLIT = "split"  # one GPU is too small
+    TOO_LARGE = "too_large"
+    NO_GPU = "no_gpu"
 
 
 class Decision(NamedTuple):
-    """What to do, and the rule behind it."""
+    """What to do, with how many GPUs (for MEASURE and DEPENDS: how many to compare with one), and why."""
 
     choice: Choice
-    rule: Rule
-    gpus: int  # how many to use, or to compare with one
-    reasons: tuple[str, ...]
+    gpus: int
+    because: str
 
 
-def decide(job: Job, compared: Placement | None, memory: Memory | None, fix_first: tuple[Finding, ...]) -> Decision:
-    """Apply the first matching rule, in the order of `rules.RULES`; `compared` is None if there is no GPU."""
-    if compared is None:
-        return Decision(Choice.NO_GPU, rules.NO_USABLE_GPU, 0, ())
-    count = len(compared.gpus)
-    exchange = () if compared.worst is None else (_exchange(compared.gpus, compared.worst),)
-    starved = tuple(f.measured for f in fix_first if starves(f))
-    held_back = (f"the host cannot feed more: {'; '.join(starved)}",) if starved else ()
-    if memory is not None and memory.needed_bytes > memory.usable_bytes:
-        return _too_large_for_one(job, memory, count, (*held_back, *exchange))
-    if compared.worst is None:
-        alone = "one GPU was asked for" if job.gpus == 1 else "there is only one usable GPU"
-        return Decision(Choice.ONE, rules.ONE_USABLE_GPU, 1, (*held_back, alone))
+def decide(
+    job: Job, memory: Memory | None, exchanges: tuple[Exchange, ...], count: int, starved: tuple[str, ...]
+) -> Decision:
+    """Decide between one and `count` usable GPUs.
+
+    Args:
+        job: the job.
+        memory: None if no GPU reports its memory.
+        exchanges: of copies of the model, one for each group size.
+        count: number of usable GPUs, after `--gpus`.
+        starved: why the host cannot feed more GPUs.
+    """
+    if not count:
+        return Decision(Choice.NO_GPU, 0, "a job needs a GPU that answers, is whole and has no critical finding")
+    if memory is not None and not memory.fits:
+        return _too_large_for_one(job, memory)
+    if count == 1:
+        return Decision(Choice.ONE, 1, "one GPU was asked for" if job.gpus == 1 else "only one GPU is usable")
     if starved:
-        return Decision(Choice.ONE, rules.HOST_STARVED, 1, (*held_back, *exchange))
-    if job.kind is JobKind.INFERENCE:
-        tail = "split over GPUs, every request waits for their exchange, and for the slowest of them: tails get longer"
-        return Decision(Choice.ONE, rules.INFERENCE_FITS, 1, (tail, *exchange))
-    return _by_size(job, count, compared.worst, exchange)
+        return Decision(Choice.ONE, 1, f"the host cannot feed more: {'; '.join(starved)}")
+    if job.workload is Workload.INFERENCE:
+        return Decision(Choice.ONE, 1, "the model fits on one GPU: each replica answers alone, without an exchange")
+    return _by_exchange(exchanges)
 
 
-def _too_large_for_one(job: Job, memory: Memory, count: int, reasons: tuple[str, ...]) -> Decision:
-    fewest = memory.gpus_needed
-    if memory.missing_bytes:
-        return Decision(Choice.TOO_LARGE, rules.EXCEEDS_HOST, 0, reasons)
-    if job.kind is JobKind.INFERENCE and job.gpus is None:
-        # Tensor parallelism divides the attention heads evenly, which always works for powers of two.
-        even = 1 << (fewest - 1).bit_length()
-        use = even if even <= memory.gpus else fewest
-    else:
-        use = max(fewest, min(count, job.batch_size) if job.kind is JobKind.TRAINING else count)
-    lines = [f"at least {fewest} GPUs are needed to hold it", *reasons]
-    replicas = memory.gpus // use
-    if job.kind is JobKind.INFERENCE and replicas > 1:
-        lines.append(f"the usable GPUs hold {replicas} replicas of {use} GPUs")
-    if job.kind is JobKind.TRAINING and job.batch_size < use:
-        lines.insert(
-            1,
-            f"a batch of {job.batch_size} has less than one sample per GPU: use tensor or pipeline parallelism, ZeRO "
-            "and FSDP give each GPU samples of its own",
-        )
-    return Decision(Choice.SHARD, rules.EXCEEDS_GPU, use, tuple(lines))
+def _too_large_for_one(job: Job, memory: Memory) -> Decision:
+    size = smallest_group(job, memory)
+    if size is None:
+        return Decision(Choice.TOO_LARGE, 0, "no group of the usable GPUs holds the model")
+    return Decision(Choice.SPLIT, size, "one GPU does not hold the model, and copies of it need as much each")
 
 
-def _by_size(job: Job, count: int, path: Path, exchange: tuple[str, ...]) -> Decision:
-    band = job.band
-    choice = band.through_host_memory if path.access is Access.HOST_MEMORY else band.direct
-    share = job.batch_size / count
-    reasons = (
-        f"each step exchanges the gradients, {job.parameters * 4 / 1e6:,.0f} MB in FP32",
-        *exchange,
-        f"a batch of {job.batch_size} over {count} GPUs is {share:.3g} per GPU",
-    )
-    if choice is Choice.ONE or share >= rules.SAMPLES_PER_GPU:
-        return Decision(choice, band.rule, 1 if choice is Choice.ONE else count, reasons)
-    if job.batch_size < rules.MEASURED_GPUS:
-        return Decision(Choice.ONE, rules.BATCH_PER_GPU, 1, reasons)
-    enough = job.batch_size // rules.SAMPLES_PER_GPU
-    wanted = f"a batch of {count * rules.SAMPLES_PER_GPU} would feed all {count}"
-    if choice is Choice.SEVERAL and enough >= rules.MEASURED_GPUS:
-        return Decision(choice, rules.BATCH_PER_GPU, enough, (*reasons, wanted))
-    fewer = max(rules.MEASURED_GPUS, enough)
-    return Decision(Choice.MEASURE, rules.BATCH_PER_GPU, fewer, (*reasons, wanted))
+def _by_exchange(exchanges: tuple[Exchange, ...]) -> Decision:
+    pair = exchanges[0]
+    if pair.seconds is None:
+        return Decision(Choice.MEASURE, pair.gpus, "the speed of the links is not reported, so no time can be computed")
+    if pair.compute_seconds is None:
+        return Decision(Choice.DEPENDS, pair.gpus, "the time of a step on one GPU decides: give it with --step-time")
+    return _by_efficiency(exchanges)
 
 
-def _exchange(gpus: tuple[GpuEvidence, ...], path: Path) -> str:
-    return f"GPU {ranges(gpu.gpu for gpu in gpus)} exchange data {path}"
+def _by_efficiency(exchanges: tuple[Exchange, ...]) -> Decision:
+    certain = [each for each in exchanges if _at_least_worthwhile(each, 0)]
+    possible = [each for each in exchanges if _at_least_worthwhile(each, 1)]
+    least = f"{WORTHWHILE.value:.0%}"
+    if not possible:
+        return Decision(Choice.ONE, 1, f"no group reaches {least} efficiency, even if all that can be hidden is hidden")
+    if not certain:
+        words = f"{least} efficiency depends on how much of the exchange is hidden behind the backward pass"
+        return Decision(Choice.MEASURE, possible[-1].gpus, words)
+    best = certain[-1]
+    if (best.compute_seconds or 0.0) < SHORT_STEP.value:
+        words = f"steps below {SHORT_STEP.value * 1000:.0f} ms suffer from overheads that are not in this arithmetic"
+        return Decision(Choice.MEASURE, best.gpus, words)
+    return Decision(Choice.SEVERAL, best.gpus, f"the largest group with at least {least} efficiency, nothing hidden")
 
 
-def starves(finding: Finding) -> bool:
-    """Whether the finding means that the host cannot feed its GPUs."""
-    return finding.check.area is Area.HOST and finding.check.topic in FEED
+def _at_least_worthwhile(exchange: Exchange, bound: int) -> bool:
+    efficiency = exchange.efficiency
+    return efficiency is not None and efficiency[bound] >= WORTHWHILE.value

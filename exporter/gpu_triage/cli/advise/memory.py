@@ -1,127 +1,98 @@
-"""Whether a model fits in GPU memory, and what would fit instead."""
+"""Whether a model fits in the memory of GPUs, and what would need less."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise.job import Job, JobKind
-from gpu_triage.cli.advise.rules import DEEPSPEED, LORA, QLORA, USABLE_MEMORY, VLLM, ZERO
+from gpu_triage.cli.advise.assumptions import USABLE_MEMORY
+from gpu_triage.cli.advise.job import Job, Part, Workload
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES
 
-_OFFLOADED_ON_GPU: Final = 2
-"""Bytes per parameter left on the GPUs, sharded, while ZeRO-3 keeps gradients and optimizer in host memory."""
-_OFFLOADED_ON_HOST: Final = 24
-"""Bytes of host memory per parameter in that case: 16, plus half of that for buffers."""
-
-
-_WHOLE_GIB: Final = 100
-"""Sizes from this many GiB are shown without decimals."""
-
-
-class _Format(NamedTuple):
-    """A more compact representation of the model."""
-
-    words: str
-    bytes_per_parameter: float
-    source: str
-
-
-_FORMATS: Final = {
-    JobKind.TRAINING: (
-        _Format("LoRA, base weights frozen in BF16", 2, LORA),
-        _Format("QLoRA, base weights frozen in 4 bits", 0.5, QLORA),
-    ),
-    JobKind.INFERENCE: (
-        _Format("weights in FP8 or INT8", 1, VLLM),
-        _Format("weights in 4 bits", 0.5, VLLM),
-    ),
-}
-
-
-class SpareCapacity(NamedTuple):
-    """Capacity of the host beyond its usable GPUs."""
-
-    host_bytes: float | None  # memory of the host; None if unknown
-    drained_gpus: int  # GPUs of the same model that would be usable if repaired
+_LORA_RANK: Final = 16
 
 
 class Alternative(NamedTuple):
-    """An alternative way to run the job."""
+    """The same job with other options."""
 
-    words: str  # with its numbers
-    fits: bool  # whether it fits on the host's usable GPUs
-    source: str
+    options: str
+    needed_bytes: float
+    gpus: int | None  # smallest group of this host that holds it; None if none does
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory that the model needs and that GPUs of one model have, without activations and caches."""
+    """Memory that the model needs, without activations and caches, and that GPUs of one model have."""
 
-    needed_bytes: float
-    total_bytes: float  # memory of the smallest of the GPUs
-    gpus: int  # number of GPUs
+    parts: tuple[Part, ...]
+    total_bytes: float  # of the smallest GPU
+    gpus: int
+
+    @property
+    def needed_bytes(self) -> float:
+        """Memory of the whole model."""
+        return sum(part.size_bytes for part in self.parts)
 
     @property
     def usable_bytes(self) -> float:
-        """Usable memory of one GPU, after the margin."""
-        return self.total_bytes * USABLE_MEMORY
+        """Memory of one GPU to plan with."""
+        return self.total_bytes * USABLE_MEMORY.value
 
     @property
-    def gpus_needed(self) -> int:
-        """Minimum number of GPUs to hold the model, split across them."""
-        return self.gpus_for(self.needed_bytes)
+    def fits(self) -> bool:
+        """Whether one GPU holds it."""
+        return self.needed_bytes <= self.usable_bytes
 
     @property
     def missing_bytes(self) -> float:
-        """Shortfall of all GPUs together; 0 if the model fits."""
+        """What all GPUs together lack; 0 if they hold it."""
         return max(0.0, self.needed_bytes - self.usable_bytes * self.gpus)
 
-    def gpus_for(self, needed_bytes: float) -> int:
-        """Return the minimum number of GPUs to hold this much."""
-        return max(1, math.ceil(needed_bytes / self.usable_bytes))
+    @property
+    def fewest_gpus(self) -> int:
+        """GPUs that hold it together, of any number."""
+        return max(1, math.ceil(self.needed_bytes / self.usable_bytes))
 
 
-def memory_of(job: Job, gpus: tuple[GpuEvidence, ...]) -> Memory | None:
-    """Return the memory needed and available; None if no GPU reports its memory."""
+def memory_of(job: Job, gpus: tuple[GpuEvidence, ...], count: int) -> Memory | None:
+    """Return the memory that the job needs, and that `count` of the GPUs have; None if no GPU reports its memory."""
     totals = [total for gpu in gpus if (total := gpu.last(GPU_MEMORY_TOTAL_BYTES))]
-    return Memory(job.parameters * job.kind.bytes_per_parameter, min(totals), len(gpus)) if totals else None
+    return Memory(job.parts, min(totals), count) if totals else None
 
 
-def alternatives(job: Job, memory: Memory, spare: SpareCapacity) -> Iterator[Alternative]:
-    """Yield ways to run a model that does not fit on one GPU."""
-    if memory.missing_bytes:
-        training = job.kind is JobKind.TRAINING
-        how = "sharded by ZeRO-3 or FSDP" if training else "with tensor or pipeline parallelism"
-        words = f"{memory.gpus_needed} GPUs of {gib(memory.total_bytes)} each, {how}"
-        repaired = memory.gpus + spare.drained_gpus >= memory.gpus_needed
-        words += "; this host has them once its sick GPUs are repaired" if repaired else ""
-        yield Alternative(words, fits=False, source=ZERO if training else VLLM)
-        if training:
-            yield _offloaded(job, memory, spare.host_bytes)
-    for each in _FORMATS[job.kind]:
-        needed = job.parameters * each.bytes_per_parameter
-        gpus = memory.gpus_for(needed)
-        on = "one GPU" if gpus == 1 else f"{gpus} GPUs"
-        yield Alternative(f"{each.words}: {gib(needed)} on {on}", fits=gpus <= memory.gpus, source=each.source)
+def group_sizes(most: int, heads: int | None = None) -> tuple[int, ...]:
+    """Return how many GPUs may share a model: powers of two, or with known attention heads their divisors."""
+    if heads is not None:
+        return tuple(size for size in range(1, most + 1) if heads % size == 0)
+    return tuple(1 << power for power in range(most.bit_length()))
 
 
-def _offloaded(job: Job, memory: Memory, host_bytes: float | None) -> Alternative:
-    on_gpu = job.parameters * _OFFLOADED_ON_GPU
-    on_host = job.parameters * _OFFLOADED_ON_HOST
-    fits = host_bytes is not None and on_host <= host_bytes and memory.gpus_for(on_gpu) <= memory.gpus
-    has = "an unknown amount" if host_bytes is None else gib(host_bytes)
-    words = (
-        f"ZeRO-3 with the optimizer in host memory: {gib(on_gpu / memory.gpus)} per GPU and {gib(on_host)} of host "
-        f"memory, of which this host has {has}; slower"
-    )
-    return Alternative(words, fits=fits, source=DEEPSPEED)
+def smallest_group(job: Job, memory: Memory) -> int | None:
+    """Return the smallest group of the GPUs that holds the model; None if none does."""
+    sizes = group_sizes(memory.gpus, job.heads)
+    return next((size for size in sizes if size >= memory.fewest_gpus), None)
 
 
-def gib(size_bytes: float) -> str:
-    """Format an amount of memory: ``1,043 GiB``, ``24.2 GiB``."""
-    size = size_bytes / 1024**3
-    return f"{size:,.0f} GiB" if size >= _WHOLE_GIB else f"{size:.1f} GiB"
+def alternatives(job: Job, memory: Memory) -> Iterator[Alternative]:
+    """Yield options with which the job needs less memory."""
+    for other, options in _others(job):
+        smaller = replace(memory, parts=other.parts)
+        if smaller.needed_bytes < memory.needed_bytes:
+            yield Alternative(options, smaller.needed_bytes, smallest_group(other, smaller))
+
+
+def _others(job: Job) -> Iterator[tuple[Job, str]]:
+    if job.workload is Workload.INFERENCE:
+        for precision in ("int8", "int4"):
+            yield replace(job, precision=precision), f"--precision {precision}"
+        return
+    for optimizer in ("adamw8bit", "adafactor"):
+        yield replace(job, optimizer=optimizer), f"--optimizer {optimizer}"
+    if job.lora_rank is None:
+        yield replace(job, precision="bf16"), "--precision bf16"
+        yield replace(job, lora_rank=_LORA_RANK), f"--lora-rank {_LORA_RANK}"
+    rank = job.lora_rank or _LORA_RANK
+    yield replace(job, lora_rank=rank, precision="int4"), f"--lora-rank {rank} --precision int4"

@@ -1,7 +1,4 @@
-"""One GPU or several for a job on this host: the recommendation with its rule, reasons and limits.
-
-Efficiency is the speedup divided by the number of GPUs.
-"""
+"""The answer about a job on a measured host: what to do, the arithmetic behind it, and what to fix first."""
 
 from __future__ import annotations
 
@@ -9,34 +6,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise import rules
-from gpu_triage.cli.advise.decision import FEED, Decision, decide, starves
-from gpu_triage.cli.advise.job import Job, JobKind
-from gpu_triage.cli.advise.memory import Alternative, Memory, SpareCapacity, alternatives, gib, memory_of
-from gpu_triage.cli.advise.placement import Access, Path, Placement, nearest, usable
-from gpu_triage.cli.advise.rules import Choice, Rule
+from gpu_triage.cli.advise.decision import Choice, Decision, decide
+from gpu_triage.cli.advise.exchange import Exchange
+from gpu_triage.cli.advise.job import Job, Workload
+from gpu_triage.cli.advise.memory import Alternative, Memory, alternatives, group_sizes, memory_of
+from gpu_triage.cli.advise.paths import Paths, paths_between, usable
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.host.memory import GPU_HOST_MEMORY_TOTAL_BYTES
-
-_RELEVANT: Final = frozenset({Area.DRIVER, Area.HEALTH, Area.CLOCKS, Area.PCIE, Area.PEERS, Area.HOST})
 
 _OCCUPIED: Final = 0.1
 """Share of GPU memory in use above which another workload is assumed; the driver itself uses less."""
 
-
 _ABOUT_GPUS: Final = frozenset({"gpu.missing"})
-"""Critical host findings that do not affect the GPUs that are present."""
+"""Critical findings about the host that do not affect the GPUs that are present."""
+
+_LINKS: Final = frozenset({Area.PCIE, Area.PEERS})
+_RELEVANT: Final = frozenset({Area.DRIVER, Area.HEALTH, Area.CLOCKS, Area.HOST})
+_FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
+"""Topics of host resources that more GPUs would only make scarcer."""
 
 
 class LeftOut(NamedTuple):
-    """GPUs excluded from the recommendation, and why."""
+    """GPUs that the answer does not use, and why."""
 
     gpus: tuple[str, ...]
     reason: str
@@ -44,98 +41,111 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The complete recommendation."""
+    """The complete answer."""
 
-    choice: Choice
-    rule: Rule  # the deciding rule
-    headline: str  # the choice as a sentence
-    considered: int  # number of GPUs compared with one
+    decision: Decision
+    first: tuple[Finding, ...]  # findings to fix before the arithmetic holds, links first
+    unfit: tuple[Finding, ...]  # those that make the whole host unfit for any job
+    usable_gpus: int  # GPUs that may be used, after --gpus
     gpus: tuple[str, ...]  # indices of the GPUs to use
-    other_gpus: tuple[str, ...]  # GPUs left for other jobs or further replicas
+    other_gpus: tuple[str, ...]  # those left for other jobs or replicas
+    replicas: int  # of a model that is served; 0 for training
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]  # how the request was interpreted
-    reasons: tuple[str, ...]  # most important first
     memory: Memory | None  # None if no GPU reports its memory
-    alternatives: tuple[Alternative, ...]  # for a model that does not fit on one GPU
-    # Lowest and highest expected scaling efficiency of several GPUs, 0-1; None if not measured.
-    efficiency: tuple[float, float] | None
-    fix_first: tuple[Finding, ...]  # findings to fix before any comparison is meaningful
-    evidence_ends: tuple[str, ...]  # limits of the evidence
+    alternatives: tuple[Alternative, ...]  # options that need less memory, if one GPU is too small
+    exchanges: tuple[Exchange, ...]  # by group size; none for inference and one GPU
 
 
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
-    """Return the recommendation for a job on a measured host."""
+    """Return the answer for a job on a measured host."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
-    # Exclude GPUs with any critical finding, even pending: a short measurement confirms few of them.
+    # Leave out GPUs with any critical finding, even pending: a short measurement confirms few of them.
     unfit_gpus = {
         finding.gpu for finding in report.findings if finding.gpu is not None and finding.severity is Severity.CRITICAL
     }
-    # For a single-GPU job, prefer GPUs with the best verdict, then free ones.
-    group = tuple(sorted(usable(host, unfit_gpus), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied_bytes(gpu) > 0)))
+    # For a job on one GPU, prefer GPUs with the best verdict, then free ones.
+    group = tuple(sorted(usable(host, unfit_gpus), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied(gpu) > 0)))
     count = min(len(group), job.gpus or len(group))
-    unfit = _unfit(report)
-    compared = nearest(host, group, count) if group and not unfit else None
-    memory = memory_of(job, group)
-    fix_first = _fix_first(report, compared)
-    decision = decide(job, compared, memory, fix_first)
+    paths = paths_between(host, group)
+    memory = memory_of(job, group, count)
+    first = tuple(_first(report, paths.nearest(group, count)))
+    starved = tuple(finding.measured for finding in first if _starves(finding))
+    decision = decide(job, memory, _exchanges(job, paths, group, group_sizes(count)), count, starved)
+    unfit = tuple(_unfit(report))
     if unfit:
-        decision = Decision(Choice.NO_GPU, rules.HOST_UNFIT, 0, ())
-    chosen = nearest(host, group, decision.gpus).gpus if decision.gpus else ()
-    gpus = tuple(gpu.gpu for gpu in chosen)
-    starved = any(map(starves, fix_first))
-    others = () if starved or decision.choice is not Choice.ONE else tuple(g.gpu for g in group if g.gpu not in gpus)
-    path = None if compared is None else compared.worst
-    alike = job.kind is JobKind.TRAINING and path is not None and path.access is Access.HOST_MEMORY
-    by_size = decision.rule == job.band.rule or decision.rule in (rules.HOST_STARVED, rules.BATCH_PER_GPU)
-    too_big = decision.choice in (Choice.SHARD, Choice.TOO_LARGE)
-    repaired = sum(gpu.gpu in unfit_gpus and gpu.name == group[0].name for gpu in host.answering) if group else 0
-    spare = SpareCapacity(host.last(GPU_HOST_MEMORY_TOTAL_BYTES), repaired)
+        decision = Decision(Choice.NO_GPU, 0, "a critical finding about the host itself comes before any job")
+    chosen = paths.nearest(group, decision.gpus)
+    split = decision.choice is Choice.SPLIT
+    sizes = tuple(size for size in group_sizes(count, job.heads if split else None) if size >= max(2, decision.gpus))
+    copies = tuple(size for size in group_sizes(count) if size > 1)
+    shown = () if decision.choice in (Choice.NO_GPU, Choice.TOO_LARGE) else sizes if split else copies
+    small = memory is not None and not memory.fits
     return Recommendation(
-        choice=decision.choice,
-        rule=decision.rule,
-        headline=_headline(job, decision, gpus, others, memory) if not unfit else _fix_host(unfit),
-        considered=count,
-        gpus=gpus,
-        other_gpus=others,
+        decision=decision,
+        first=first,
+        unfit=unfit,
+        usable_gpus=count,
+        gpus=tuple(gpu.gpu for gpu in chosen),
+        other_gpus=_others(decision, starved, group, chosen),
+        replicas=_replicas(job, decision, starved, count),
         left_out=tuple(_left_out(host, report, group, unfit_gpus)),
         notes=tuple(_notes(job, host, group, chosen)),
-        reasons=decision.reasons,
         memory=memory,
-        alternatives=tuple(alternatives(job, memory, spare)) if too_big and memory is not None else (),
-        efficiency=job.band.efficiency if alike and by_size and count == rules.MEASURED_GPUS else None,
-        fix_first=fix_first,
-        evidence_ends=tuple(_unknown(job, decision, path, count)),
+        alternatives=tuple(alternatives(job, memory)) if memory is not None and small and not unfit else (),
+        exchanges=_exchanges(job, paths, group, shown, sharded=split),
     )
 
 
-def _fix_first(report: Report, compared: Placement | None) -> tuple[Finding, ...]:
-    subjects = {"host", *(f"GPU {gpu.gpu}" for gpu in (compared.gpus if compared is not None else ()))}
-    return tuple(
-        finding
-        for finding in report.findings
-        if finding.subject in subjects
-        and finding.check.area in _RELEVANT
-        and (finding.severity is not Severity.INFO or finding.check.topic in FEED)
-    )
+def _exchanges(
+    job: Job, paths: Paths, group: tuple[GpuEvidence, ...], sizes: tuple[int, ...], *, sharded: bool = False
+) -> tuple[Exchange, ...]:
+    if job.workload is Workload.INFERENCE:
+        return ()
+    return tuple(Exchange(job, paths.of(paths.nearest(group, size)), sharded) for size in sizes if size > 1)
 
 
-def _unfit(report: Report) -> tuple[Finding, ...]:
-    """Return the findings that make the whole host unfit for any job."""
-    return tuple(
-        finding
-        for finding in report.findings
-        if finding.subject == "host" and finding.severity is Severity.CRITICAL and finding.check.code not in _ABOUT_GPUS
-    )
+def _others(
+    decision: Decision, starved: tuple[str, ...], group: tuple[GpuEvidence, ...], chosen: tuple[GpuEvidence, ...]
+) -> tuple[str, ...]:
+    """Return the GPUs that other jobs can use; none if the host cannot feed them."""
+    if starved or decision.choice is not Choice.ONE:
+        return ()
+    return tuple(sorted((gpu.gpu for gpu in group if gpu not in chosen), key=int))
 
 
-def _fix_host(unfit: tuple[Finding, ...]) -> str:
-    return f"run nothing on this host until this is fixed: {', '.join(f.check.code for f in unfit)}"
+def _replicas(job: Job, decision: Decision, starved: tuple[str, ...], count: int) -> int:
+    if job.workload is not Workload.INFERENCE or not decision.gpus:
+        return 0
+    return 1 if starved else count // decision.gpus
+
+
+def _first(report: Report, compared: tuple[GpuEvidence, ...]) -> Iterator[Finding]:
+    """Yield the sick and slow links of the host, then what else matters for the compared GPUs and the host."""
+    subjects = {"host", *(f"GPU {gpu.gpu}" for gpu in compared)}
+    yield from (finding for finding in report.findings if finding.check.area in _LINKS)
+    for finding in report.findings:
+        matters = finding.severity is not Severity.INFO or finding.check.topic in _FEED
+        if finding.check.area in _RELEVANT and finding.subject in subjects and matters:
+            yield finding
+
+
+def _starves(finding: Finding) -> bool:
+    """Whether the finding means that the host cannot feed its GPUs."""
+    return finding.check.area is Area.HOST and finding.check.topic in _FEED
+
+
+def _unfit(report: Report) -> Iterator[Finding]:
+    for finding in report.findings:
+        critical = finding.subject == "host" and finding.severity is Severity.CRITICAL
+        if critical and finding.check.code not in _ABOUT_GPUS:
+            yield finding
 
 
 def _left_out(
     host: HostEvidence, report: Report, group: tuple[GpuEvidence, ...], unfit_gpus: set[str]
 ) -> Iterator[LeftOut]:
-    """Yield every GPU of the host that is not in the group, grouped by reason."""
+    """Yield every GPU of the host that is not in the group, by reason."""
     reasons: dict[str, list[str]] = {}
     names = {gpu.gpu for gpu in group}
     for gpu in host.gpus:
@@ -143,15 +153,13 @@ def _left_out(
             continue
         if gpu.gpu in unfit_gpus:
             critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
-            # Prefer a confirmed finding: it is the reason to drain the GPU.
+            # Prefer a confirmed finding.
             worst = max(critical, key=lambda f: f.state)
-            found = f"{worst.check.code}, {worst.measured}"
-            drain = worst.state is State.CONFIRMED
-            reason = f"to be drained: {found}" if drain else f"has a critical finding: {found} ({life_cycle_of(worst)})"
+            reason = f"critical finding {worst.check.code}: {worst.measured} ({life_cycle_of(worst)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:
-            reason = "partitioned by MIG"
+            reason = "split by MIG: give a job one of its instances, which reach no other GPU directly"
         else:
             reason = f"of another model, {gpu.name}"
         reasons.setdefault(reason, []).append(gpu.gpu)
@@ -165,76 +173,14 @@ def _notes(
         there = len(host.gpus)
         of_them = "" if there == len(group) else f", {len(group)} of them usable"
         gpus = "1 GPU" if there == 1 else f"{there} GPUs"
-        yield f"{job.gpus} GPUs were asked for; this host has {gpus}{of_them}: the answer is for {len(group)}"
-    occupied = {gpu.gpu: used for gpu in chosen if (used := _occupied_bytes(gpu))}
+        yield f"--gpus {job.gpus}: this host has {gpus}{of_them}; the answer is for {len(group)}"
+    occupied = {gpu.gpu: share for gpu in chosen if (share := _occupied(gpu))}
     if occupied:
-        most = gib(max(occupied.values()))
-        names = ranges(occupied)
-        yield f"other work is on GPU {names} now, with up to {most} of a GPU's memory; the answer assumes it is gone"
+        names, most = ranges(occupied), f"{max(occupied.values()):.0%}"
+        yield f"other work is on GPU {names} now, in up to {most} of a GPU's memory; the answer assumes it is gone"
 
 
-def _occupied_bytes(gpu: GpuEvidence) -> float:
-    """Return the memory used by workloads on the GPU; 0 if only the driver uses it."""
+def _occupied(gpu: GpuEvidence) -> float:
+    """Return the share of memory in use by workloads, 0-1; 0 if only the driver uses it."""
     used, total = gpu.last(GPU_MEMORY_USED_BYTES) or 0.0, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
-    return used if used > total * _OCCUPIED else 0.0
-
-
-def _unknown(job: Job, decision: Decision, path: Path | None, count: int) -> Iterator[str]:
-    if decision.choice in (Choice.SHARD, Choice.TOO_LARGE):
-        yield (
-            "memory is estimated from the number of parameters alone: measure the peak of a short run, "
-            "with torch.cuda.max_memory_allocated() or gpu_memory_used_bytes, before you buy or reserve"
-        )
-        yield "nothing was measured about how fast a model is that is split over GPUs"
-    elif job.kind is JobKind.INFERENCE:
-        yield "nothing here was measured for inference: compare p50, p95 and p99 of both ways under your own traffic"
-    elif decision.choice is not Choice.NO_GPU:
-        yield from _beyond_the_study(job, path, count)
-
-
-def _beyond_the_study(job: Job, path: Path | None, count: int) -> Iterator[str]:
-    if job.parameters > rules.LARGEST_MEASURED:
-        largest = count_words(rules.LARGEST_MEASURED)
-        yield f"nothing was measured beyond {largest} parameters: for larger models it is extrapolated"
-    if count > rules.MEASURED_GPUS:
-        yield f"nothing was measured with more than {rules.MEASURED_GPUS} GPUs"
-    if path is not None and path.access is not Access.HOST_MEMORY:
-        yield (
-            "the measurements had neither peer access nor NVLink: exchange is cheaper here, so several GPUs may pay "
-            "off earlier; how much earlier was not measured"
-        )
-    yield (
-        "only data-parallel training of small dense, recurrent and transformer models was measured: before you decide, "
-        "measure the step time of one GPU and of several with the same data and versions"
-    )
-
-
-def _headline(
-    job: Job, decision: Decision, gpus: tuple[str, ...], others: tuple[str, ...], memory: Memory | None
-) -> str:
-    where = f"GPU {ranges(gpus)}" if gpus else ""
-    more = ""
-    if others and job.kind is JobKind.INFERENCE:
-        more = f" for a replica; GPU {ranges(others)} can hold more replicas"
-    elif others:
-        more = f", and leave GPU {ranges(others)} to other jobs"
-    missing = ""
-    if memory is not None:
-        gpus_words = "its one usable GPU" if memory.gpus == 1 else f"its {memory.gpus} usable GPUs"
-        missing = f"{gib(memory.missing_bytes)} more than {gpus_words} can hold"
-    return {
-        Choice.NO_GPU: "run nothing on this host: it has no usable GPU",
-        Choice.TOO_LARGE: f"the model does not fit on this host: it needs {missing}",
-        Choice.SHARD: f"one GPU is too small: split the model over {len(gpus)} GPUs, {where}",
-        Choice.MEASURE: f"measure one GPU against {len(gpus)} ({where}) before you decide",
-        Choice.SEVERAL: f"use {len(gpus)} GPUs: {where}",
-        Choice.ONE: f"use one GPU, {where}{more}",
-    }[decision.choice]
-
-
-def count_words(parameters: float) -> str:
-    """Format a number of parameters: ``6.9 M``."""
-    for unit, size in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
-        if parameters >= size:
-            return f"{parameters / size:.3g} {unit}"
-    return f"{parameters:.0f}"
+    return used / total if used > total * _OCCUPIED else 0.0

@@ -9,7 +9,8 @@ from typing import Final
 
 from gpu_triage.cli.offline.about import About
 from gpu_triage.cli.offline.smi_report import RawGpu, SmiReport
-from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
+from gpu_triage.read.gpu.nvlink import LinkReading, NvlinkReading
+from gpu_triage.read.gpu.nvlink_counters import CRC, RECOVERY, REPLAY
 
 LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
 

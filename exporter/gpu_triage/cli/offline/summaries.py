@@ -12,7 +12,7 @@ from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.logs import LogReading
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.read.gpu.nvlink import CRC
+from gpu_triage.read.gpu.nvlink_counters import CRC
 from gpu_triage.read.metrics.contract import GpuLabels
 
 _MOST_LINKS: Final = 8

@@ -107,16 +107,19 @@ def in_fabric(inquiry: Inquiry) -> bool:
     return info is not None and info.state == FABRIC_COMPLETED
 
 
-def far_end_named(inquiry: Inquiry, link: int) -> bool:
-    """Whether the driver reports the device at the other end of an NVLink (nvmlDeviceGetNvLinkRemotePciInfo_v2).
+def far_end(inquiry: Inquiry, link: int) -> str:
+    """PCI address of the device at the other end of an NVLink (nvmlDeviceGetNvLinkRemotePciInfo_v2), as in sysfs.
 
-    Drivers return different errors for a link that is not connected, so none of them counts as a failure here.
+    "" if the driver does not name it. Drivers return different errors for a link that is not connected, so none of
+    them counts as a failure here.
     """
     before = len(inquiry.failures)
     info = inquiry.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
     del inquiry.failures[before:]
     # All zeros means the struct was not filled, all ones that the bus does not answer.
-    return info is not None and info.bus < _BUSES and any((info.domain, info.bus, info.device))
+    if info is None or info.bus >= _BUSES or not any((info.domain, info.bus, info.device)):
+        return ""
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU

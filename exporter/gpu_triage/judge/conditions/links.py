@@ -24,9 +24,8 @@ from gpu_triage.read.gpu.nvlink import (
     GPU_NVLINK_ERRORS_TOTAL,
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_UP,
-    RECOVERY,
-    REPLAY,
 )
+from gpu_triage.read.gpu.nvlink_counters import RECOVERY, REPLAY
 from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT, GPU_NVLINK_LINK_BIT_ERROR_RATIO
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL

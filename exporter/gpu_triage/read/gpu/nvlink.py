@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.driver.nvml.structs import far_end_named, in_fabric
+from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
+from gpu_triage.read.gpu.nvlink_counters import (
+    ERROR_TYPES,
+    RECEIVE,
+    SOURCES,
+    TRANSMIT,
+    Source,
+)
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.integrals import ContinuedCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
@@ -22,23 +29,22 @@ LINK_COUNT_FIELD: Final = 91
 STATE_FIELD: Final = 165
 """NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
 
+SPEED_FIELD: Final = 164
+COMMON_SPEED_FIELD: Final = 90
+"""NVML_FI_DEV_NVLINK_GET_SPEED, with the link as scope, and before r520 NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON. Both are
+the line rate per direction in megabytes per second, 0 for a link that is not active."""
+_BYTES_PER_MB: Final = 1e6
+_MOST_MB_PER_SECOND: Final = 200_000
+
 STATES: Final = {0: False, 1: True, 2: True, 3: False}
 """NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (wakes automatically), traffic disabled."""
-
-REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
-RECOVERY_FAILED: Final = "recovery_failed"
-ERROR_TYPES: Final = (REPLAY, RECOVERY, RECOVERY_FAILED, CRC)
-TRANSMIT, RECEIVE = "transmit", "receive"
 
 _TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
 """Bytes: a fifth-generation link carries 50 GB/s per direction."""
 
 _LIMITS: Final = {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
 
-_BYTES_PER_KIB: Final = 1024
 MOST_LINKS: Final = 64
-_LINKS_WITH_OWN_FIELDS: Final = 12
-_LINKS_OF_FIRST_BLOCK: Final = 6
 
 GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
@@ -106,43 +112,14 @@ GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     source="as gpu_nvlink_receive_bytes_total",
     default_samples=no_sample,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """One way to read a counter of a link: a field with the link as scope.
-
-    Attributes:
-        second: field ID of link 6, for older drivers with a field for each of twelve links; `field` is link 0's.
-        scale: factor from the counter's unit to the published unit.
-    """
-
-    field: int
-    second: int | None = None
-    scale: int = 1
-
-    def of(self, link: int) -> FieldId | None:
-        """Field to request for a link, or None."""
-        if self.second is None:
-            return (self.field, link)
-        if link >= _LINKS_WITH_OWN_FIELDS:
-            return None
-        return self.field + link if link < _LINKS_OF_FIRST_BLOCK else self.second + link - _LINKS_OF_FIRST_BLOCK
-
-
-_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = {
-    # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
-    # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
-    REPLAY: (_Source(161), _Source(46, 108)),
-    RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
-    # NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS.
-    RECOVERY_FAILED: (_Source(214),),
-    CRC: (_Source(163), _Source(32, 96)),
-    # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
-    TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
-    RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
-}
-"""Ways to read each counter, preferred first."""
+GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND = gpu_gauge(
+    "gpu_nvlink_bandwidth_bytes_per_second",
+    "Line rate per direction of the GPU's NVLink links that are up, by the PCI address that they lead to: another "
+    "GPU's or an NVSwitch's; empty where the driver does not name it. Absent if the driver reports no speed.",
+    labels={"far_end": ANY},
+    source="NVML field 164, else 90; nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    default_samples=no_sample,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +148,7 @@ class NvlinkReading:
     transmit_bytes: Annotated[float | None, GPU_NVLINK_TRANSMIT_BYTES_TOTAL]
     receive_bytes: Annotated[float | None, GPU_NVLINK_RECEIVE_BYTES_TOTAL]
     reported: bool = True
+    bandwidth: Annotated[Mapping[str, float], GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND] = field(default_factory=dict)
 
 
 UNKNOWN: Final = NvlinkReading({}, {}, None, None, reported=False)
@@ -190,9 +168,10 @@ class NvlinkReader:
 
     def __init__(self) -> None:
         self._connected: set[int] = set()
-        self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
+        self._chosen: dict[tuple[int, str], tuple[tuple[Source, FieldId]]] = {}
         self._counters: dict[tuple[int, str], BoundedCounter] = {}
-        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in _SOURCES}
+        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in SOURCES}
+        self._far_ends: dict[int, str] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
         """Read links (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
@@ -202,8 +181,9 @@ class NvlinkReader:
         if count is None or (count and mig_mode(inquiry)):
             return UNKNOWN
         links = range(int(count))
-        wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
-        wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
+        wanted: list[FieldId] = [(number, link) for link in links for number in (STATE_FIELD, SPEED_FIELD)]
+        wanted += [COMMON_SPEED_FIELD] if count else []
+        wanted += [field for link in links for name in SOURCES for _, field in self._candidates(link, name)]
         values = inquiry.fields(wanted)
         readings = {link: self._link(gpu, link, values) for link in links}
         for link, reading in readings.items():
@@ -213,14 +193,30 @@ class NvlinkReader:
             # A board in an NVSwitch fabric has its links connected, so these have been down from the start.
             self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
         connected = {link: reading for link, reading in readings.items() if link in self._connected}
-        totals = {name: total for name in _SOURCES if (total := self._total(name, connected)) is not None}
+        totals = {name: total for name in SOURCES if (total := self._total(name, connected)) is not None}
         return NvlinkReading(
             links=connected,
             errors={name: totals[name] for name in ERROR_TYPES if name in totals},
             transmit_bytes=totals.get(TRANSMIT),
             receive_bytes=totals.get(RECEIVE),
             reported=all(reading.is_up is not None for reading in readings.values()),
+            bandwidth=self._bandwidth(inquiry, connected, values),
         )
+
+    def _bandwidth(
+        self, inquiry: Inquiry, links: Mapping[int, LinkReading], values: Mapping[FieldId, float]
+    ) -> dict[str, float]:
+        """Line rates in bytes per second, summed by far end, over the links that are up."""
+        totals: dict[str, float] = {}
+        common = values.get(COMMON_SPEED_FIELD)
+        for link, reading in links.items():
+            megabytes = inquiry.within(values.get((SPEED_FIELD, link)) or common, 0, _MOST_MB_PER_SECOND)
+            if reading.is_up and megabytes:
+                if link not in self._far_ends:
+                    self._far_ends[link] = far_end(inquiry, link)
+                end = self._far_ends[link]
+                totals[end] = totals.get(end, 0.0) + megabytes * _BYTES_PER_MB
+        return totals
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
         """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
@@ -228,15 +224,15 @@ class NvlinkReader:
             {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
         )
 
-    def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
+    def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
         """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
         chosen = self._chosen.get((link, name))
         if chosen is not None:
             return chosen
-        return tuple((source, field) for source in _SOURCES[name] if (field := source.of(link)) is not None)
+        return tuple((source, field) for source in SOURCES[name] if (field := source.of(link)) is not None)
 
     def _link(self, gpu: GpuRound, link: int, values: Mapping[FieldId, float]) -> LinkReading:
-        counters = {name: self._counter(gpu, link, name, values) for name in _SOURCES}
+        counters = {name: self._counter(gpu, link, name, values) for name in SOURCES}
         return LinkReading(
             is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
             errors={name: count for name in ERROR_TYPES if (count := counters[name]) is not None},
@@ -245,13 +241,13 @@ class NvlinkReader:
         )
 
     def _counter(self, gpu: GpuRound, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
-        for source, field in self._candidates(link, name):
-            if field in values:
-                self._chosen[link, name] = ((source, field),)
+        for source, number in self._candidates(link, name):
+            if number in values:
+                self._chosen[link, name] = ((source, number),)
                 counter = self._counters.get((link, name))
                 if counter is None:
                     counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], ContinuedCounter())
-                return counter.add(gpu.inquiry, values[field] * source.scale, gpu.at.monotonic)
+                return counter.add(gpu.inquiry, values[number] * source.scale, gpu.at.monotonic)
         return None
 
 
@@ -267,7 +263,7 @@ def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
     if reading.is_up is None:
         return False
     counted = (*reading.errors.values(), reading.transmit_bytes or 0, reading.receive_bytes or 0)
-    return reading.is_up or any(counted) or far_end_named(inquiry, link)
+    return reading.is_up or any(counted) or bool(far_end(inquiry, link))
 
 
 def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
