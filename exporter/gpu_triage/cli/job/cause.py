@@ -49,7 +49,7 @@ def slow_in_words(job: Job, comparison: Comparison) -> str:
         f"; no step for {length_of_time(pace.stopped_seconds)}" if pace is not None and pace.stopped_seconds else ""
     )
     if comparison.culprit is not None:
-        return _slow_part(comparison.culprit, is_host=comparison.culprit_is_host) + stopped
+        return _slow_part(comparison.culprit, comparison) + stopped
     return _slow_whole(job, comparison) + stopped
 
 
@@ -84,8 +84,11 @@ def _slow_pace(pace: Pace | None) -> str | None:
     return None
 
 
-def _slow_part(culprit: Standing, *, is_host: bool) -> str:
-    subject = subject_of(culprit, is_host=is_host)
+def _slow_part(culprit: Standing, comparison: Comparison) -> str:
+    subject = named = subject_of(culprit, is_host=comparison.culprit_is_host)
+    if comparison.alike:
+        what = "host" if comparison.culprit_is_host else "GPU"
+        subject += f", like {comparison.alike} other {what}{'s' * (comparison.alike != 1)},"
     they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
     name = own_class(culprit)
     if name is not None:
@@ -99,7 +102,7 @@ def _slow_part(culprit: Standing, *, is_host: bool) -> str:
         return f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
     if own.busy is not None and others.busy is not None and "busy" in culprit.reasons:
         return f"{subject} is busy for {own.busy:.0%} of its time, the others for {others.busy:.0%}{they_wait}"
-    return f"the others wait for {subject}: they spin at low power, and it does not"
+    return f"the others wait for {named}: they spin at low power, and it does not"
 
 
 def _where(job: Job, name: str) -> str:

@@ -76,6 +76,7 @@ class Comparison(NamedTuple):
     host: Standing | None
     culprit: Standing | None  # what the job waits for, one of the two; None if neither is an outlier
     culprit_is_host: bool
+    alike: int = 0  # how many others are outliers for the same reason
 
 
 def compare(job: Job) -> Comparison:
@@ -88,9 +89,14 @@ def compare(job: Job) -> Comparison:
     slowest = max(gpus, key=lambda each: each.score, default=None)
     host = max(hosts, key=lambda each: each.score, default=None)
     if host is not None and host.stands_out and _is_whole(host, gpus):
-        return Comparison(slowest, host, host, culprit_is_host=True)
+        return Comparison(slowest, host, host, culprit_is_host=True, alike=_alike(host, hosts))
     culprit = slowest if slowest is not None and slowest.stands_out else None
-    return Comparison(slowest, host, culprit, culprit_is_host=False)
+    alike = 0 if culprit is None else _alike(culprit, gpus)
+    return Comparison(slowest, host, culprit, culprit_is_host=False, alike=alike)
+
+
+def _alike(one: Standing, standings: Iterable[Standing]) -> int:
+    return sum(each.reasons[:1] == one.reasons[:1] for each in standings) - 1
 
 
 def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:

@@ -35,9 +35,9 @@ HOST: Final = "cluster, job, instance"
 STEPS: Final = "gpu_job_steps_total"
 """What jobs count by convention; see docs/textfile.md."""
 
-_EVALUATIONS: Final = 2_000_000
-"""How often a query may look at a GPU; a large or long job is looked at less often."""
-_FEWEST_STEPS, _MOST_STEPS = 120, 2000
+_EVALUATIONS: Final = 250_000
+"""How often a query may look at a GPU: seconds for a Prometheus. Large and long jobs are looked at less often."""
+_FEWEST_STEPS, _MOST_STEPS = 60, 2000
 _SHORTEST_STEP_SECONDS: Final = 15
 _LONG_STEP_SECONDS: Final = 60
 RATE_SECONDS: Final = 120

@@ -22,6 +22,7 @@ SEARCHES_SECONDS: Final = (30 * 86_400.0, 400 * 86_400.0)
 """How far back a job is looked for: first this, then that. What the server does not remember costs it nothing."""
 _POINTS: Final = 2000
 """The most points of a range query; Prometheus rejects more than 11,000."""
+_FINE_POINTS: Final = 400
 _SHORTEST_STEP_SECONDS: Final = 5.0
 _LATEST_SECONDS: Final = 60.0
 """A job that was seen within so long still runs: some exporters are scraped once a minute."""
@@ -105,7 +106,7 @@ def _sightings(
 def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at: float, coarse: float) -> Run:
     """A run with its exact times; `coarse` is the step to which they are known, in seconds."""
     end = min(run.end, asked_at)
-    step = max(_SHORTEST_STEP_SECONDS, math.ceil((end - run.start + coarse) / _POINTS))
+    step = max(_SHORTEST_STEP_SECONDS, math.ceil((end - run.start + coarse) / _FINE_POINTS))
     start = end - step * math.ceil((end - run.start + coarse) / step)
     cluster = selection.only(run.key.cluster)
     seen = client.over(f"count({owned(cluster, run.selector)})", start, end, step)

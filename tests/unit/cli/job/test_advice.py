@@ -74,6 +74,13 @@ def test_a_warning_of_a_host_explains_one_of_its_gpus_only_with_its_class() -> N
     assert advice(job.made()).code == "clock.straggler"
 
 
+def test_one_of_several_alike_is_named_as_one_of_several() -> None:
+    job = JobMaker("a", "b", "c", "d", "e", gpus=1)
+    for host in ("d", "e"):
+        job.gpu(host, 0, classes={"storage": 0.5, "compute": 0.5})
+    assert advice(job.made()).slow == "GPU 0 of d:9836, like 1 other GPU, is waiting for storage for 50% of its time"
+
+
 def test_a_slow_clock_without_a_finding_is_a_straggler() -> None:
     found = advice(JobMaker("a", "b").gpu("b", 1, clock=1386).made())
     assert (

@@ -28,7 +28,7 @@ def test_the_slower_one_of_a_pair_is_told() -> None:
 
 
 def test_one_gpu_has_no_others() -> None:
-    assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, False)
+    assert compare(JobMaker("a", gpus=1).made()) == (None, None, None, False, 0)
 
 
 def test_gpus_of_another_model_are_no_measure() -> None:

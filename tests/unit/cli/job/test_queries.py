@@ -50,7 +50,7 @@ def test_a_window_has_few_steps_however_long_the_job(seconds: float, gpus: int) 
     window = window_of(run(start=1000 * DAY - seconds, end=1000 * DAY, gpus=gpus), None)
     assert window.seconds >= 60
     assert window.seconds / window.step_seconds <= 2000
-    assert gpus * window.seconds / window.step_seconds <= max(2_000_000, 120 * gpus)
+    assert gpus * window.seconds / window.step_seconds <= max(250_000, 60 * gpus)
     assert window.step_seconds < 60 or window.step_seconds % 60
 
 
