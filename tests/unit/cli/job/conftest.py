@@ -48,11 +48,18 @@ class JobMaker:
         self.answers: dict[str, list[Series]] = {each.name: [] for each in fields(Facts)}
         self.places = [(host, gpu) for host in hosts for gpu in range(gpus)]
         self.readings: dict[tuple[str, int], dict[str, Any]] = {}
+        self.left: dict[tuple[str, int], float] = {}
 
     def gpu(self, host: str, gpu: int, **readings: Any) -> JobMaker:
         """`classes` as shares of time, `clock` in MHz, `power` in watts, `busy` 0-1, `name`."""
         self.readings[host, gpu] = readings
         return self
+
+    def leaves(self, host: str, gpu: int, at: float) -> JobMaker:
+        """The job has the GPU until this time only; what was read of it until then does not change."""
+        self.left[host, gpu] = at
+        share = (at - START) / (END - START)
+        return self.gpu(host, gpu, classes={"compute": share})
 
     def add(self, name: str, *found: Series) -> JobMaker:
         self.answers[name] += found
@@ -69,7 +76,8 @@ class JobMaker:
             .add("lost", series(END, **labels))
         )
 
-    def made(self, **changes: Any) -> Job:
+    def made(self, *, watched: bool = True, found: Mapping[str, Any] | None = None, **changes: Any) -> Job:
+        """The job; `changes` are of its run, and `found` of what is known of it."""
         for place in self.places:
             labels = gpu_labels(*place)
             has: dict[str, Any] = {
@@ -80,9 +88,9 @@ class JobMaker:
                 "name": "H100",
             }
             has |= self.readings.get(place, {})
-            self.add("held", series(STEPS, **labels)).add("first", series(START, **labels)).add(
-                "last", series(END - STEP, **labels)
-            )
+            last = self.left.get(place, END) - STEP
+            self.add("held", series(STEPS, **labels))
+            self.add("first", series(START, **labels)).add("last", series(last, **labels))
             classes: Mapping[str, float] = has["classes"]
             self.add(
                 "classes", *(series(share * STEPS, **labels, **{"class": name}) for name, share in classes.items())
@@ -91,6 +99,7 @@ class JobMaker:
                 if has[key] is not None:
                     self.add(name, series(has[key] * scale, **labels))
             self.add("models", series(1, **labels, name=has["name"]))
-        self.add("before", series(1, job="gpu-triage", instance="a:9836"))
-        found = Found(run(**changes), (), 0, END, ongoing=True)
-        return job_of(found, Window(START, END, STEP), Facts(**self.answers))
+        if watched:
+            self.add("before", series(1, job="gpu-triage", instance="a:9836"))
+        usual = {"run": run(**changes), "others": (), "siblings": 0, "asked_at": END, "ongoing": True}
+        return job_of(Found(**{**usual, **(found or {})}), Window(START, END, STEP), Facts(**self.answers))
