@@ -75,6 +75,7 @@ def partial() -> Iterator[History]:
     yield only_gpu(job("single", "4801", "east"), "0")
     yield owned_between(job("late", "4802", "east"), 15, 40, gpu="1")
     yield with_gap(job("gap", "4803", "east"), 10, 25)
+    yield with_gap(job("silent", "4810", "east"), 30, 99)
     yield owned_between(job("finished", "4804", "east"), 0, 20)
     yield job("shared", "4805", "east")
     yield owned_between(owners_of(job("shared", "4806", "east", user="bob")), 10, 30)

@@ -145,6 +145,13 @@ def test_a_job_that_has_ended_is_remembered(store: Store) -> None:
     )
 
 
+def test_a_host_that_fell_silent_has_not_ended_the_job(store: Store) -> None:
+    silent, finished = document(store, "4810"), document(store, "4804")
+    assert not silent["running"]
+    assert (silent["end_known"], finished["end_known"]) == (False, True)
+    assert "the job may have run on" in ask(store, "4810").output
+
+
 def test_months_later_as_well(store: Store) -> None:
     found = document(store, "4804", "--at", f"{store.end + 100 * 86_400:.0f}")
     assert found["to"] == pytest.approx(store.start + 20 * 60, abs=60)

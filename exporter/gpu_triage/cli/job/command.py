@@ -32,7 +32,7 @@ from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDING
 from gpu_triage.judge.report.text import printable
 from gpu_triage.options.values import TextType, parse_duration, whole_number
 
-_MOST_LISTED: Final = 10
+_MOST_LISTED: Final = 20
 _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 

@@ -46,6 +46,7 @@ AFTERMATH_SECONDS: Final = 300.0
 """A GPU that fails may lose its owner first: findings of so long afterwards belong to the job as well."""
 _JUST_BEFORE_SECONDS: Final = 60
 """What was scraped so long before a job shows that it was not there yet."""
+_SAME_SCRAPE_SECONDS: Final = 30
 _LOADED: Final = 0.2
 """Clocks count while the GPU is under load, as in the playbook."""
 
@@ -94,6 +95,7 @@ class Facts:
         parts: MIG devices that the job had.
         simulated: hosts with simulated data.
         before: hosts of which something was recorded before the job began.
+        after: hosts that were scraped after the job's end.
         paces: mean steps per second of each rank; `recent` at the end, `best` in the best stretch.
         moved: Unix seconds at which each rank last counted a step.
     """
@@ -114,6 +116,7 @@ class Facts:
     parts: list[Series]
     simulated: list[Series]
     before: list[Series]
+    after: list[Series]
     paces: list[Series]
     recent: list[Series]
     best: list[Series]
@@ -139,7 +142,7 @@ def facts_of(client: PrometheusClient, selection: Selection, found: Found, windo
     answers = {name: client.at(query, window.end) for name, query in queries(hosts, found.run, window).items()}
     answers |= {
         name: client.at(query, window.end + late)
-        for name, query in finding_queries(hosts, found.run, window, late).items()
+        for name, query in late_queries(hosts, found.run, window, late).items()
     }
     return Facts(held=held, **answers)
 
@@ -227,8 +230,8 @@ def _file_owners(run: Run) -> list[str]:
     return [run.key.name, *sorted(run.users)] if run.key.kind is Kind.SLURM else [run.key.name]
 
 
-def finding_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
-    """The queries about findings, for an evaluation so much later than the window's end."""
+def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
+    """The queries about findings and the time after the job, for an evaluation so much after the window's end."""
     where = hosts.with_matcher(run.selector)
     # A GPU that fails may lose its owner before the finding is published.
     lately = f"{math.ceil(AFTERMATH_SECONDS)}s"
@@ -244,7 +247,9 @@ def finding_queries(hosts: Selection, run: Run, window: Window, late_seconds: fl
     )
     over = window.range(late_seconds)
     states = f"({of_gpu} or {of_host})"
+    scraped = f"timestamp({GPU_EXPORTER_BUILD_INFO.name}{hosts})"
     return {
+        "after": f"group by ({HOST}) ({scraped} > {window.end + _SAME_SCRAPE_SECONDS:.0f})",
         "worst": f"max_over_time({states}{over})",
         "found": f"min_over_time(({states} * 0 + time()){over})",
         "lost": f"max_over_time(({states} * 0 + time()){over})",

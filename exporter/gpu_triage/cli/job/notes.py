@@ -24,6 +24,8 @@ def notes_on(job: Job) -> Iterator[str]:
     """One sentence each, without a period."""
     if not job.start_known:
         yield "Prometheus has nothing of these hosts from before: the job may have begun earlier"
+    if not job.end_known:
+        yield "Prometheus has nothing of these hosts from after that: the job may have run on"
     if job.found.siblings:
         key = job.found.run.key
         workload = f"{key.namespace}/{workload_of(key.name)}"

@@ -135,6 +135,7 @@ def render_json(shown: JobReport) -> str:
         "job": run_json(job.found.run),
         "running": job.found.ongoing,
         "start_known": job.start_known,
+        "end_known": job.end_known,
         "from": round(job.window.start, 3),
         "to": round(job.window.end, 3),
         "step_seconds": job.window.step_seconds,

@@ -72,7 +72,7 @@ def headline(shown: JobReport) -> str:
 def duration(job: Job) -> str:
     """How long it ran, and when."""
     run, window = job.found.run, job.window
-    began = f"{'' if job.start_known else 'at least '}{length_of_time(run.end - run.start)}"
+    began = f"{'' if job.start_known and job.end_known else 'at least '}{length_of_time(run.end - run.start)}"
     state = f"running for {began}, since {moment(run.start)}"
     if not job.found.ongoing:
         state = f"ran for {began}, from {moment(run.start)} to {moment(run.end)}"

@@ -133,6 +133,7 @@ class Job:
         findings: the most urgent first.
         simulated: whether data of one of its hosts is simulated.
         start_known: whether its hosts were watched before it began; otherwise it may have begun earlier.
+        end_known: whether they were watched after it ended; otherwise it may have run on.
     """
 
     found: Found
@@ -142,6 +143,7 @@ class Job:
     pace: Pace | None
     simulated: bool
     start_known: bool
+    end_known: bool
 
     @property
     def hosts(self) -> tuple[HostKey, ...]:
@@ -172,6 +174,7 @@ def job_of(found: Found, window: Window, facts: Facts) -> Job:
         pace=pace_of(facts, found.run, window, pace_window(window)),
         simulated=bool(facts.simulated),
         start_known=bool(facts.before),
+        end_known=found.ongoing or bool(facts.after),
     )
 
 

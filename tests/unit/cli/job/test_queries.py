@@ -11,7 +11,7 @@ from tests.unit.cli.job.conftest import run, series
 
 from gpu_triage.cli.fleet.client import Series
 from gpu_triage.cli.fleet.query import Selection, any_of
-from gpu_triage.cli.job.facts import Window, facts_of, finding_queries, queries, window_of
+from gpu_triage.cli.job.facts import Window, facts_of, late_queries, queries, window_of
 from gpu_triage.cli.job.find import Found, find
 from gpu_triage.cli.job.wanted import parse_wanted
 from gpu_triage.errors import PrometheusUnavailable
@@ -71,7 +71,7 @@ def test_the_number_of_queries_does_not_depend_on_the_job() -> None:
     server = Server(held=[series(1, instance=f"gpu-{number}:9836") for number in range(1000)])
     found = Found(run(start=0, end=30 * DAY, gpus=8000), (), 0, 30 * DAY, ongoing=True)
     facts_of(server, Selection(), found, window_of(found.run, None))  # type: ignore[arg-type]  # likewise
-    assert len(server.asked) == 20
+    assert len(server.asked) == 21
     # The limit of VictoriaMetrics holds to more than a hundred hosts, and that of Prometheus (10 MiB) always.
     assert max(map(len, server.asked)) < 150_000
 
@@ -109,7 +109,7 @@ def test_every_query_is_promql(name: str) -> None:
     job = run(key=key, pods=frozenset({wanted.name}), users=frozenset({HOSTILE}))
     window = Window(0, 3600, 15)
     hosts = Selection().only("east", ["gpu-07:9836", HOSTILE])
-    asked = [*server.asked, *queries(hosts, job, window).values(), *finding_queries(hosts, job, window, 60).values()]
+    asked = [*server.asked, *queries(hosts, job, window).values(), *late_queries(hosts, job, window, 60).values()]
     for query in asked:
         promql_parser.parse(query)
         assert "vector(1)" not in re.sub(r'"(?:\\.|[^"\\])*"', '""', query)

@@ -103,6 +103,14 @@ def test_a_start_that_nobody_watched_is_a_least_time() -> None:
     assert "running for at least 60 min" in text_of(unwatched)
 
 
+def test_an_end_that_nobody_watched_is_none() -> None:
+    gone = JobMaker("a").made(found={"ongoing": False})
+    assert "ran for at least 60 min, from" in text_of(gone)
+    assert "Prometheus has nothing of these hosts from after that: the job may have run on" in list(notes_on(gone))
+    over = JobMaker("a").add("after", series(1, job="gpu-triage", instance="a:9836")).made(found={"ongoing": False})
+    assert "ran for 60 min, from" in text_of(over)
+
+
 def test_the_limit_counts_what_it_leaves_out() -> None:
     maker = JobMaker("a", "b", "c")
     for code in ("ecc.corrected", "driver.earlier", "thermal.sw"):
