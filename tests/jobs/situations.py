@@ -73,7 +73,7 @@ HOSTS: Final[Mapping[str, tuple[Event, ...]]] = {
     "slow GPU": (
         _load("0m", utilization=1.0, intensity=0.6),
         {
-            "at": "2m",
+            "at": "12m",
             "gpu": 1,
             "effect": {"kind": "thermal_throttle", "source": "hw", "sm_clock_mhz": 1250, "ambient_celsius": 44},
         },
@@ -150,7 +150,7 @@ SITUATIONS: Final = (
         "slow-gpu",
         "4701",
         _hosts("slow GPU", "waiting"),
-        _after(2, _FORWARD, 1.4),
+        _after(12, _FORWARD, 1.4),
         {
             "slow": "GPU 1 of {host} is throttled by heat",
             "first": "GPU 1 of {host}: Take it out of use; check fans, airflow, dust, inlet air and the cooler's",

@@ -23,7 +23,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING,
     GPU_HOST_FINDING_VALUE,
 )
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
@@ -159,6 +159,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
     # A rate looks back, and must not see what was there before the job.
     all_along = f"{while_mine} and on ({GPU}) {_mine(hosts, run, f' offset {RATE_SECONDS}s')}"
     busy = f"rate({GPU_BUSY_SECONDS_TOTAL.name}{hosts}[{RATE_SECONDS}s])"
+    loaded = f"{GPU_SM_UTILIZATION_RATIO.name}{hosts} > {_LOADED}"
     clock = f"{GPU_CLOCK_HERTZ.name}{hosts.with_matcher(_SM)}"
     parts = f"{GPU_ALLOCATED.name}{hosts.with_matcher(run.selector + _MIG)} == 1"
     simulated = f"{GPU_EXPORTER_SIMULATED.name}{hosts} == 1"
@@ -168,7 +169,7 @@ def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
         "first": f"min_over_time(({mine} * 0 + time()){over})",
         "last": f"max_over_time(({mine} * 0 + time()){over})",
         "classes": f"count_over_time((({_classes(hosts)}) {while_mine}){over})",
-        "clocks": f"avg_over_time(({clock} and on ({GPU}) ({busy} > {_LOADED}) {while_mine}){over})",
+        "clocks": f"avg_over_time(({clock} and on ({GPU}) {loaded} {while_mine}){over})",
         "power": f"avg_over_time(({GPU_POWER_WATTS.name}{hosts} {while_mine}){over})",
         "busy": f"avg_over_time((clamp_max({busy}, 1) {all_along}){over})",
         "models": f"group by ({GPU}, name) (last_over_time({GPU_INFO.name}{hosts}[{math.ceil(window.seconds)}s]))",
@@ -214,7 +215,8 @@ def pace_window(window: Window) -> int:
 def _pace_queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
     steps = f"{STEPS}{hosts.with_matcher(matcher_of_any('owner', _file_owners(run)))}"
     over, stretch = window.range(), pace_window(window)
-    stretches = window._replace(step_seconds=max(window.step_seconds, stretch // 12)).range()
+    # Servers differ in what they make of a stretch that begins before the job.
+    stretches = window._replace(step_seconds=max(window.step_seconds, stretch // 12)).range(-stretch)
     return {
         "paces": f"avg_over_time(rate({steps}[{RATE_SECONDS}s]){over})",
         "recent": f"rate({steps}[{min(600, stretch)}s])",

@@ -105,7 +105,8 @@ def _sightings(
 
 def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at: float, coarse: float) -> Run:
     """A run with its exact times; `coarse` is the step to which they are known, in seconds."""
-    end = min(run.end, asked_at)
+    # VictoriaMetrics moves the end of a range back to a multiple of its step.
+    end = min(run.end + coarse, asked_at)
     step = max(_SHORTEST_STEP_SECONDS, math.ceil((end - run.start + coarse) / _FINE_POINTS))
     start = end - step * math.ceil((end - run.start + coarse) / step)
     cluster = selection.only(run.key.cluster)
