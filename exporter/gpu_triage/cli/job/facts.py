@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from gpu_triage.cli.fleet.client import PrometheusClient, Series
 from gpu_triage.cli.fleet.query import Selection
 from gpu_triage.cli.fleet.render import moment
 from gpu_triage.cli.job.find import Found, owned
-from gpu_triage.cli.job.runs import Run
+from gpu_triage.cli.job.runs import JobKey, Run
 from gpu_triage.cli.job.wanted import Kind, matcher_of_any
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
@@ -230,6 +230,15 @@ def _file_owners(run: Run) -> list[str]:
     if run.key.kind is Kind.POD:
         return sorted(f"{run.key.namespace}_{pod}" for pod in run.pods)
     return [run.key.name, *sorted(run.users)] if run.key.kind is Kind.SLURM else [run.key.name]
+
+
+def every_query() -> Iterator[str]:
+    """The queries about some job, for those who forward series to the server that is queried."""
+    key = JobKey(Kind.SLURM, "", "", "4711")
+    run = Run(key, frozenset(), frozenset(), frozenset(), start=0.0, end=3600.0, gpus=1)
+    window = window_of(run, None)
+    yield from queries(Selection(), run, window).values()
+    yield from late_queries(Selection(), run, window, 0.0).values()
 
 
 def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
