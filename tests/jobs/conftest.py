@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.conftest import RequiresTool
@@ -85,6 +86,8 @@ def partial() -> Iterator[History]:
     yield owned_between(job("finished", "4804", "east"), 0, 20)
     yield job("shared", "4805", "east")
     yield owned_between(owners_of(job("shared", "4806", "east", user="bob")), 10, 30)
+    counted = replace(BY_NAME["hang"], name="counted", number="4790")
+    yield history_of(counted, Scheduler.KUBERNETES, metrics=ASKED_FOR, target={"cluster": "east"})
     # The same number: of two clusters, and of two users in turn.
     yield job("twice", "4807", "east")
     yield job("twice", "4807", "west", user="carol")

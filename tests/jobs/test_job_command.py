@@ -71,6 +71,14 @@ def test_the_steps_are_told_where_they_are_counted(store: Store, scheduler: Sche
     assert "; no step for 19 min" in ask(store, hang.number).output.splitlines()[0]
 
 
+def test_the_steps_of_pods_are_those_of_their_folders(store: Store) -> None:
+    pace = document(store, "counted/train")["steps"]
+    assert [each["rank"] for each in pace["ranks"]] == [str(rank) for rank in range(8)]
+    assert pace["stopped_seconds"] > 17 * 60
+    one = document(store, "counted/train-2")["steps"]
+    assert [each["rank"] for each in one["ranks"]] == ["4", "5"]
+
+
 def test_the_classes_add_up_to_the_time_that_the_job_had_its_gpus(store: Store) -> None:
     found = document(store, "4705")
     seconds = found["gpu_seconds"]
