@@ -10,7 +10,8 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import Fleet, joined
 from tests.dashboards.store import Store, serving
-from tests.jobs.situations import BY_NAME, SITUATIONS, STEPS, Scheduler, edited, history_of, relabeled
+from tests.jobs.histories import edited, history_of, relabeled
+from tests.jobs.situations import BY_NAME, SITUATIONS, STEPS, Scheduler
 
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
