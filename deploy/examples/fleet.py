@@ -18,6 +18,7 @@ from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.query import Selection, queries
 from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.job.facts import every_query
 from gpu_triage.read.registry import METRICS
 
 FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")
@@ -66,6 +67,7 @@ def _of_commands() -> Iterator[str]:
         yield from queries(selection).values()
         yield from daily_queries(selection).values()
         yield from (host_query(selection, 30), offender_query(selection, 30))
+    yield from every_query()
 
 
 def _queries(board: Path) -> Iterator[str]:

@@ -30,6 +30,7 @@ LAZY = {
     "config": "gpu_triage.cli.config_command",
     "explain": "gpu_triage.cli.explain_command",
     "fleet": "gpu_triage.cli.fleet.command",
+    "job": "gpu_triage.cli.job.command",
     "judge": "gpu_triage.cli.judge_command",
     "record": "gpu_triage.cli.record_command",
     "report": "gpu_triage.cli.fleet.report_command",

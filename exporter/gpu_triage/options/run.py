@@ -91,12 +91,17 @@ def _explained(error: click.ClickException) -> str:
     if command is not None and context is not None and isinstance(context.command, click.Group):
         return f"no such command {command}; {_nearest(command, context.command.list_commands(context), help_command)}"
     if isinstance(error, click.BadParameter) and error.param is not None and "; " in error.message:
-        return f"{error.param.opts[0]}: {error.message}"
+        return f"{_shown_name(error.param)}: {error.message}"
     message = error.format_message().rstrip(".")
     parameter = flags.get(error.option_name) if isinstance(error, click.BadOptionUsage) else None
     if isinstance(parameter, Option):
         return f"{message}; write {parameter.synopsis}"
     return f"{message}; {help_command} shows what is right"
+
+
+def _shown_name(parameter: click.Parameter) -> str:
+    """A flag, or an argument as the help shows it."""
+    return (isinstance(parameter, click.Argument) and parameter.metavar) or parameter.opts[0]
 
 
 def _nearest(name: str, known: Iterable[str], help_command: str) -> str:

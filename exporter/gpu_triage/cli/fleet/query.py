@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.cli.fleet.client import PrometheusClient, Series
@@ -45,9 +46,34 @@ class Selection:
         found = ",".join(f"{name}=~{json.dumps(each, ensure_ascii=False)}" for name, each in parts if each is not None)
         return f"{{{found}}}" if found else ""
 
+    def only(self, cluster: str, instances: Iterable[str] | None = None) -> Selection:
+        """The same in exactly this cluster, and on these instances if given."""
+        hosts = self.instance if instances is None else any_of(instances)
+        return replace(self, cluster=re.escape(cluster), instance=hosts)
+
     def with_matcher(self, matcher: str) -> str:
         """The selector with an additional matcher."""
         return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
+
+
+def any_of(values: Iterable[str]) -> str:
+    """A regular expression for exactly these values, with what all begin and end with only once.
+
+    VictoriaMetrics rejects queries of more than 16 KiB, and the hosts of a large job are named several times in one.
+    """
+    values = sorted(values)
+    before = _common_start(values)
+    rest = [value[len(before) :] for value in values]
+    after = _common_start([value[::-1] for value in rest])[::-1]
+    middle = "|".join(re.escape(value[: len(value) - len(after)]) for value in rest)
+    return f"{re.escape(before)}(?:{middle}){re.escape(after)}" if len(values) > 1 else re.escape(before)
+
+
+def _common_start(values: Iterable[str]) -> str:
+    values = list(values)
+    first, last = min(values), max(values)
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
 @dataclass(frozen=True, slots=True)

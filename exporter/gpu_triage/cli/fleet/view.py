@@ -182,9 +182,9 @@ def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, V
 
 
 def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
-    verdicts = _worst(answers.verdicts, _gpu_key)
-    classes = {_gpu_key(each): int(each.value) for each in answers.bottlenecks}
-    identities = {_gpu_key(each): each.labels for each in answers.gpus}
+    verdicts = _worst(answers.verdicts, gpu_key)
+    classes = {gpu_key(each): int(each.value) for each in answers.bottlenecks}
+    identities = {gpu_key(each): each.labels for each in answers.gpus}
     allocated, processes = _by_gpu(answers.allocated), _by_gpu(answers.processes)
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
@@ -238,17 +238,19 @@ def _finding_key(series: Series) -> _FindingKey:
     return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
 
 
-_GpuKey = tuple[HostKey, str, str]
+GpuKey = tuple[HostKey, str, str]
+"""A GPU: its host, index and UUID."""
 
 
-def _gpu_key(series: Series) -> _GpuKey:
+def gpu_key(series: Series) -> GpuKey:
+    """The GPU of a series."""
     return key_of(series), series.labels["gpu"], series.labels["uuid"]
 
 
-def _by_gpu(found: Iterable[Series]) -> defaultdict[_GpuKey, list[Mapping[str, str]]]:
-    by_gpu: defaultdict[_GpuKey, list[Mapping[str, str]]] = defaultdict(list)
+def _by_gpu(found: Iterable[Series]) -> defaultdict[GpuKey, list[Mapping[str, str]]]:
+    by_gpu: defaultdict[GpuKey, list[Mapping[str, str]]] = defaultdict(list)
     for series in found:
-        by_gpu[_gpu_key(series)].append(series.labels)
+        by_gpu[gpu_key(series)].append(series.labels)
     return by_gpu
 
 

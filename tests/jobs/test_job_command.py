@@ -1,0 +1,294 @@
+"""`gpu-triage job` beside a real Prometheus: its answer about each of the six jobs, and about parts of jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.dashboards.store import Store
+from tests.jobs.conftest import HOSTILE, cluster_of
+from tests.jobs.situations import SITUATIONS, Scheduler, Situation
+
+from gpu_triage.cli.main import group
+from gpu_triage.options.run import run_cli
+
+pytestmark = pytest.mark.slow
+
+
+def ask(store: Store, name: str, *arguments: str) -> Result:
+    at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")
+    command = ["job", name, "--prometheus", f"http://{store.address}/", *at, *arguments]
+    return CliRunner().invoke(group, command, catch_exceptions=False, standalone_mode=False)
+
+
+def document(store: Store, name: str, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ask(store, name, "--format", "json", *arguments).stdout)
+    return found
+
+
+def fails(store: Store, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    at = () if "--at" in arguments else ("--at", f"{store.end:.0f}")
+    assert run_cli(group, ["job", "--prometheus", f"http://{store.address}", *at, *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def name_of(situation: Situation, scheduler: Scheduler) -> str:
+    return situation.number if scheduler is Scheduler.SLURM else f"{situation.name}/train"
+
+
+@pytest.mark.parametrize("scheduler", Scheduler)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
+def test_a_job_is_answered_with_its_cause_and_what_to_do_first(
+    store: Store, situation: Situation, scheduler: Scheduler
+) -> None:
+    """Whatever owns it, and whether or not it counts its steps."""
+    host = f"{cluster_of(scheduler)}/{situation.culprit}"
+    output = ask(store, name_of(situation, scheduler)).output
+    answer, first = output.splitlines()[0], next(line for line in output.splitlines() if line.startswith("do first"))
+    assert situation.must_say["slow"].format(host=host) in answer
+    assert situation.must_say["first"].format(host=host) in first
+
+
+@pytest.mark.parametrize("scheduler", Scheduler)
+def test_the_steps_are_told_where_they_are_counted(store: Store, scheduler: Scheduler) -> None:
+    (hang,) = (each for each in SITUATIONS if each.name == "hang")
+    pace = document(store, name_of(hang, scheduler))["steps"]
+    if scheduler is Scheduler.KUBERNETES:
+        assert pace is None
+        assert "not known: the job does not count them" in ask(store, name_of(hang, scheduler)).output
+        return
+    assert pace["best_per_second"] == pytest.approx(2.0, rel=0.05)
+    assert 17 * 60 <= pace["stopped_seconds"] <= 20 * 60
+    assert [(each["instance"], each["rank"]) for each in pace["ranks"]][:2] == [
+        ("hang-a:9836", "0"),
+        ("hang-a:9836", "1"),
+    ]
+    assert "; no step for 19 min" in ask(store, hang.number).output.splitlines()[0]
+
+
+def test_the_steps_of_pods_are_those_of_their_folders(store: Store) -> None:
+    pace = document(store, "counted/train")["steps"]
+    assert [each["rank"] for each in pace["ranks"]] == [str(rank) for rank in range(8)]
+    assert pace["stopped_seconds"] > 17 * 60
+    one = document(store, "counted/train-2")["steps"]
+    assert [each["rank"] for each in one["ranks"]] == ["4", "5"]
+
+
+def test_the_classes_add_up_to_the_time_that_the_job_had_its_gpus(store: Store) -> None:
+    found = document(store, "4705")
+    seconds = found["gpu_seconds"]
+    assert seconds["total"] == pytest.approx(8 * 40 * 60, rel=0.02)
+    assert sum(seconds["by_class"].values()) + seconds["unknown"] == pytest.approx(seconds["total"])
+    # Two GPUs wait for storage from the sixth minute on, and the others for them.
+    assert seconds["by_class"]["storage"] == pytest.approx(2 * 34 * 60, rel=0.1)
+    assert seconds["by_class"]["communication"] == pytest.approx(6 * 34 * 60, rel=0.1)
+    assert seconds["lost"] == pytest.approx(seconds["by_class"]["storage"] + seconds["by_class"]["communication"])
+
+
+def test_the_slowest_gpu_stands_beside_the_median_of_the_others(store: Store) -> None:
+    slowest = document(store, "4701")["slowest_gpu"]
+    assert (slowest["instance"], slowest["gpu"], slowest["others"]) == ("slow-gpu-c:9836", "1", 7)
+    assert slowest["stands_out"]
+    assert slowest["own"]["clock_hertz"] == pytest.approx((12 * 1.98e9 + 28 * 1.25e9) / 40, rel=0.02)
+    assert slowest["median_of_others"]["clock_hertz"] == pytest.approx(1.98e9, rel=0.02)
+    assert slowest["own"]["power_watts"] < slowest["median_of_others"]["power_watts"]
+
+
+def test_a_host_of_which_all_gpus_are_slow_is_named_as_a_whole(store: Store) -> None:
+    found = document(store, "4702")
+    assert (found["slowest_host"]["instance"], found["slowest_host"]["stands_out"]) == ("slow-host-c:9836", True)
+    assert found["do_first"]["about"] == "GPU 0-1 of slurm/slow-host-c:9836"
+    assert found["do_first"]["code"] == "clock.policy"
+
+
+def test_findings_are_those_of_its_gpus_while_it_ran(store: Store) -> None:
+    (thermal,) = (each for each in document(store, "4701")["findings"] if each["code"] == "thermal.hw")
+    assert (thermal["severity"], thermal["state"], thermal["gpu"]) == ("critical", "confirmed", "1")
+    assert thermal["first"] == pytest.approx(store.start + 12 * 60, abs=90)
+    assert thermal["at_end"]
+    assert ask(store, "4701").return_value == 1
+    assert ask(store, "4705").return_value == 0
+    assert ask(store, "4705", "--fail-on", "warning").return_value == 1
+    assert ask(store, "4706", "--fail-on", "info").return_value == 0
+
+
+def test_one_gpu_is_compared_with_nothing(store: Store) -> None:
+    found = document(store, "4801")
+    assert (found["slowest_gpu"], found["slowest_host"]) == (None, None)
+    assert len(found["gpus"]) == 1
+    assert "slowest GPU: it has one GPU, so there is nothing to compare" in ask(store, "4801").output
+
+
+def test_a_gpu_that_joined_late_counts_from_then_on(store: Store) -> None:
+    found = document(store, "4802")
+    early, late = found["gpus"]
+    assert early["first"] == pytest.approx(store.start, abs=60)
+    assert late["first"] == pytest.approx(store.start + 15 * 60, abs=60)
+    assert found["gpu_seconds"]["total"] == pytest.approx((40 + 25) * 60, rel=0.05)
+    assert found["gpu_seconds"]["unknown"] == pytest.approx(0, abs=120)
+    assert any("GPU 1 of east/late:9836 joined later, the first 15 min after" in note for note in found["notes"])
+
+
+def test_a_gap_of_the_scrapes_is_time_of_which_nothing_is_known(store: Store) -> None:
+    seconds = document(store, "4803")["gpu_seconds"]
+    assert seconds["unknown"] == pytest.approx(2 * 14 * 60, rel=0.1)
+    assert sum(seconds["by_class"].values()) == pytest.approx(2 * 26 * 60, rel=0.1)
+    output = ask(store, "4803").output
+    assert re.search(r"no data +\d+ GPU min +3\d%", output)
+    assert "nothing is known about GPUs of east/gap:9836 for 14 min" in output
+
+
+def test_a_job_that_has_ended_is_remembered(store: Store) -> None:
+    found = document(store, "4804")
+    assert not found["running"]
+    assert found["to"] == pytest.approx(store.start + 20 * 60, abs=60)
+    assert found["gpu_seconds"]["total"] == pytest.approx(2 * 20 * 60, rel=0.1)
+    assert re.search(
+        r"ran for at least 2[01] min, from 2026-01-15 00:00:.. UTC to 2026-01-15 00:20:", ask(store, "4804").output
+    )
+
+
+def test_a_host_that_fell_silent_has_not_ended_the_job(store: Store) -> None:
+    silent, finished = document(store, "4810"), document(store, "4804")
+    assert not silent["running"]
+    assert (silent["end_known"], finished["end_known"]) == (False, True)
+    assert "the job may have run on" in ask(store, "4810").output
+
+
+def test_months_later_as_well(store: Store) -> None:
+    found = document(store, "4804", "--at", f"{store.end + 100 * 86_400:.0f}")
+    assert found["to"] == pytest.approx(store.start + 20 * 60, abs=60)
+
+
+def test_a_shared_gpu_is_told_as_shared(store: Store) -> None:
+    found = document(store, "4805")
+    (neighbor,) = found["gpus"][0]["shared_with"]
+    assert neighbor["slurm_job_id"] == "4806"
+    assert neighbor["seconds"] == pytest.approx(20 * 60, rel=0.1)
+    note = r"GPU 0-1 of east/shared:9836 was shared with Slurm job 4806 for 2[01] min: readings are of both"
+    assert any(re.fullmatch(note, each) for each in found["notes"])
+
+
+def test_a_part_of_its_time_can_be_looked_at(store: Store) -> None:
+    early = document(store, "4704", "--at", f"{store.start + 15 * 60:.0f}")
+    assert early["summary"].endswith("nothing holds its GPUs back, and none of them is slower than the others")
+    late = document(store, "4704", "--since", "10m")
+    assert late["from"] == pytest.approx(store.end - 600)
+    assert set(late["gpu_seconds"]["by_class"]) == {"communication", "hung"}
+    moment = document(store, "4704", "--since", f"{store.end - 600:.0f}")
+    assert moment["gpu_seconds"] == late["gpu_seconds"]
+
+
+def test_a_time_after_the_job_is_an_error(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    said = fails(store, capsys, "4804", "--since", f"{store.end:.0f}")
+    assert "Slurm job 4804 of ada had its GPUs from" in said
+    assert "--since is after that" in said
+
+
+def test_a_number_of_two_clusters_is_chosen_by_cluster(store: Store) -> None:
+    several = ask(store, "4807", "--format", "json")
+    assert several.return_value == 2
+    assert {each["cluster"] for each in json.loads(several.stdout)["matches"]} == {"east", "west"}
+    assert "gpu-triage job 4807 --cluster west" in several.stderr
+    for cluster, user in (("east", "ada"), ("west", "carol")):
+        found = document(store, "4807", "--cluster", cluster)
+        assert (found["job"]["cluster"], found["job"]["users"]) == (cluster, [user])
+        assert {each["cluster"] for each in found["gpus"]} == {cluster}
+
+
+def test_a_number_that_was_used_again_is_chosen_by_time(store: Store) -> None:
+    for minute, user, other in ((5, "bob", "carol"), (40, "carol", "bob")):
+        found = document(store, "4808", "--at", f"{store.start + minute * 60:.0f}")
+        assert found["job"]["users"] == [user]
+        assert other not in found["summary"]
+
+
+def test_a_pod_of_two_namespaces_is_chosen_by_namespace(store: Store) -> None:
+    several = ask(store, "train-2")
+    assert several.return_value == 2
+    assert "gpu-triage job hang/train-2" in several.stderr
+    found = document(store, "hang/train-2")
+    assert {each["instance"] for each in found["gpus"]} == {"hang-c:9836"}
+    assert any(note.startswith("3 other pods of hang/train had GPUs") for note in found["notes"])
+
+
+def test_the_jobs_of_a_user_are_listed(store: Store) -> None:
+    several = ask(store, "ada")
+    assert several.return_value == 2
+    assert "gpu-triage job 4704" in several.stderr
+    assert document(store, "bob")["job"]["name"] == "4806"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("99999",),
+            "no Slurm job, pod or user 99999 had a GPU in the 400 days before 2026-01-15 00:40:00 UTC; there are 4701",
+        ),
+        (("starved/trian",), "did you mean starved/train?"),
+        (("4701", "--cluster", "north"), 'no exporter of gpu-triage matches {cluster=~"north"}'),
+        (("4701_3",), "scontrol show job 4701_3"),
+        (("4701.batch",), "JOB: '4701.batch' is a step; write the job's number, 4701"),
+        (("research/",), "write NAMESPACE/POD"),
+        (("4701", "--since", "yesterday"), "is no duration and no time"),
+    ],
+)
+def test_what_is_not_there_is_an_error_that_says_what_is(
+    store: Store, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in fails(store, capsys, *arguments)
+
+
+class Tags(HTMLParser):
+    """The elements and the text of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.text = ""
+        self.links: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.links += [value or "" for name, value in attributes if name in ("href", "src")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_hostile_user_leaves_neither_the_query_nor_the_page(store: Store) -> None:
+    assert document(store, f"user:{HOSTILE}")["job"]["name"] == "4809"
+    page = Tags(ask(store, "4809", "--format", "html").stdout)
+    assert "script" not in page.names
+    assert "eve" in page.text
+    assert "<script>" in page.text
+
+
+def test_the_page_for_a_ticket_is_whole_and_loads_nothing(store: Store) -> None:
+    page = Tags(ask(store, "4701", "--format", "html").stdout)
+    assert all(link.startswith("data:") for link in page.links)
+    for said in (
+        "GPU 1 of slurm/slow-gpu-c:9836 is throttled by heat",
+        "Take it out of use",
+        "thermal.hw",
+        "throttled 100% of the time",
+        "Median of the others",
+        "Simulated data.",
+    ):
+        assert said in page.text
+
+
+def test_the_screen_in_the_documentation_is_the_output(store: Store, repository: Path) -> None:
+    """But for numbers, and for names that are those of the simulation."""
+    shown = (repository / "docs" / "jobs.md").read_text(encoding="utf-8").split("```text\n")[1].split("\n```")[0]
+    output = ask(store, "4701").output.replace("slurm/slow-gpu-", "gpu-")
+    numbers = re.compile(r"http://\S+|[0-9][0-9.,:]*")
+    lines = [[" ".join(numbers.sub("N", line).split()) for line in text.splitlines()] for text in (shown, output)]
+    assert lines[0] == lines[1]
