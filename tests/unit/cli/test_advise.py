@@ -16,8 +16,8 @@ from gpu_triage.cli.advise.rules import BANDS, RULES, Choice
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
@@ -175,10 +175,16 @@ def test_the_nearest_gpus_are_chosen_and_sick_ones_left_out(tmp_path: Path) -> N
 
 
 def test_a_host_whose_every_gpu_has_a_critical_finding_gets_no_job(tmp_path: Path) -> None:
+    sick = 'at = 0\ngpu = 0\neffect = { kind = "ecc", uncorrected = 1 }'
+    answer = advice(look(scenario_with(tmp_path, "a100-power-capped", sick)), Job(60e6, 128, None, TRAINING))
+    assert (answer.choice, answer.rule.name, answer.gpus) == (Choice.NO_GPU, "no-usable-gpu", ())
+    assert "ecc.uncorrected" in answer.left_out[0].reason
+
+
+def test_a_link_that_never_had_more_lanes_costs_no_job(tmp_path: Path) -> None:
     narrow = 'at = 0\ngpu = 0\neffect = { kind = "link", width = 4 }'
     answer = advice(look(scenario_with(tmp_path, "a100-power-capped", narrow)), Job(60e6, 128, None, TRAINING))
-    assert (answer.choice, answer.rule.name, answer.gpus) == (Choice.NO_GPU, "no-usable-gpu", ())
-    assert "pcie.width" in answer.left_out[0].reason
+    assert answer.gpus == ("0",)
 
 
 def test_a_host_that_is_to_be_drained_gets_no_job(tmp_path: Path) -> None:

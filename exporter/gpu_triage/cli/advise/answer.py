@@ -10,7 +10,7 @@ from gpu_triage.cli.advise.job import Job
 from gpu_triage.cli.advise.memory import gib
 from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.rules import USABLE_MEMORY, WORTHWHILE_EFFICIENCY, Choice
-from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.judge.evidence.ranges import ranges
 
 _ALTERNATIVES: Final = {Choice.TOO_LARGE: "what would fit", Choice.SHARD: "what needs less memory"}
 

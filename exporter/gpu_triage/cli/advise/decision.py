@@ -10,9 +10,9 @@ from gpu_triage.cli.advise.memory import Memory
 from gpu_triage.cli.advise.placement import Access, Path, Placement
 from gpu_triage.cli.advise.rules import Choice, Rule
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.judge.report.summaries import ranges
 
 FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
 """Topics of host resources that more GPUs would only make scarcer."""

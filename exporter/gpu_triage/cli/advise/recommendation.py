@@ -17,11 +17,11 @@ from gpu_triage.cli.advise.placement import Access, Path, Placement, nearest, us
 from gpu_triage.cli.advise.rules import Choice, Rule
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.host.memory import GPU_HOST_MEMORY_TOTAL_BYTES
 

@@ -15,7 +15,6 @@ from gpu_triage.judge.evidence.faults import (
     fabric_trouble,
     held_idle,
     limited_clock,
-    narrow_link,
     recent_critical_xids,
     recovery_action,
     slow_link,
@@ -23,6 +22,8 @@ from gpu_triage.judge.evidence.faults import (
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
+from gpu_triage.judge.evidence.slots import lesser_slot
 from gpu_triage.judge.evidence.uncounted_slowdowns import uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
 from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
@@ -102,7 +103,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.text
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     shared = narrow_uplink_that_is_full(host, gpu)
-    yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
+    yield "pcie_link", shared or ((_narrow(case) or slow_link(gpu)) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
@@ -141,6 +142,12 @@ def _sick(gpu: GpuEvidence) -> str | None:
     return fabric_trouble(gpu)
 
 
+def _narrow(case: Case) -> str | None:
+    """Describe lanes that the link lacks; None if the board is built that way."""
+    missing = missing_lanes(case.host, case.gpu)
+    return None if missing is None or missing.kind is Shortage.BUILT else missing.text
+
+
 def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if not gpu.capped:
         return None
@@ -175,7 +182,11 @@ def _compute(case: Case) -> str | None:
     share = case.gpu.busy_share or 0.0
     enough = thresholds.STILL_BUSY_SHARE if case.current == "compute" else thresholds.BUSY_SHARE
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
-    return f"busy {share:.0%} of the time, and nothing holds it back" if share >= enough or resumed else None
+    if share < enough and not resumed:
+        return None
+    lesser = lesser_slot(case.host, case.gpu)
+    held = "nothing holds it back" if lesser is None else f"its slot gives {lesser.gives.text}, less than others"
+    return f"busy {share:.0%} of the time, and {held}"
 
 
 def _unattributed(gpu: GpuEvidence) -> str | None:
