@@ -63,7 +63,7 @@ def _row(latest: Judgment, gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool
         _processes(gpu),
     )
     return row(
-        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{details}",
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict, latest.report.words)}{details}",
         cells,
         id=f"gpu-{gpu.gpu}",
         data_gpu=gpu.gpu,
