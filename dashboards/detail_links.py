@@ -126,6 +126,7 @@ def links() -> Row:
 
 
 def _pcie_level(attribute: str) -> PanelBuilder:
+    declared = [Query(gpu("gpu_pcie_link_expected_width_declared"), legend("declared (1)"))]
     return lines(
         f"PCIe {attribute}",
         "Now, expected, and what the card and slot support. Below expected under load: card, riser or slot. The "
@@ -134,5 +135,6 @@ def _pcie_level(attribute: str) -> PanelBuilder:
         Query(gpu(f"gpu_pcie_link_expected_{attribute}"), legend("expected")),
         Query(gpu(f"gpu_pcie_link_device_max_{attribute}"), legend("card")),
         Query(gpu(f"gpu_pcie_link_slot_max_{attribute}"), legend("slot")),
+        *(declared if attribute == "width" else ()),
         unit="none",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_triage.judge.evidence.history import MetricHistory
+from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import DEFAULT_SETTINGS
 from gpu_triage.judge.host_judge import HostJudge, Judgment
@@ -36,6 +37,10 @@ class Fed:
         window_seconds = max(60.0, 2 * step_seconds)
         self._history = MetricHistory(window_seconds, pace)
         self._judge = HostJudge(JudgedHost("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
+
+    @property
+    def memory(self) -> Memory:
+        return self._history.memory
 
     def see(self, samples: Iterable[Sample]) -> None:
         now = Moment(self.seconds, WALL + self.seconds)

@@ -133,21 +133,22 @@ def rack(hosts: int, down: int) -> Series:
     return merged(*(scraped(each, name) for name, each in zip(names, values, strict=True)))
 
 
-def many(code: str, hosts: int = 12, **labels: str) -> Series:
+def many(code: str, hosts: int = 12) -> Series:
     """The first hosts of two racks of eight, one half hour ago, with a finding that is confirmed since."""
     check = BY_CODE[code]
     facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
-    series, about = (host, "gpu_host_finding") if check.of_host else (gpu, "gpu_finding")
+    about = "gpu_host_finding" if check.of_host else "gpu_finding"
+    subject = {} if check.of_host else {"gpu": "0"}
     every = []
     for number in range(1, 17):
         instance = INSTANCE if number == 7 else f"10.4.0.{number}:9836"
         every.append(host("up", steady(1), instance, rack=f"r{1 + (number > 14)}"))
         every.append(host("gpu_exporter_build_info", steady(1), instance))
         if number <= hosts:
-            subject = (f"GPU-{number}",) if series is gpu else ()
             since = lately(60.0 * RECENTLY, math.nan)
-            every.append(series(about, lately(2, math.nan), *subject, instance=instance, **facts))
-            every.append(series(f"{about}_since_timestamp_seconds", since, *subject, instance=instance, **facts))
+            uuid = {"uuid": f"GPU-{number}"} if subject else {}
+            every.append(host(about, lately(2, math.nan), instance, **subject, **uuid, **facts))
+            every.append(host(f"{about}_since_timestamp_seconds", since, instance, **subject, **uuid, **facts))
             for metric, values, more in _SHARED.get(code, ()):
                 every.append(host(metric, values, instance, **more))
     return merged(*every)

@@ -83,7 +83,8 @@ def check_command(
     """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
 
     Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
-    go on taking work: keep, watch or drain. Needs no root; lists what it could not read.
+    go on taking work: keep, watch or drain, or in plain words where no scheduler is known. Needs no root; lists what
+    it could not read.
 
     One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
     reports how long they have lasted.

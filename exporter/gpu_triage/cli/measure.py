@@ -10,8 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.driver.kernel.boot import read_boot
+from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.widest_links import WidestLink
+from gpu_triage.judge.findings.saved import SAVED_FINDINGS
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.host_judge import HostJudge, Judgment, subject_of
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
@@ -24,7 +28,7 @@ from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import FINDINGS, INCIDENTS, StateDirectory
 
 Watch = Callable[[OutcomeStore], None]
 
@@ -71,7 +75,25 @@ def measure(
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
     run = _step if isinstance(machine.clock, SteppedClock) else _watch
-    return judge.judge(*run(machine, config, seconds, patience_seconds, watch).evidence())
+    host, error = run(machine, config, seconds, patience_seconds, watch).evidence()
+    host.memory.widest.see(_links_seen_by_the_exporter(machine, config))
+    return judge.judge(host, error)
+
+
+def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[WidestLink, ...]:
+    """Links as the running exporter has seen them in this boot: a short look cannot know that one had more lanes.
+
+    Empty if the exporter's state cannot be read.
+    """
+    if config.state_directory is None:
+        return ()
+    path = StateDirectory(config.state_directory, simulated=machine.simulated).path(FINDINGS)
+    try:
+        loaded = SAVED_FINDINGS.read(path, machine.clock.now().wall)
+    except StateError:
+        return ()
+    boot = read_boot(machine.procfs).boot_id
+    return loaded.memory.links if loaded is not None and boot and loaded.memory.boot == boot else ()
 
 
 def sample_for(

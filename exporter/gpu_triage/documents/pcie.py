@@ -20,6 +20,9 @@ Generation = Annotated[int, Range(1, MOST_GENERATION)]
 WIDTHS: Final = (1, 2, 4, 8, 12, 16, 32)
 """Valid numbers of lanes."""
 
+BUILT_LANES: Final = 8
+"""Boards split the lanes of a slot in halves: a link with fewer than these is not built that way."""
+
 
 def _width(lanes: int) -> int:
     if lanes not in WIDTHS:

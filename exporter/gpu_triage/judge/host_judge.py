@@ -19,6 +19,7 @@ from gpu_triage.judge.conditions.kernel import judge_kernel
 from gpu_triage.judge.conditions.licenses import judge_licenses
 from gpu_triage.judge.conditions.links import judge_links
 from gpu_triage.judge.conditions.network import judge_network
+from gpu_triage.judge.conditions.peers import judge_peers
 from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
 from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.judge.conditions.uplinks import judge_uplinks
@@ -49,6 +50,7 @@ _JUDGES: Final = (
     judge_clocks,
     judge_stragglers,
     judge_links,
+    judge_peers,
     judge_uplinks,
     judge_network,
     judge_kernel,
@@ -183,7 +185,7 @@ class DaemonJudge:
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
         self._history = MetricHistory(seconds, config.simulate_pace)
         self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
-        self._kept = KeptFindings(self.states)
+        self._kept = KeptFindings(self.states, self._history.memory.widest)
 
     @property
     def states(self) -> FindingStates:

@@ -245,5 +245,6 @@ def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:
     links = {}
     for gpu in baseline_.facts.gpus if baseline_ is not None else ():
         if gpu.link is not None:
-            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = ExpectedLink(gpu.link.generation, gpu.link.width)
+            expected = ExpectedLink(gpu.link.generation, gpu.link.trained_width or gpu.link.width)
+            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = expected
     return links

@@ -13,6 +13,7 @@ from typing import Literal
 
 from deploy.demo.paced_routes import paced_alertmanager
 from deploy.demo.pager import pager
+from deploy.demo.processes import Server
 from deploy.demo.stack import Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
 from tests.e2e.rehearsal.between import Network, between
@@ -53,7 +54,12 @@ class _Running:
         self.to_do = []
         if self.act.away is not None:
             what, begin, end = self.act.away
-            part = {"prometheus": self.stack.server, "alertmanager": self.stack.pager, "network": self.network}[what]
+            parts: dict[str, Server | Network] = {
+                "prometheus": self.stack.server,
+                "alertmanager": self.stack.pager,
+                "network": self.network,
+            }
+            part = parts[what]
             self.to_do = [(begin, part.end), (end, part.start)]
 
     def goes_on(self) -> bool:

@@ -63,7 +63,7 @@ def _key(rule: dict[str, Any]) -> str:
 
     def fits(alert: Alert) -> bool:
         if not alert.codes:
-            return alert.keep == rule.get("keep_firing_for", "")
+            return bool(alert.keep == rule.get("keep_firing_for", ""))
         return bool(re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr))
 
     (key,) = [alert.key for alert in alerts if len(alerts) == 1 or fits(alert)]

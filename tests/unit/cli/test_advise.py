@@ -18,7 +18,7 @@ from gpu_triage.cli.advise.recommendation import recommend
 from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.main import group
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES
@@ -116,9 +116,15 @@ def test_gpus_are_taken_where_the_path_is_fast_and_sick_ones_are_left_out(tmp_pa
 
 
 def test_a_host_without_a_usable_gpu_gets_no_job(tmp_path: Path) -> None:
-    answer = advice(look(scenario_with(tmp_path, "a100-power-capped", NARROW)), "--params 60M")
+    sick = 'at = 0\ngpu = 0\neffect = { kind = "ecc", uncorrected = 1 }'
+    answer = advice(look(scenario_with(tmp_path, "a100-power-capped", sick)), "--params 60M")
     assert (answer.decision.choice, answer.gpus, answer.exchanges) == (Choice.NO_GPU, (), ())
-    assert "pcie.width" in answer.left_out[0].reason
+    assert "ecc.uncorrected" in answer.left_out[0].reason
+
+
+def test_a_link_that_never_had_more_lanes_costs_no_job(tmp_path: Path) -> None:
+    answer = advice(look(scenario_with(tmp_path, "a100-power-capped", NARROW)), "--params 60M")
+    assert answer.gpus == ("0",)
 
 
 def test_a_host_with_a_critical_finding_of_its_own_gets_no_job(tmp_path: Path) -> None:

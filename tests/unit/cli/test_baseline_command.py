@@ -60,6 +60,24 @@ def test_a_host_as_recorded_ends_with_0(tmp_path: Path, scenario: str, capsys: p
     assert "this host is as in the baseline of 20" in said
 
 
+def test_a_baseline_settles_what_a_board_that_splits_its_lanes_gives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = [f'at = 0\ngpu = {gpu}\neffect = {{ kind = "link", width = 8 }}' for gpu in (0, 1)]
+    later = 'at = "10m"\ngpu = 1\neffect = { kind = "link", width = 4 }'
+    scenario_with(tmp_path, "rtx-4070-ti-super", *both, later)
+    scenario, path = str(tmp_path / "rtx-4070-ti-super-changed.toml"), str(tmp_path / "baseline.json")
+    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario]) == 0, "it is no reason to refuse"
+    capsys.readouterr()
+    check = ["check", "--simulate", scenario, "--format", "lines", "--for", "5s"]
+    found = []
+    for options in (["5m"], ["5m", "--baseline.file", path], ["15m", "--baseline.file", path]):
+        run_cli(group, [*check, "--simulate-at", *options])
+        lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        found.append([(line[1], line[4]) for line in lines if line[0] == "finding" and line[4].startswith("pcie.")])
+    assert found == [[("0", "pcie.width_built"), ("1", "pcie.width_built")], [], [("1", "pcie.width")]]
+
+
 def test_a_swapped_motherboard_is_explained(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _diff(recorded, "--simulate", scenario, "--simulate-at", "15m") == 1
     said = capsys.readouterr().out

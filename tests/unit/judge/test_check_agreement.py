@@ -104,7 +104,8 @@ def test_check_finds_what_the_scenario_expects_and_names_the_bottlenecks_of_the_
     seen = {finding.check.alert for finding in report.findings}
     assert alert_names(expectation) - unheard(scenario, expectation) <= seen
     if expectation.quiet:
-        assert report.findings == ()
+        # GPUs without direct access are context, without an alert.
+        assert {each.check.code for each in report.findings} <= {"p2p.through_host"}
     classes = {gpu.gpu: gpu.bottleneck.name for gpu in report.gpus}
     for gpu, expected in expectation.bottleneck.items():
         assert (classes[gpu] == expected) is (gpu not in behind), f"GPU {gpu}: {classes[gpu]}, expected {expected}"

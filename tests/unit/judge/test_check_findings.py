@@ -6,7 +6,7 @@ import pytest
 from tests.evidence import evidence_of
 from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
-from tests.rig import only, pair, pair_with, scenario_with
+from tests.rig import only, pair, pair_with, rig, scenario_with
 
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_SOUND, Verdict
@@ -180,7 +180,7 @@ def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None
 def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path) -> None:
     slow = event('kind = "cpu", iowait = 0.3', gpu=None)
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
-    assert codes(report, "host") == {"storage.saturated"}
+    assert codes(report, "host") == {"storage.saturated", "p2p.through_host"}
     assert report.exit_code(Severity.WARNING) == EXIT_SOUND
     assert {gpu.bottleneck.name for gpu in report.gpus} == {"compute"}
 
@@ -203,6 +203,17 @@ def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_noth
     (links,) = (area for area in report.areas if area.area.name == "PCIE")
     assert links.summary is not None
     assert "GPU 0-1 shifted down at rest, which is normal" in links.summary
+
+
+def test_one_look_knows_what_the_exporter_saw_of_a_link(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "a100-power-capped", event('kind = "link", width = 8', at="100"))
+    state = tmp_path / "state"
+    state.mkdir()
+    config = Config(simulate=scenario.name, state_directory=state)
+    assert "pcie.width_from_boot" in codes(look_at(scenario, 300, config=config), "GPU 0")
+    with rig(scenario, config=config) as exporter:
+        exporter.run(60)
+    assert "pcie.width" in codes(look_at(scenario, 300, config=config), "GPU 0")
 
 
 def test_fewer_gpus_than_declared_or_than_on_the_bus_are_missing() -> None:

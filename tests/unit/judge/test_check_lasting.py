@@ -29,11 +29,14 @@ def ailing() -> Report:
     [
         (
             {"since": 1.0, "lasted_seconds": 40.0},
-            "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: drain)",
+            "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: take it out of use)",
         ),
         (
             {"since": 1.0, "lasted_seconds": 40.0, "holds": None},
-            "warning pcie.width  GPU 0: {} (has lasted 40 s of 10 min; then critical: drain; cannot be observed now)",
+            (
+                "warning pcie.width  GPU 0: {} "
+                "(has lasted 40 s of 10 min; then critical: take it out of use; cannot be observed now)"
+            ),
         ),
         ({"state": State.CONFIRMED, "since": 1.0, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
         (

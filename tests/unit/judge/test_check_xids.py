@@ -88,7 +88,7 @@ def test_an_old_nonfatal_xid_is_not_told_as_a_critical_one_of_earlier(tmp_path: 
 
 def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> None:
     few = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 3'))
-    assert look_at(few, AT).findings == ()
+    assert {each.check.code for each in look_at(few, AT).findings} <= {"p2p.through_host"}
     many = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 4'))
     assert codes(look_at(many, AT), "GPU 0") == {"xid.31"}
 

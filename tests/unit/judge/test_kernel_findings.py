@@ -143,7 +143,7 @@ def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> Non
     message = '["NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2393)"]'
     event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
-    assert codes(report, "host") == set()
+    assert codes(report, "host") == {"p2p.through_host"}
     assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
 
 
@@ -169,7 +169,7 @@ def test_a_filesystem_that_is_read_only_drains_the_host(tmp_path: Path) -> None:
     message = '["EXT4-fs (nvme0n1p2): Remounting filesystem read-only"]'
     event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
-    assert codes(report, "host") == {"storage.read_only"}
+    assert codes(report, "host") == {"storage.read_only", "p2p.through_host"}
     assert finding(report, "storage.read_only").measured.startswith("the filesystem on nvme0n1p2 went read-only, last ")
     assert report.verdict is Verdict.DRAIN
     assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
@@ -243,7 +243,7 @@ def test_settings_that_make_every_cpu_slow_are_found(
     events = [f'at = 0\neffect = {{ kind = "cpu_settings", {settings} }}']
     events += ['at = 0\neffect = { kind = "cpu", saturated_cpus = "3" }'] if busy else []
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *events), 60.0)
-    assert codes(report, "host") - {"cpu.saturated"} == found_codes
+    assert codes(report, "host") - {"cpu.saturated", "p2p.through_host"} == found_codes
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.documents.saved_state import MOST_BYTES
 from gpu_triage.errors import DocumentError
+from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.saved import SAVE_SECONDS, SAVED_FINDINGS, KeptFindings, SavedLives
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
@@ -31,7 +32,8 @@ OVER = Life(
     end=EndReason.GONE,
 )
 SLOT = Life(Finding(BY_CODE["gpu.missing"], "gone", pci_bus_id="0000:65:00.0"), State.PENDING, 10.0, 0.0, 10.0, 10.0)
-SAVED = SavedLives("boot", (PRESENT, OVER, SLOT))
+LINK = WidestLink("GPU-a", "0000:65:00.0", 16)
+SAVED = SavedLives("boot", (PRESENT, OVER, SLOT), (LINK,))
 
 
 def document(**changes: Any) -> bytes:
@@ -101,13 +103,13 @@ def test_whatever_a_finding_says_can_be_saved(measured: str) -> None:
 )
 def test_a_wrong_entry_costs_that_entry_and_is_named(changes: dict[str, Any], told: str) -> None:
     memory, refused = decoded(entry(**changes))
-    assert memory == SavedLives("boot", (OVER, SLOT))
+    assert memory == SavedLives("boot", (OVER, SLOT), (LINK,))
     (line,) = refused
     assert line.startswith(f"findings.json: findings{told}"), line
 
 
 def test_a_finding_that_this_release_does_not_have_is_left_out() -> None:
-    assert decoded(entry(code="thermal.of_another_release")) == (SavedLives("boot", (OVER, SLOT)), ())
+    assert decoded(entry(code="thermal.of_another_release")) == (SavedLives("boot", (OVER, SLOT), (LINK,)), ())
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,8 @@ class Saved:
 
     def __init__(self) -> None:
         self.states = FindingStates()
-        self.kept = KeptFindings(self.states)
+        self.widest = WidestLinks()
+        self.kept = KeptFindings(self.states, self.widest)
 
     def judge(self, now: float, *found: Finding) -> bool:
         """Judge; says whether there is something to save, and saves it."""
@@ -208,6 +211,40 @@ def test_it_is_restored_in_the_same_boot_only(saved_in: str, boot: str, restored
 
 def codes(lost: Iterable[str]) -> list[str]:
     return [each.split()[0] for each in lost]
+
+
+def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
+    saved = Saved()
+    saved.widest.see([LINK, LINK._replace(lanes=8)])
+    assert saved.judge(0.0) is True
+    assert saved.judge(5.0) is False
+    assert saved.kept.memory.links == (LINK,)
+    for boot, lanes in (("b", 0), ("a", 16)):
+        again = Saved()
+        again.kept.add(SavedLives("a", (), (LINK,)))
+        again.kept.see_boot(boot)
+        assert again.widest.of("GPU-a", "0000:65:00.0") == lanes
+        assert again.widest.of("GPU-a", "0000:41:00.0") == 0, "another slot"
+
+
+def test_a_file_of_an_earlier_release_has_no_links() -> None:
+    earlier = json.loads(SAVED_FINDINGS.encode(SAVED))
+    del earlier["links"]
+    assert decoded(json.dumps(earlier).encode()) == (replace(SAVED, links=()), ())
+
+
+@pytest.mark.parametrize(("changes", "told"), [({"lanes": 7}, "lanes: is 7"), ({"gpu": 3}, "gpu: is 3")])
+def test_a_wrong_link_costs_that_link(changes: dict[str, Any], told: str) -> None:
+    memory, refused = decoded(document(links=[LINK._asdict() | changes, LINK._asdict()]))
+    assert memory == SAVED
+    (line,) = refused
+    assert line.startswith(f"findings.json: links[0].{told}")
+
+
+def test_of_too_many_links_the_first_are_forgotten() -> None:
+    widest = WidestLinks()
+    widest.see(LINK._replace(gpu=f"GPU-{number}") for number in range(MOST_LINKS + 2))
+    assert [len(widest.all), widest.all[0].gpu] == [MOST_LINKS, "GPU-2"]
 
 
 def test_what_is_not_on_disk_is_named() -> None:

@@ -12,6 +12,7 @@ from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
+from gpu_triage.judge.report.words import DESK
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
@@ -223,7 +224,7 @@ def test_the_first_lines_say_what_to_do_about_the_worst_that_follows_from_nothin
     number = latest.report.findings.index(worst)
     page = body_of(latest)
     (steps,) = re.findall(r'<ol class="first" aria-label="What to do first">(.*?)</ol>', page)
-    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {worst.advice.decision}</li>'
+    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {DESK.advice(worst.advice.decision)}</li>'
     assert f'<li id="finding-{number}" ' in page
 
 
@@ -262,7 +263,7 @@ def test_a_critical_finding_that_is_pending_says_how_long_it_must_last_and_asks_
     page = body_of(with_findings(NARROW))
     assert headline(page) == ("held", "watch", "watch")
     assert 'data-code="pcie.width" data-subject="GPU 0" data-severity="warning" data-state="pending"' in page
-    assert '<span class="standing">has lasted 40 s of 10 min; then critical: drain</span>' in page
+    assert '<span class="standing">has lasted 40 s of 10 min; then critical: take it out of use</span>' in page
     assert "1 pending" in page
     first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
     assert first.endswith("GPU 0</a>: nothing yet; pcie.width becomes critical after 10 min.</li>")
@@ -277,7 +278,7 @@ def test_a_confirmed_finding_says_for_how_long_and_what_to_do_first() -> None:
     assert "1 critical, 1 pending" in page
     first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
     assert first.count("<li>") == 1
-    assert confirmed.advice.decision.split(";")[0] in first
+    assert DESK.advice(confirmed.advice.decision).split(";")[0] in first
     gone = body_of(with_findings(replace(confirmed, holds=False, quiet_seconds=240.0)))
     assert "gone for 4 min, ends after 25 min" in gone
 

@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) 
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(ScenarioError, match="no scenario 'h100'; known are a100-power-capped, dual-a10"):
+    with pytest.raises(ScenarioError, match="no scenario 'h100'; known are a100-power-capped, desk, dual-a10"):
         load_scenario("h100")
 
 

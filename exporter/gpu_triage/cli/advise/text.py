@@ -15,8 +15,8 @@ from gpu_triage.cli.advise.paths import Access, Path
 from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.steps import StepTime
 from gpu_triage.cli.advise.units import count, gib, rate, time, traffic
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.judge.report.summaries import ranges
 
 _ACCESS: Final = {
     Access.NVLINK: "over NVLink",

@@ -16,12 +16,12 @@ from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, RepeatOffe
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
 from gpu_triage.judge.report.life_cycle import state_name
-from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 

@@ -9,8 +9,8 @@ from gpu_triage.cli.job.cause import PACE_SHARE, leading_class, own_class, slow_
 from gpu_triage.cli.job.compare import Comparison, Standing
 from gpu_triage.cli.job.view import WAITS, Job, JobFinding
 from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
-from gpu_triage.judge.report.summaries import ranges
 
 OF_CLASS: Final = {
     "thermal": "thermal.hw",

@@ -11,7 +11,7 @@ from gpu_triage.cli.fleet.view import HostKey
 from gpu_triage.cli.job.view import Job, JobGpu
 from gpu_triage.cli.job.wanted import workload_of
 from gpu_triage.judge.evidence.host import length_of_time
-from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.judge.evidence.ranges import ranges
 
 _EDGE_STEPS: Final = 3
 """Scrapes of different hosts, and prologs of a job's nodes, differ by seconds: so much counts as the same time."""

@@ -210,6 +210,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
         limits,
         generation=None if generation is None else config.expect_pcie_generation or generation,
         width=None if width is None else config.expect_pcie_width or width,
+        width_declared=True if width is not None and config.expect_pcie_width else None,
     )
 
 

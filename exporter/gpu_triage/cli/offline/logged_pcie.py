@@ -9,7 +9,8 @@ from typing import Final
 from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.logs import Events, LogReading
-from gpu_triage.cli.offline.lspci import port_above
+from gpu_triage.cli.offline.lspci import PciDevice, port_above
+from gpu_triage.documents.pcie import BUILT_LANES
 from gpu_triage.judge.findings.finding import Finding, of_slot
 
 _SOME_CORRECTABLE: Final = 10
@@ -56,6 +57,7 @@ def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
 
 def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
     """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
+    links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
     for device in files.devices.values():
         if not device.is_gpu or device.bus_id in answering:
             continue
@@ -64,10 +66,17 @@ def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
                 measured = "its configuration space reads all ones (lspci: rev ff)"
                 yield of_slot("gpu.lost", device.bus_id, measured)
             continue
-        port = port_above(files.ports, device.bus_id)
-        most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
-        if device.width is not None and most and device.width < min(most):
-            measured = (
-                f"{device.width} of {min(most)} lanes, at {device.bus_id}; whether under load, lspci does not say"
-            )
-            yield files.about_gpu("pcie.width_idle", device.bus_id, measured, device.width)
+        lanes, most = links.get(device.bus_id, (0, 0))
+        if lanes < most:
+            others = [each for bus_id, (each, claim) in links.items() if bus_id != device.bus_id and claim == most]
+            built = lanes >= BUILT_LANES and bool(others) and max(others) == lanes
+            measured = f"{lanes} of {most} lanes, at {device.bus_id}; whether under load, lspci does not say"
+            code = "pcie.width_built" if built else "pcie.width_idle"
+            yield files.about_gpu(code, device.bus_id, measured, lanes)
+
+
+def _link(files: FilesOfHost, device: PciDevice) -> tuple[int, int] | None:
+    """The lanes of a GPU's link, and how many its card and slot claim; None if unknown."""
+    port = port_above(files.ports, device.bus_id)
+    most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
+    return None if not device.is_gpu or device.width is None or not most else (device.width, min(most))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -15,13 +15,15 @@ from rich.text import Text
 from gpu_triage.cli.top.view import BoundView, FindingView, GpuView, HostView
 from gpu_triage.judge.bottleneck.bound import bound_in_words
 from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS
+from gpu_triage.judge.report.grouping import Fact, alike, entry
 from gpu_triage.judge.report.headline import UNREMARKABLE
 from gpu_triage.judge.report.life_cycle import ended_in_words
 from gpu_triage.judge.report.readings import GpuReadings
-from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.judge.report.text import SEVERITY_COLORS
+from gpu_triage.judge.report.words import Words
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 _GIB: Final = 1024.0**3
@@ -172,10 +174,15 @@ def _on_it(gpu: GpuView) -> str:
 
 
 def _findings(view: HostView, room: int | None, columns: int) -> Iterator[RenderableType]:
-    """Yield findings, most severe first and confirmed before pending, in two paragraphs each; count those cut off."""
-    ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.life_cycle.pending))
-    for place, finding in enumerate(ordered):
-        drawn = _finding(finding, view.judged_at)
+    """Yield findings, most severe first and confirmed before pending, in two paragraphs each; count those cut off.
+
+    The same finding on several GPUs is shown once.
+    """
+    ordered = sorted(
+        alike(view.findings, _key), key=lambda each: (-_RANKS.get(each[0].severity, 0), each[0].life_cycle.pending)
+    )
+    for place, findings in enumerate(ordered):
+        drawn = _finding(findings, view.judged_at, view.words)
         if room is not None:
             room -= _height(drawn, columns)
             if room < (place < len(ordered) - 1):
@@ -184,21 +191,36 @@ def _findings(view: HostView, room: int | None, columns: int) -> Iterator[Render
         yield from drawn
 
 
-def _finding(finding: FindingView, now: float | None) -> list[RenderableType]:
+def _key(finding: FindingView) -> Hashable | None:
+    cycle = finding.life_cycle
+    same = (finding.code, finding.severity, cycle.state, cycle.holds, finding.explained_by, finding.decision)
+    return same if finding.gpu else None
+
+
+def _fact(finding: FindingView, words: Words) -> Fact:
+    cycle = finding.life_cycle
+    lasted_seconds = cycle.lasted_seconds or 0.0
+    about = (finding.code, finding.gpu or None, finding.subject)
+    return Fact(*about, finding.measured, finding.value, cycle.told(words), lasted_seconds)
+
+
+def _finding(findings: Sequence[FindingView], now: float | None, words: Words) -> list[RenderableType]:
+    finding, shown = findings[0], entry([_fact(each, words) for each in findings])
     head = Text.assemble(
         (finding.severity, _SEVERITY_STYLES.get(finding.severity, "default")),
         " ",
         (finding.code, "bold"),
-        f"  {finding.subject}: {finding.measured}",
+        f"  {shown.subject}: {shown.measured}",
     )
-    if finding.since is not None and now is not None and not finding.life_cycle.pending:
-        head.append(f", for {length_of_time(max(0.0, now - finding.since))}")
+    began = [each.since for each in findings if each.since is not None]
+    if began and now is not None and not finding.life_cycle.pending:
+        head.append(f", for {length_of_time(max(0.0, now - min(began)))}")
     follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
-    if more := "; ".join(filter(None, (follows, str(finding.life_cycle)))):
+    if more := "; ".join(filter(None, (follows, shown.life_cycle))):
         head.append(f" ({more})")
     if finding.explained_by:
         return [head]
-    return [head, Padding(Text(finding.decision, style="dim"), (0, 0, 0, 4))]
+    return [head, Padding(Text(words.advice(finding.decision), style="dim"), (0, 0, 0, 4))]
 
 
 def _ended(view: HostView, most: int | None) -> Iterator[Text]:

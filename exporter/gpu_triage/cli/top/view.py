@@ -8,10 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
+from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.life_cycle import LifeCycle
 from gpu_triage.judge.report.machine_readable import FORMAT, VERSION
 from gpu_triage.judge.report.readings import GpuReadings
 from gpu_triage.judge.report.text import printable
+from gpu_triage.judge.report.words import Words, words_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,10 @@ class FindingView:
 
     severity: str
     code: str
+    gpu: str  # index; "" for the host
     subject: str
     measured: str
+    value: float | None
     decision: str
     explained_by: str
     since: float | None
@@ -73,6 +77,7 @@ class HostView:
     driver: str
     verdict: str
     summary: str  # the verdict in one line
+    words: Words  # how to speak of verdicts
     blocked: str  # why its GPUs could not be checked; "" if they could
     gpus: tuple[GpuView, ...]
     findings: tuple[FindingView, ...]
@@ -89,18 +94,27 @@ def view_of(text: bytes | str) -> HostView:
     note = "SIMULATED: everything here is made up" if document.get("simulated") else ""
     if document.get("recording"):
         note = "a RECORDING, not this host as it is now"
+    words = words_for(scheduled=document.get("scheduled") is not False)
     return HostView(
         host=_text(document, "host"),
         note=note,
         judged_at=_number(document, "judged_at"),
         driver=_text(document, "driver_version"),
         verdict=_text(document, "verdict"),
-        summary=_text(document, "summary") or _text(document, "verdict"),
+        summary=_in_words(_text(document, "summary") or _text(document, "verdict"), words),
+        words=words,
         blocked=_text(document, "blocked"),
         gpus=tuple(map(_gpu, _list(document, "gpus"))),
         findings=tuple(map(_finding, _list(document, "findings"))),
         ended=tuple(map(_ended, _list(document, "ended"))),
     )
+
+
+def _in_words(summary: str, words: Words) -> str:
+    """The summary with its verdict in these words."""
+    said, dot, rest = summary.partition(".")
+    verdict = next((each for each in Verdict if each.text == said), None)
+    return summary if verdict is None else f"{words.verdicts[verdict]}{dot}{rest}"
 
 
 def _gpu(gpu: dict[str, Any]) -> GpuView:
@@ -133,8 +147,10 @@ def _finding(finding: dict[str, Any]) -> FindingView:
     return FindingView(
         severity=_text(finding, "severity"),
         code=_text(finding, "code"),
+        gpu=_text(finding, "gpu"),
         subject=_subject(finding),
         measured=_text(finding, "measured"),
+        value=_number(finding, "value"),
         decision=_text(finding, "decision"),
         explained_by=_text(finding, "explained_by"),
         since=_number(finding, "since"),

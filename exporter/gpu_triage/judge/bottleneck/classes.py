@@ -16,7 +16,6 @@ from gpu_triage.judge.evidence.faults import (
     fabric_trouble,
     held_idle,
     limited_clock,
-    narrow_link,
     recent_critical_xids,
     recovery_action,
     slow_link,
@@ -24,6 +23,8 @@ from gpu_triage.judge.evidence.faults import (
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
+from gpu_triage.judge.evidence.slots import lesser_slot
 from gpu_triage.judge.evidence.uncounted_slowdowns import uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
 from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
@@ -114,7 +115,7 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.text
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     shared = narrow_uplink_that_is_full(host, gpu)
-    yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
+    yield "pcie_link", shared or ((_narrow(case) or slow_link(gpu)) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
@@ -153,6 +154,12 @@ def _sick(gpu: GpuEvidence) -> str | None:
     return fabric_trouble(gpu)
 
 
+def _narrow(case: Case) -> str | None:
+    """Describe lanes that the link lacks; None if the board is built that way."""
+    missing = missing_lanes(case.host, case.gpu)
+    return None if missing is None or missing.kind is Shortage.BUILT else missing.text
+
+
 def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if not gpu.capped:
         return None
@@ -189,7 +196,10 @@ def _compute(case: Case) -> str | None:
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None
-    return f"busy {share:.0%} of the time, {case.bound.text if case.bound else 'and nothing holds it back'}"
+    lesser = lesser_slot(case.host, case.gpu)
+    held = case.bound.text if case.bound else "" if lesser else "and nothing holds it back"
+    slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
+    return f"busy {share:.0%} of the time, {', '.join(filter(None, (held, slot)))}"
 
 
 def _unattributed(gpu: GpuEvidence) -> str | None:

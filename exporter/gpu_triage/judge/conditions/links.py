@@ -1,8 +1,8 @@
-"""Is the path to the GPU broken? PCIe links and their errors, peer access, NVLink."""
+"""Is the path to the GPU broken? PCIe links and their errors, NVLink and its switches."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
@@ -11,9 +11,12 @@ from typing import Final
 
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import fabric_trouble, narrow_link, slow_link, works_awake
+from gpu_triage.judge.evidence.faults import fabric_trouble, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.lanes import MissingLanes, Shortage, missing_lanes
+from gpu_triage.judge.evidence.link_errors import aer_errors, many_replays
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
@@ -27,8 +30,7 @@ from gpu_triage.read.gpu.nvlink import (
 )
 from gpu_triage.read.gpu.nvlink_counters import RECOVERY, REPLAY
 from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT, GPU_NVLINK_LINK_BIT_ERROR_RATIO
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.pcie_limits import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
@@ -37,13 +39,10 @@ from gpu_triage.read.gpu.pcie_limits import (
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_WIDTH,
 )
-from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
-from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
-_ENOUGH_PEERS: Final = 2
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {
         "generation": (
@@ -63,33 +62,29 @@ _NVLINK_ERRORS: Final = (
 
 
 def judge_links(host: HostEvidence) -> Iterator[Finding]:
-    """Yield findings about degraded PCIe links and their errors, slots worse than others, P2P, and NVLink."""
+    """Yield findings about degraded PCIe links and their errors, and about NVLink."""
     for gpu in host.gpus:
         if gpu.up:
-            yield from _pcie(gpu)
-        replays = gpu.rose(GPU_PCIE_REPLAYS_TOTAL, gpu.limit("pcie.replays", "count"))
+            yield from _pcie(host, gpu)
+        replays = many_replays(gpu)
         if replays is not None:
             yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {lately(gpu)}", value=replays)
-        if errors := tuple(_aer_errors(gpu)):
+        if errors := tuple(aer_errors(gpu)):
             measured = ", ".join(
                 f"{', '.join(f'{count:.0f} {what}' for count, what, _ in alike)} {lately(gpu, seconds)}"
                 for seconds, alike in groupby(sorted(errors, key=itemgetter(2)), key=itemgetter(2))
             )
             yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
-    yield from _slots(host)
-    yield from _p2p(host)
     yield from _nvlink(host)
     yield from _switches(host)
 
 
-def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
+def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield width and generation below expectation. A low generation when idle saves power and is not a finding."""
-    narrow, slow, loaded = narrow_link(gpu), slow_link(gpu), gpu.recent.loaded
+    missing, slow, loaded = missing_lanes(host, gpu), slow_link(gpu), gpu.recent.loaded
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
-    if narrow is not None:
-        load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
-        code, width = "pcie.width" if loaded else "pcie.width_idle", gpu.last(GPU_PCIE_LINK_WIDTH)
-        yield of_gpu(code, gpu, f"{narrow} {load}{slot}", _cause_advice(gpu, "width"), width)
+    if missing is not None:
+        yield _narrow(gpu, missing, slot)
     if slow is not None:
         advice, generation = _cause_advice(gpu, "generation"), gpu.last(GPU_PCIE_LINK_GENERATION)
         if loaded:
@@ -98,6 +93,20 @@ def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
             measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
             yield of_gpu("pcie.generation_low", gpu, measured, advice, generation)
     yield from _link_changes(gpu, slot)
+
+
+def _narrow(gpu: GpuEvidence, missing: MissingLanes, slot: str) -> Finding:
+    """Return the finding about missing lanes: lost ones, or ones that the link has not had since boot."""
+    loaded = gpu.recent.loaded
+    load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
+    measured = f"{missing.text} {load}"
+    if missing.kind is Shortage.LOST:
+        code = "pcie.width" if loaded else "pcie.width_idle"
+        return of_gpu(code, gpu, f"{measured}{slot}", _cause_advice(gpu, "width"), missing.lanes)
+    if missing.kind is Shortage.BUILT:
+        group = ranges(each.gpu for each in (gpu, *missing.siblings))
+        return of_gpu("pcie.width_built", gpu, f"{measured}, as all of GPU {group} since boot", value=missing.lanes)
+    return of_gpu("pcie.width_from_boot", gpu, f"{measured}, no more seen since boot{slot}", value=missing.lanes)
 
 
 def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
@@ -121,79 +130,6 @@ def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
     expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
     cause = link_cause(expected, card, slot)
     return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
-
-
-def _aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
-    """Yield link errors that matter: how many, which, and over how many seconds."""
-    if not gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
-        return
-    for device in ("gpu", "port"):
-        most = gpu.limit("pcie.aer", "count")
-        correctable = gpu.rose(GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
-        if correctable is not None:
-            yield correctable, f"correctable on the {device}", thresholds.EVENTS_REMEMBERED_SECONDS
-        for severity in ("nonfatal", "fatal"):
-            seconds = thresholds.SEVERE_AER_SECONDS
-            errors = gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
-            if errors > 0:
-                yield errors, f"{severity} on the {device}", seconds
-
-
-def _slots(host: HostEvidence) -> Iterator[Finding]:
-    """Yield GPUs with a slot slower than those of most GPUs of the same model."""
-    links: dict[str, list[tuple[GpuEvidence, float, float]]] = defaultdict(list)
-    for gpu in host.answering:
-        generation, width = gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
-        if gpu.name and generation is not None and width is not None:
-            links[gpu.name].append((gpu, generation, width))
-    for peers in links.values():
-        if len(peers) <= _ENOUGH_PEERS:
-            continue
-        usual_generation = _usual(generation for _, generation, _ in peers)
-        usual_width = _usual(width for _, _, width in peers)
-        for gpu, generation, width in peers:
-            if generation < usual_generation or width < usual_width:
-                measured = (
-                    f"generation {generation:.0f} and {width:.0f} lanes at most, "
-                    f"its siblings {usual_generation:.0f} and {usual_width:.0f}"
-                )
-                yield of_gpu("pcie.below_peers", gpu, measured, value=width)
-
-
-def _usual(values: Iterator[float]) -> float:
-    """Return the most common value; the largest in case of a tie."""
-    return max(Counter(values).items(), key=lambda item: (item[1], item[0]))[0]
-
-
-def _p2p(host: HostEvidence) -> Iterator[Finding]:
-    """Yield pairs of GPUs of one model without direct access.
-
-    Access is expected if it is declared, if an equally close pair has it, and, for access disabled by an administrator,
-    between GPUs with NVLink.
-    """
-    declared = host.last(GPU_P2P_EXPECTED)
-    if declared == 0:
-        return
-    whole = {(gpu.gpu, gpu.uuid): gpu for gpu in host.answering if gpu.uuid and not gpu.partitioned}
-    levels = host.topology_levels()
-    paths = [
-        (gpu, peer, labels["status"], (gpu.name, levels.get(frozenset((gpu.uuid, peer.uuid))), labels["capability"]))
-        for capability in ("read", "write")
-        for labels in host.labels_of(GPU_P2P_STATUS, capability=capability)
-        if (gpu := whole.get((labels["gpu"], labels["uuid"]))) is not None
-        and (peer := whole.get((labels["peer_gpu"], labels["peer_uuid"]))) is not None
-        and gpu.name == peer.name
-    ]
-    linked = {gpu for gpu in whole.values() if gpu.has(GPU_NVLINK_UP)}
-    able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
-    refused: dict[GpuEvidence, dict[str, str]] = defaultdict(dict)
-    for gpu, peer, status, kind in paths:
-        forbidden = status == "disabled_by_regkey" and gpu in linked and peer in linked
-        if status not in ("ok", "unknown") and (declared == 1 or kind in able or forbidden):
-            refused[gpu][peer.gpu] = status
-    for gpu, peers in refused.items():
-        words = ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items())
-        yield of_gpu("p2p.unavailable", gpu, words, value=len(peers))
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from gpu_triage.read.gpu.clock_targets import GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.limits import GPU_CLOCK_DEFAULT_HERTZ
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION
+from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR, XID_CODES, XidKind
@@ -74,14 +74,6 @@ def fabric_trouble(gpu: GpuEvidence) -> str | None:
     if state is not None and 0 < state < FABRIC_JOINED:
         return "has not joined the NVSwitch fabric"
     return "its part of the NVSwitch fabric is unhealthy" if health == FABRIC_UNHEALTHY else None
-
-
-def narrow_link(gpu: GpuEvidence) -> str | None:
-    """Describe how many lanes the link lacks; None unless it lacked them throughout the last part of the window."""
-    width, expected = gpu.recent.one(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
-    if width is None or expected is None or width.high >= expected:
-        return None
-    return f"{width.last:.0f} of {expected:.0f} lanes"
 
 
 def slow_link(gpu: GpuEvidence) -> str | None:

@@ -83,7 +83,7 @@ class MetricHistory:
         self._window_seconds = window_seconds
         self._rounds: dict[tuple[str, str], _Round] = {}
         self._began_at: float | None = None
-        self._memory = Memory(pace)
+        self.memory = Memory(pace)
 
     def note(self, store: OutcomeStore, now: Moment) -> None:
         """Add what is currently published; each round is added once."""
@@ -111,7 +111,7 @@ class MetricHistory:
                     # If two subjects claim the same GPU's labels, the first one wins, as on /metrics.
                     known.setdefault(labels, group)
         began_at = now.monotonic if self._began_at is None else self._began_at
-        return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index, self._memory)
+        return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index, self.memory)
 
 
 def _extended(

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
+from gpu_triage.judge.evidence.widest_links import WidestLinks
 from gpu_triage.read.metrics.metric import MetricSpec
 
 K = TypeVar("K", bound=Hashable)
@@ -121,6 +122,7 @@ class Memory:
     def __init__(self, pace: int = 1) -> None:
         self.pace = pace
         self.seconds = 0.0  # total time observed, in scenario seconds
+        self.widest = WidestLinks()
         self._noted_at: float | None = None
         self._counters: dict[MetricSpec, dict[tuple[str, ...], Counted]] = {}
         self._pasts: dict[tuple[str, Hashable], Past] = {}

@@ -14,10 +14,11 @@ from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
 from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
@@ -109,6 +110,8 @@ def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap
             for labels, points in group.items():
                 memory.count(spec, labels, points, keep_seconds)
     seconds = memory.passed(host.at.monotonic, host.seconds, longest_gap_seconds)
+    links = ((gpu, gpu.one(GPU_PCIE_LINK_WIDTH)) for gpu in host.answering)
+    memory.widest.see(WidestLink(gpu.key, gpu.pci_bus_id, int(width.high)) for gpu, width in links if width is not None)
     for gpu, name in classes.items():
         if gpu.up:
             _note_shares(gpu, seconds)

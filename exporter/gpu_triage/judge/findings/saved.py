@@ -1,4 +1,4 @@
-"""Saves the state of findings to the state directory; it is only reused within the same boot."""
+"""Saves what the judge remembers to the state directory: findings and links. Only reused within the same boot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
+from gpu_triage.documents.pcie import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
+from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE
@@ -41,17 +43,20 @@ class SavedLives:
 
     boot: str = ""  # ID of the boot in which it is valid; "" if unknown, and then it is not reused
     lives: tuple[Life, ...] = ()  # the findings' histories
+    links: tuple[WidestLink, ...] = ()  # the most lanes of each PCIe link
 
 
 class KeptFindings:
-    """The states of findings as the sampler saves and restores them. See `PersistentState`."""
+    """The states of findings, and the links, as the sampler saves and restores them. See `PersistentState`."""
 
-    def __init__(self, states: FindingStates) -> None:
+    def __init__(self, states: FindingStates, widest: WidestLinks) -> None:
         self.changed = False  # whether there are unsaved changes
         self._states = states
+        self._widest = widest
         self._boot = ""
         self._loaded: SavedLives | None = None
         self._known: dict[tuple[str, str], State] = {}
+        self._known_links: tuple[WidestLink, ...] = ()
         self._marked_at = 0.0
 
     def note(self, now: float) -> None:
@@ -59,10 +64,12 @@ class KeptFindings:
         known = {life.key: life.state for life in self._states.lives}
         if known != self._known or (known and now - self._marked_at >= SAVE_SECONDS):
             self._known, self._marked_at, self.changed = known, now, True
+        if self._widest.all != self._known_links:
+            self._known_links, self.changed = self._widest.all, True
 
     @property
     def memory(self) -> SavedLives:
-        return SavedLives(self._boot, self._states.lives)
+        return SavedLives(self._boot, self._states.lives, self._widest.all)
 
     def add(self, memory: SavedLives) -> None:
         """Accept a loaded document; it is restored if the boot is the same."""
@@ -73,6 +80,7 @@ class KeptFindings:
         self._boot = boot
         if self._loaded is not None and boot and self._loaded.boot == boot:
             self._states.restore(self._loaded.lives)
+            self._widest.see(self._loaded.links)
         self._loaded = None
 
     def before_last_save(self) -> None:
@@ -112,16 +120,30 @@ class _Entry:
     end: Annotated[str, Pattern("|".join(end.value for end in EndReason), "why it ended")] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """A `WidestLink` as plain values."""
+
+    gpu: _Name
+    pci_bus_id: _Name
+    lanes: Width
+
+
 def _document(memory: SavedLives) -> dict[str, Any]:
-    return {"boot": memory.boot, "findings": [_entry(life) for life in memory.lives]}
+    links = [link._asdict() for link in memory.links]
+    return {"boot": memory.boot, "findings": [_entry(life) for life in memory.lives], "links": links}
 
 
 def _found(document: dict[str, Any], where: Place, _latest: float) -> LoadedState[SavedLives]:
-    listed = document.pop("findings", None)
+    # Files of earlier releases have no links.
+    listed, listed_links = document.pop("findings", None), document.pop("links", [])
     head = read_value(_Head, document, where)
     entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
+    links, refused_links = read_entries(_Link, listed_links, MOST_LINKS, where.at("links"), lambda _link, _where: None)
     # Unknown codes come from a release with other findings and are not an error.
-    return LoadedState(SavedLives(head.boot, tuple(_life(each) for each in entries if each.code in BY_CODE)), refused)
+    lives = tuple(_life(each) for each in entries if each.code in BY_CODE)
+    widest = tuple(WidestLink(each.gpu, each.pci_bus_id, each.lanes) for each in links)
+    return LoadedState(SavedLives(head.boot, lives, widest), refused + refused_links)
 
 
 def _check(entry: _Entry, where: Place) -> None:

@@ -11,8 +11,9 @@ from gpu_triage.judge.findings.kinds.driver import DRIVER
 from gpu_triage.judge.findings.kinds.health import GSP, HEALTH
 from gpu_triage.judge.findings.kinds.host import HARDWARE, RESOURCES
 from gpu_triage.judge.findings.kinds.job_limits import JOB_LIMITS
-from gpu_triage.judge.findings.kinds.links import PCIE, PEERS
+from gpu_triage.judge.findings.kinds.links import PCIE
 from gpu_triage.judge.findings.kinds.network import NETWORK
+from gpu_triage.judge.findings.kinds.peers import PEERS
 from gpu_triage.judge.findings.kinds.settings import BASELINE, SETTINGS
 from gpu_triage.judge.findings.kinds.work import WORK
 from gpu_triage.judge.findings.kinds.xids import XIDS
@@ -57,7 +58,9 @@ EXPLAINED_BY: Final = MappingProxyType(
         "work.hung": ("work.blocked",),
         "work.held_idle": ("work.blocked",),
         "pcie.width_idle": ("pcie.width",),
-        "pcie.below_peers": ("pcie.width", "pcie.width_idle"),
+        "pcie.width_from_boot": ("pcie.width",),
+        "pcie.width_built": ("pcie.width",),
+        "pcie.below_peers": ("pcie.width", "pcie.width_idle", "pcie.width_from_boot"),
         "ecc.corrected": ("ecc.corrected_rising",),
         "host.memory_errors": ("host.memory_errors_rising",),
         "nvlink.down": ("nvlink.flapping",),

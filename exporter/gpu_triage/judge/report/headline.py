@@ -7,10 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.summaries import ranges
+from gpu_triage.judge.report.words import CLUSTER, Words
 
 _USE_UNKNOWN: Final = "with unknown usage"
 """Shown in place of a class: the files contain neither processes nor utilization."""
@@ -48,18 +49,19 @@ _GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS)
 _MOST_CODES: Final = 4
 
 
-def headline(report: Report) -> str:
+def headline(report: Report, words: Words = CLUSTER) -> str:
     """Return the verdict, the number of GPUs in each state, and the codes of the worst findings."""
+    verdict = words.verdicts[report.verdict]
     if report.blocked is not None:
-        return f"{report.verdict.text}. The GPUs could not be checked{_worst(report)}"
+        return f"{verdict}. The GPUs could not be checked{_worst(report)}"
     count = len(report.gpus)
     if report.files and not count:
-        return f"{report.verdict.text}. No GPU's state in these files{_worst(report)}"
+        return f"{verdict}. No GPU's state in these files{_worst(report)}"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
     states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
-    return f"{report.verdict.text}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
+    return f"{verdict}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
 
 
 def _state(name: str, indices: list[str], count: int) -> str:

@@ -12,6 +12,7 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import OF_SEVERITY
+from gpu_triage.judge.report.words import CLUSTER, Words
 
 _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
     {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
@@ -38,9 +39,13 @@ class LifeCycle:
 
     def __str__(self) -> str:
         """As text: ``has lasted 40 s of 10 min; then critical: drain``; "" for a confirmed finding that holds."""
-        return "; ".join(self._parts())
+        return self.told(CLUSTER)
 
-    def _parts(self) -> Iterator[str]:
+    def told(self, words: Words) -> str:
+        """As text, in the words of a report."""
+        return "; ".join(self._parts(words))
+
+    def _parts(self, words: Words) -> Iterator[str]:
         if self.pending:
             wait = "" if self.wait_seconds is None else length_of_time(self.wait_seconds)
             if self.lasted_seconds is None:
@@ -48,7 +53,7 @@ class LifeCycle:
             else:
                 yield f"has lasted {length_of_time(self.lasted_seconds)}{wait and f' of {wait}'}"
             if self.confirmed_severity == Severity.CRITICAL.value:
-                yield f"then {self.confirmed_severity}: {OF_SEVERITY[Severity.CRITICAL].text}"
+                yield f"then {self.confirmed_severity}: {words.verdicts[OF_SEVERITY[Severity.CRITICAL]]}"
         if self.holds is None:
             yield "cannot be observed now"
         elif not self.holds:

@@ -31,6 +31,7 @@ def render_json(report: Report) -> str:
         "blocked": report.blocked,
         "verdict": report.verdict.value,
         "summary": headline(report),
+        "scheduled": report.scheduled,
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [
             {"area": each.area.value, "severity": each.severity and each.severity.value, "summary": each.summary}

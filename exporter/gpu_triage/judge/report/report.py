@@ -10,6 +10,7 @@ from gpu_triage.judge.bottleneck.memory import ClassPeriod, GpuMemory
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
+from gpu_triage.judge.evidence.scheduler import scheduler_known
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
@@ -17,6 +18,7 @@ from gpu_triage.judge.findings.verdicts import Verdict, exit_code, verdict_on
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.readings import GpuReadings, readings_of
 from gpu_triage.judge.report.summaries import summaries
+from gpu_triage.judge.report.words import Words, words_for
 from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 
@@ -77,11 +79,17 @@ class Report:
     ended: tuple[Finding, ...] = ()  # confirmed findings that ended within the last 20 minutes
     files: tuple[FileRead, ...] = ()  # files read instead of a host; empty for a host
     settings: tuple[Change, ...] = ()  # judge settings that differ from the defaults
+    scheduled: bool = True  # whether a scheduler is known on the host
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings, in the playbook's order."""
         return tuple(finding for area in self.areas for finding in area.findings)
+
+    @property
+    def words(self) -> Words:
+        """How to speak of its verdicts to people."""
+        return words_for(scheduled=self.scheduled)
 
     def exit_code(self, fail_on: Severity) -> int:
         """Return the exit code for these findings, as defined in `verdicts`."""
@@ -134,6 +142,7 @@ def report_of(
         blocked=blocked,
         ended=ended,
         settings=host.settings.changed,
+        scheduled=scheduler_known(host),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE
@@ -158,17 +159,3 @@ def _settings(host: HostEvidence) -> str:
         f"MIG on GPU {ranges(partitioned)}" if partitioned else "",
         "" if iommu is None else f"IOMMU {'in use' if iommu else 'off'}",
     )
-
-
-def ranges(indices: Iterable[str]) -> str:
-    """Format GPU indices compactly: ``0-3, 6``; addresses (from files without indices) are just joined."""
-    indices = list(indices)
-    if not all(map(str.isdecimal, indices)):
-        return ", ".join(indices)
-    runs: list[list[int]] = []
-    for index in sorted(map(int, indices)):
-        if runs and index == runs[-1][-1] + 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import click
 
-from gpu_triage.judge.evidence.owners import owners_text
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
+from gpu_triage.judge.report.grouping import entry_of, grouped
 from gpu_triage.judge.report.headline import headline
-from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
+from gpu_triage.judge.report.words import Words
 
 SEVERITY_COLORS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
@@ -67,7 +68,8 @@ def _lines(report: Report) -> Iterator[Line]:
     made_up = " (SIMULATED)" if report.simulated else ""
     if report.recording is not None:
         made_up = " (a RECORDING)"
-    verdict, _, rest = headline(report).partition(".")
+    words = report.words
+    verdict, _, rest = headline(report, words).partition(".")
     colored = click.style(verdict, fg=COLORS[report.verdict].terminal, bold=True)
     yield Line(f"{printable(report.host)}{made_up}: {colored}. ", rest.lstrip(), indent=4)
     if report.files:
@@ -80,10 +82,10 @@ def _lines(report: Report) -> Iterator[Line]:
     yield Line("")
     if report.blocked is not None:
         yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
-    owners = {(gpu.gpu, gpu.uuid): owners_text(gpu.owners) for gpu in report.gpus}
+    owners = {(gpu.gpu, gpu.uuid): gpu.owners for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
-            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.text, owners)
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.text, owners, words)
     if report.not_read and (report.blocked is None or report.files):
         yield from (
             Line(""),
@@ -93,8 +95,10 @@ def _lines(report: Report) -> Iterator[Line]:
     if report.settings:
         yield from (Line(""), Line("settings that are not the defaults:"))
         yield from (Line("    ", each.text) for each in report.settings)
-    yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
-    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.text, fg=COLORS[report.verdict].terminal)}")
+    yield from (Line(""), Line("verdict:"), *(_gpu(gpu, words) for gpu in report.gpus))
+    yield Line(
+        f"    {'host':<6}  {'':<16}{click.style(words.verdicts[report.verdict], fg=COLORS[report.verdict].terminal)}"
+    )
     yield from _pending(report)
 
 
@@ -124,7 +128,9 @@ def _files(report: Report) -> Iterator[Line]:
         yield Line(f"    {printable(file.name)}: ", f"{what}{when}{note}")
 
 
-def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str]) -> Iterator[Line]:
+def _area(
+    area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], tuple[GpuOwner, ...]], words: Words
+) -> Iterator[Line]:
     mark, color = "ok", "green"
     if area.severity is not None:
         mark, color = area.severity.value, SEVERITY_COLORS[area.severity]
@@ -132,27 +138,31 @@ def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str
         mark, color = "not read", COLORS[Verdict.NOT_READ].terminal
     summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
     yield Line(f"{_padded(mark, 9, color)} {area.area.value:<20} ", summary)
-    for finding in area.findings:
-        yield from _finding(finding, owners.get((finding.gpu or "", finding.uuid), ""))
+    for findings in grouped(area.findings):
+        whose = (owner for each in findings for owner in owners.get((each.gpu or "", each.uuid), ()))
+        yield from _finding(findings, owners_text(dict.fromkeys(whose)), words)
 
 
-def _finding(finding: Finding, owners: str) -> Iterator[Line]:
+def _finding(findings: Sequence[Finding], owners: str, words: Words) -> Iterator[Line]:
+    """Yield the lines of a finding, which may be about several GPUs."""
+    finding, entry = findings[0], entry_of(findings, words)
     check = finding.check
     severity = click.style(finding.urgency.value, fg=SEVERITY_COLORS[finding.urgency])
     follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
-    more = "; ".join(filter(None, (follows, str(life_cycle_of(finding)))))
+    more = "; ".join(filter(None, (follows, entry.life_cycle)))
     start = f"    {severity} {click.style(check.code, bold=True)}  "
-    yield Line(start, f"{finding.subject}: {finding.measured}{more and f' ({more})'}", indent=8)
+    yield Line(start, f"{entry.subject}: {entry.measured}{more and f' ({more})'}", indent=8)
     if owners:
         yield Line("        held by   ", owners)
-    yield Line("        means     ", finding.advice.meaning)
-    yield Line("        do        ", finding.advice.decision)
+    yield Line("        means     ", words.advice(finding.advice.meaning))
+    yield Line("        do        ", words.advice(finding.advice.decision))
     if check.runbook:
         yield Line("        runbook   ", f"gpu-triage explain {check.code}")
 
 
-def _gpu(gpu: GpuVerdict) -> Line:
-    verdict = _padded(gpu.verdict.text, 10, COLORS[gpu.verdict].terminal)
+def _gpu(gpu: GpuVerdict, words: Words) -> Line:
+    width = max(map(len, words.verdicts.values())) + 2
+    verdict = _padded(words.verdicts[gpu.verdict], width, COLORS[gpu.verdict].terminal)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
     held = f"; held by {owners_text(gpu.owners)}" if gpu.owners else ""

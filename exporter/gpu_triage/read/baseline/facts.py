@@ -41,7 +41,10 @@ ClockTables = Mapping[ClockTable, Amounts]
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """Maximum of a PCIe link: overall (card, slot and system), of the card alone, and of the slot (its port) alone."""
+    """Maximum of a PCIe link: overall (card, slot and system), of the card alone, and of the slot (its port) alone.
+
+    `trained_width` is what the link had when it was recorded, if that was less and is how the board is built.
+    """
 
     generation: Generation | None = None
     width: Width | None = None
@@ -49,6 +52,7 @@ class LinkFacts:
     device_width: Width | None = None
     slot_generation: Generation | None = None
     slot_width: Width | None = None
+    trained_width: Width | None = None
 
 
 @dataclass(frozen=True, slots=True)

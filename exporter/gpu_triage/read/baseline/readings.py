@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
+from gpu_triage.documents.pcie import BUILT_LANES
 from gpu_triage.read.baseline.facts import LEVEL, P2P, ClockTable, ClockTables, GpuFacts, HostFacts, LinkFacts, Peer
 from gpu_triage.read.gpu.clock_targets import CLOCK_TARGETS, ClockTargetsReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
@@ -14,6 +15,7 @@ from gpu_triage.read.gpu.memory_repair import MEMORY_REPAIR, MemoryRepairReading
 from gpu_triage.read.gpu.modes import MODES, ModesReading
 from gpu_triage.read.gpu.nic_topology import NIC_TOPOLOGY, NicTopologyReading
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
+from gpu_triage.read.gpu.pcie import PCIE, PcieReading
 from gpu_triage.read.gpu.pcie_limits import PCIE_LIMITS, LinkExpectation
 from gpu_triage.read.gpu.power import POWER, PowerReading
 from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
@@ -23,6 +25,7 @@ R = TypeVar("R")
 
 GPU_SOURCES: Final = (
     IDENTITY,
+    PCIE,
     PCIE_LIMITS,
     TOPOLOGY,
     NIC_TOPOLOGY,
@@ -54,6 +57,8 @@ def host_facts(
     everyone = tuple(gpus)
     split = {gpu.uuid for gpu in everyone if _is_split(gpu)}
     facts = sorted((_gpu_facts(gpu, split) for gpu in everyone), key=lambda gpu: (gpu.pci_bus_id, gpu.uuid))
+    lanes = {gpu.uuid: link.width for gpu in everyone if (link := _reading(gpu.reading_of, PCIE.name, PcieReading))}
+    facts = [_as_trained(gpu, facts, lanes) for gpu in facts]
     return HostFacts(
         at=at,
         gpu_count=gpu_count,
@@ -61,6 +66,25 @@ def host_facts(
         iommu_active=platform.iommu_active if platform else None,
         gpus=tuple(_with_levels_of_both_halves(gpu, facts) for gpu in facts),
     )
+
+
+def _as_trained(gpu: GpuFacts, everyone: Iterable[GpuFacts], lanes: Mapping[str, int | None]) -> GpuFacts:
+    """The GPU's facts with the lanes that its link has, if the board gives all such links fewer than they claim.
+
+    If the board gives one of them more, this link lost lanes, and its claim stays what is expected of it. A link with
+    too few lanes to be built that way is not recorded: a baseline must neither excuse it nor expect what it never had.
+
+    Args:
+        lanes: current lanes by UUID.
+    """
+    link, has = gpu.link, lanes.get(gpu.uuid)
+    if link is None or link.width is None or has is None or has >= link.width:
+        return gpu
+    claims = [each.uuid for each in everyone if each.link is not None and each.link.width == link.width]
+    if any((lanes.get(uuid) or 0) > has for uuid in claims):
+        return gpu
+    built = has >= BUILT_LANES
+    return replace(gpu, link=replace(link, trained_width=has) if built else replace(link, width=None))
 
 
 def _reading(reading_of: ReadingOf, name: str, kind: type[R]) -> R | None:

@@ -47,6 +47,13 @@ GPU_PCIE_LINK_EXPECTED_WIDTH = gpu_gauge(
     source="--expect.pcie-width, else the baseline, else min(card, slot, nvmlDeviceGetMaxPcieLinkWidth)",
 )
 
+GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED = gpu_gauge(
+    "gpu_pcie_link_expected_width_declared",
+    "1 if the expected width is declared or recorded: the link is then known to have had it. Absent if it is derived "
+    "from card, slot and driver, which on some boards claim more lanes than the CPU gives.",
+    source="--expect.pcie-width, the baseline",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PcieLimitsReading:
@@ -104,6 +111,7 @@ class LinkExpectation:
     limits: Annotated[PcieLimitsReading, Each()]
     generation: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_GENERATION]
     width: Annotated[int | None, GPU_PCIE_LINK_EXPECTED_WIDTH]
+    width_declared: Annotated[bool | None, GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED] = None
 
 
 class ExpectedLinkReader:
@@ -122,6 +130,7 @@ class ExpectedLinkReader:
             limits,
             generation=None if generation is None else self._generation or recorded.generation or generation,
             width=None if width is None else self._width or recorded.width or width,
+            width_declared=True if width is not None and (self._width or recorded.width) else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether the services run that GPUs behind NVSwitches depend on: fabric manager and IMEX.
+"""Whether services run: fabric manager and IMEX, on which GPUs behind NVSwitches depend, and schedulers' daemons.
 
 systemd keeps the processes of a service in a cgroup named after it, and removes the cgroup after the last one ends.
 This is visible without D-Bus or privileges. A fabric manager in a container, as with NVIDIA's GPU operator, has no such
@@ -8,6 +8,7 @@ cgroup; then its process is searched for.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
@@ -22,19 +23,28 @@ from gpu_triage.read.processes.pids import names_are_host_pids
 
 FABRIC_MANAGER: Final = "nvidia-fabricmanager"
 IMEX: Final = "nvidia-imex"
+SLURMD: Final = "slurmd"
+KUBELET: Final = "kubelet"
 
 GPU_HOST_SERVICE_RUNNING = host_gauge(
     "gpu_host_service_running",
     "1 while the service ({service}) runs, 0 while it does not, although the host needs it. The fabric manager is "
     "needed if NVSwitches are on the PCI bus, or if it has run since the exporter started. IMEX, which jobs may start "
-    "and stop, is reported only as a systemd service and once it has run. Absent for a service that is not needed, if "
-    "its state is unknown, and in the first five minutes after boot until it runs.",
-    labels={"service": (FABRIC_MANAGER, IMEX)},
+    "and stop, is reported only as a systemd service and once it has run, as are Slurm's daemon and the kubelet (or "
+    "K3s or RKE2, which contain one). Absent for a service that is not needed, if its state is unknown, and in the "
+    "first five minutes after boot until it runs.",
+    labels={"service": (FABRIC_MANAGER, IMEX, SLURMD, KUBELET)},
     source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
 )
 
 _HIERARCHIES: Final = ("", "systemd", "unified")
 """Location of systemd's cgroups: v2, v1, or hybrid."""
+
+_SCHEDULERS: Final = {
+    SLURMD: (SLURMD,),
+    KUBELET: (KUBELET, "k3s", "k3s-agent", "rke2-server", "rke2-agent"),
+}
+"""systemd services of a scheduler's daemon."""
 
 _COMMAND: Final = "nv-fabricmanager"[:15]
 """The kernel truncates command names to 15 bytes."""
@@ -54,6 +64,8 @@ class ServicesReading:
 
     fabric_manager: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, FABRIC_MANAGER]
     imex: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, IMEX]
+    slurmd: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, SLURMD] = None
+    kubelet: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, KUBELET] = None
 
 
 class ServicesReader:
@@ -62,7 +74,7 @@ class ServicesReader:
     def __init__(self) -> None:
         self._switches: bool | None = None
         self._fabric_manager_ran = False
-        self._imex_ran = False
+        self._ran: set[str] = set()
         self._process: str | None = None
         self._searched_at: float | None = None
 
@@ -74,8 +86,6 @@ class ServicesReader:
         """
         machine = round_.machine
         refuse_unmounted(machine.sysfs)
-        imex = in_cgroup(machine.sysfs, IMEX)
-        self._imex_ran |= imex
         if self._switches is None:
             self._switches = has_switches(machine.sysfs)
         running = in_cgroup(machine.sysfs, FABRIC_MANAGER)
@@ -84,7 +94,18 @@ class ServicesReader:
             running = self._has_process(machine.procfs, round_.at.monotonic)
         self._fabric_manager_ran |= running
         fabric_manager = self._stopped(round_) if needed and not running else running or None
-        return ServicesReading(fabric_manager=fabric_manager, imex=imex if self._imex_ran else None)
+        return ServicesReading(
+            fabric_manager=fabric_manager,
+            imex=self._once_run(machine.sysfs, IMEX, (IMEX,)),
+            **{name: self._once_run(machine.sysfs, name, services) for name, services in _SCHEDULERS.items()},
+        )
+
+    def _once_run(self, sysfs: Path, name: str, services: Iterable[str]) -> bool | None:
+        """Whether one of the systemd services runs; None if it has never run."""
+        running = any(in_cgroup(sysfs, each) for each in services)
+        if running:
+            self._ran.add(name)
+        return running if name in self._ran else None
 
     def _stopped(self, round_: HostRound) -> bool | None:
         """False if the fabric manager does not run; None if it may run unseen, or may still be starting."""
@@ -159,7 +180,7 @@ def _uptime_seconds(procfs: Path) -> float | None:
 
 HOST_SERVICES = HostCollector(
     name="host_services",
-    about="services of NVIDIA's fabric: fabric manager and IMEX",
+    about="services of NVIDIA's fabric (fabric manager and IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
     # To list processes, the kernel takes a lock that all cgroups share.

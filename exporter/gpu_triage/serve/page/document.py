@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.summaries import ranges
 from gpu_triage.serve.page.collectors import collectors_section
 from gpu_triage.serve.page.findings import (
     areas_section,
@@ -79,7 +79,7 @@ def _sections(latest: Judgment | None) -> str:
         return ""
     report, now = latest.report, latest.at.wall
     sections = (
-        overview_section(report.gpus, now),
+        overview_section(report.gpus, now, report.words),
         findings_section(report, now, recordings_of(latest.host)),
         gpus_section(latest),
         repeat_offenders_section(latest.host),
@@ -143,7 +143,7 @@ def _headline(latest: Judgment | None, facts: PageFacts) -> _Headline:
     lines = () if waiting is None else (_waiting(waiting),)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
         return _Headline("starting", "Starting", gray, lines)
-    word = report.verdict.text.capitalize()
+    word = report.words.verdicts[report.verdict].capitalize()
     return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
 
 
@@ -171,11 +171,16 @@ def _summary(report: Report) -> str:
     for gpu in report.gpus:
         by_verdict[gpu.verdict].append(gpu.gpu)
     chips = [
-        chip(f"{verdict.text} GPU {ranges(by_verdict[verdict])}", COLORS[verdict].tone)
+        chip(_share(report, verdict, by_verdict[verdict]), COLORS[verdict].tone)
         for verdict in WORST_FIRST
         if by_verdict[verdict]
     ]
     return " ".join((*chips, safe(_counted(report))))
+
+
+def _share(report: Report, verdict: Verdict, indices: list[str]) -> str:
+    gpus, word = f"GPU {ranges(indices)}", report.words.verdicts[verdict]
+    return f"{word} {gpus}" if report.words.drains else f"{gpus}: {word}"
 
 
 def _counted(report: Report) -> str:

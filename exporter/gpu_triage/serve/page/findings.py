@@ -11,8 +11,10 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
+from gpu_triage.judge.report.grouping import entry_of, grouped
 from gpu_triage.judge.report.life_cycle import ended_in_words, life_cycle_of
 from gpu_triage.judge.report.report import AreaVerdict, Report
+from gpu_triage.judge.report.words import Words
 from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
 from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
@@ -29,12 +31,16 @@ def settings_section(report: Report) -> str:
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
-    """Every finding with its measurements, meaning, action and runbook; `recordings` are file names by GPU."""
+    """Every finding with its measurements, meaning, action and runbook, once for all GPUs that have it.
+
+    `recordings` are file names by GPU.
+    """
     ended = _ended(report, now)
     if not report.findings:
         nothing = "Nothing could be checked." if report.verdict is Verdict.NOT_READ else "No findings."
         return section("findings", "Findings", f'<p id="none">{nothing}</p>{ended}')
-    items = "\n".join(_item(number, finding, now, recordings) for number, finding in enumerate(report.findings))
+    entries = enumerate(grouped(report.findings))
+    items = "\n".join(_item(number, findings, now, recordings, report.words) for number, findings in entries)
     return section("findings", "Findings", f'<ol class="findings">\n{items}\n</ol>{ended}')
 
 
@@ -44,13 +50,13 @@ def first_steps(report: Report) -> str:
     Covers the worst confirmed findings that don't follow from another one, limited to two actions. If nothing is
     confirmed, it lists pending findings that may become critical.
     """
-    causes = [(number, f) for number, f in enumerate(report.findings) if not f.explained_by]
+    causes = [(n, f) for n, findings in enumerate(grouped(report.findings)) for f in findings if not f.explained_by]
     confirmed = [(number, f) for number, f in causes if f.state is State.CONFIRMED]
     worst = max((f.severity for _, f in confirmed), key=lambda severity: severity.rank, default=Severity.INFO)
     if worst is Severity.INFO:
         chosen = [(number, f, _when_it_has_lasted(f)) for number, f in causes if f.severity is Severity.CRITICAL]
     else:
-        chosen = [(number, f, f.advice.decision) for number, f in confirmed if f.severity is worst]
+        chosen = [(number, f, report.words.advice(f.advice.decision)) for number, f in confirmed if f.severity is worst]
     steps: dict[str, list[str]] = {}
     for number, finding, step in chosen:
         steps.setdefault(step, []).append(f'<a href="#finding-{number}">{safe(finding.subject)}</a>')
@@ -92,30 +98,37 @@ def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
     return {GpuLabels(labels["gpu"], labels["uuid"]): labels["file"] for labels in found}
 
 
-def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabels, str]) -> str:
+def _item(
+    number: int, findings: Sequence[Finding], now: float, recordings: Mapping[GpuLabels, str], words: Words
+) -> str:
+    finding, entry = findings[0], entry_of(findings, words)
+    meaning, decision = (safe(words.advice(text)) for text in finding.advice)
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
     life_cycle = life_cycle_of(finding)
     pending = f" {chip(life_cycle.state, 'idle')}" if life_cycle.pending else ""
-    since = f" {lasting(finding.since, now)}" if finding.since is not None and not life_cycle.pending else ""
-    status = f' <span class="standing">{safe(life_cycle)}</span>' if str(life_cycle) else ""
+    began = [each.since for each in findings if each.since is not None]
+    since = f" {lasting(min(began), now)}" if began and not life_cycle.pending else ""
+    status = f' <span class="standing">{safe(entry.life_cycle)}</span>' if entry.life_cycle else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
-    recorded = ""
-    if finding.severity is Severity.CRITICAL:
-        subject = HOST_LABELS if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
-        recorded = recordings.get(subject, "")
+    recorded = _recorded(findings, recordings) if finding.severity is Severity.CRITICAL else ""
     recording = f' · recorded as <code class="recording">{safe(recorded)}</code>' if recorded else ""
     # Relative, so that it works behind a proxy that adds a path prefix.
     runbook = f' · <a href="runbooks/{safe(check.runbook)}">Runbook</a>' if check.runbook else ""
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
-        f'data-subject="{safe(finding.subject)}" '
+        f'data-subject="{safe(entry.subject)}" '
         f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(life_cycle.state)}">\n'
-        f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(finding.subject)}</strong>{since}{status}</p>\n"
-        f'<p class="measured">{safe(finding.measured)}</p>\n'
-        f"<p>{safe(finding.advice.meaning)} <strong>{safe(finding.advice.decision)}</strong></p>\n"
+        f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(entry.subject)}</strong>{since}{status}</p>\n"
+        f'<p class="measured">{safe(entry.measured)}</p>\n'
+        f"<p>{meaning} <strong>{decision}</strong></p>\n"
         f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}{recording}</p>\n</li>'
     )
+
+
+def _recorded(findings: Sequence[Finding], recordings: Mapping[GpuLabels, str]) -> str:
+    subjects = (HOST_LABELS if each.gpu is None else GpuLabels(each.gpu, each.uuid) for each in findings)
+    return ", ".join(dict.fromkeys(filter(None, (recordings.get(subject, "") for subject in subjects))))
 
 
 def _ended(report: Report, now: float) -> str:

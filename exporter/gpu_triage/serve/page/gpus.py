@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.evidence.faults import narrow_link, slow_link
+from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.owners import owners_text
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.host_judge import Judgment
@@ -43,11 +45,11 @@ def gpus_section(latest: Judgment) -> str:
         return ""
     models = {verdict.name for verdict in verdicts if verdict.name}
     pairs = sorted(zip(latest.host.gpus, verdicts, strict=True), key=lambda pair: urgency(pair[1]))
-    rows = (_row(view, verdict, named=len(models) > 1) for view, verdict in pairs)
+    rows = (_row(latest, view, verdict, named=len(models) > 1) for view, verdict in pairs)
     return section("gpus", "Readings", table("Readings of each GPU", _HEADS, rows, "gpus"))
 
 
-def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
+def _row(latest: Judgment, gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
     details = soft(gpu.name if named else "") + soft(verdict.pci_bus_id) + soft(owners_text(verdict.owners))
     cells = (
@@ -57,11 +59,11 @@ def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
         _memory(gpu),
         _power(gpu),
         _temperature(gpu),
-        _link(gpu),
+        _link(latest.host, gpu),
         _processes(gpu),
     )
     return row(
-        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{details}",
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict, latest.report.words)}{details}",
         cells,
         id=f"gpu-{gpu.gpu}",
         data_gpu=gpu.gpu,
@@ -101,13 +103,17 @@ def _temperature(gpu: GpuEvidence) -> str:
     return f"{core:.0f} °C" + soft("" if memory is None else f"memory {memory:.0f} °C")
 
 
-def _link(gpu: GpuEvidence) -> str:
+def _link(host: HostEvidence, gpu: GpuEvidence) -> str:
     link = _lanes(gpu.last(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_WIDTH))
     expected = _lanes(gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH))
     if not link or not expected:
         return link or UNKNOWN
-    if narrow_link(gpu) is not None or (gpu.recent.loaded and slow_link(gpu) is not None):
+    missing = missing_lanes(host, gpu)
+    built = missing is not None and missing.kind is Shortage.BUILT
+    if (missing is not None and not built) or (gpu.recent.loaded and slow_link(gpu) is not None):
         return chip(link, "path") + soft(f"expected {expected}")
+    if built:
+        return link + soft(f"of {expected}, as its siblings")
     return link if link == expected else link + soft(f"of {expected}, at idle")
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.text import printable
+from gpu_triage.judge.report.words import CLUSTER, Words
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
 """Placeholder for unreported values."""
@@ -34,8 +35,8 @@ def chip(text: str, tone: str) -> str:
     return f'<span class="chip {safe(tone)}">{safe(text)}</span>'
 
 
-def verdict_chip(verdict: Verdict) -> str:
-    return chip(verdict.text, COLORS[verdict].tone)
+def verdict_chip(verdict: Verdict, words: Words = CLUSTER) -> str:
+    return chip(words.verdicts[verdict], COLORS[verdict].tone)
 
 
 def class_chip(name: str, verdict: Verdict = Verdict.KEEP) -> str:

@@ -12,6 +12,7 @@ from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.findings.verdicts import WORST_FIRST
 from gpu_triage.judge.report.report import GpuVerdict
+from gpu_triage.judge.report.words import CLUSTER, Words
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.serve.page.markup import class_chip, safe, section, verdict_chip
 from gpu_triage.serve.page.times import clock_time, lasting
@@ -30,23 +31,23 @@ def urgency(gpu: GpuVerdict) -> tuple[int, int, int]:
     return WORST_FIRST.index(gpu.verdict), rank, int(gpu.gpu)
 
 
-def overview_section(gpus: Iterable[GpuVerdict], now: float) -> str:
+def overview_section(gpus: Iterable[GpuVerdict], now: float, words: Words = CLUSTER) -> str:
     """One row per GPU; `now` is the time of the judgment in Unix seconds."""
     ordered = sorted(gpus, key=urgency)
     if not ordered:
         return section("overview", "GPUs", "<p>No GPU is known.</p>")
     models = {gpu.name for gpu in ordered if gpu.name}
     title = f"{len(ordered)} x {models.pop()}" if len(models) == 1 else "GPUs"
-    rows = "\n".join(_row(gpu, now) for gpu in ordered)
+    rows = "\n".join(_row(gpu, now, words) for gpu in ordered)
     below = f'<div class="below">{_axis()}<p>{legend(gpu.strip for gpu in ordered)}</p></div>'
     return section("overview", title, f'<ol class="overview">\n{rows}\n</ol>\n{below}')
 
 
-def _row(gpu: GpuVerdict, now: float) -> str:
+def _row(gpu: GpuVerdict, now: float, words: Words) -> str:
     name, index = gpu.bottleneck.name, safe(gpu.gpu)
     return (
         f'<li data-gpu="{index}" data-bottleneck="{safe(name)}" data-verdict="{safe(gpu.verdict.value)}">'
-        f'<a id="row-{index}" href="#gpu-{index}">GPU {index}</a>{verdict_chip(gpu.verdict)}'
+        f'<a id="row-{index}" href="#gpu-{index}">GPU {index}</a>{verdict_chip(gpu.verdict, words)}'
         f"<span>{class_chip(name, gpu.verdict)}</span><span>{lasting(gpu.since, now)}</span>"
         f"{strip(gpu.strip, f'GPU {gpu.gpu}', now)}</li>"
     )

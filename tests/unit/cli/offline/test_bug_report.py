@@ -24,12 +24,14 @@ from tests.offline_files import (
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.report.report import Report
 
-FOUND = ["xid.119", "pcie.width"]
+FOUND = ["xid.119", "pcie.width_from_boot"]
 
 
 def judged(report: Report) -> list[str]:
     assert measured(report, "xid.119") == "Xid 119, last 2026-03-14 09:50:00, 10 min before the report"
-    assert measured(report, "pcie.width") == "8 of 16 lanes under load, at 0000:41:00.0"
+    assert (
+        measured(report, "pcie.width_from_boot") == "8 of 16 lanes under load, no more seen since boot, at 0000:41:00.0"
+    )
     return codes(report)
 
 
@@ -104,6 +106,22 @@ def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path) -> None:
     ]
     driver = next(area.summary for area in report.areas if area.area is Area.DRIVER)
     assert driver == "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia)"
+
+
+@pytest.mark.parametrize(
+    ("lanes", "other", "found"),
+    [
+        (8, 8, ["pcie.width_built"] * 2),
+        (4, 4, ["pcie.width_idle"] * 2),
+        (8, 4, ["pcie.width_idle"] * 2),
+        (8, 16, ["pcie.width_idle"]),
+    ],
+)
+def test_lspci_alone_knows_a_board_that_splits_the_lanes(
+    tmp_path: Path, lanes: int, other: int, found: list[str]
+) -> None:
+    both = lspci(lanes) + lspci(other).replace("41", "42").replace("40:", "50:")
+    assert sorted(codes(report_on_text(tmp_path, both))) == found
 
 
 def test_a_gpu_on_the_bus_that_nvidia_smi_does_not_show_is_missing(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_an_extract_without_processes_says_nothing_of_who_uses_the_gpu(tmp_path:
     assert "in use" not in text
     assert "idle" not in text.partition("verdict:")[2]
     assert "no compute process" not in text
-    assert "files: keep. 1 GPU: with unknown usage\n" in text
+    assert "files: fine. 1 GPU: with unknown usage\n" in text
     assert {area.area: area.summary for area in report.areas}[Area.WORK] is None
 
 

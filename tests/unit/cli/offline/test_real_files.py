@@ -20,7 +20,7 @@ ABSENT = pytest.param(
 FILES = [ABSENT] if FOLDER is None else sorted(each for each in FOLDER.rglob("*") if each.is_file())
 
 EXPECTED = {
-    "a10g.xml": ("NVIDIA A10G", "515.105.01", {"pcie.width_idle", "policy.persistence"}),
+    "a10g.xml": ("NVIDIA A10G", "515.105.01", {"pcie.width_from_boot", "policy.persistence"}),
     "a100-sxm4-v12.xml": ("NVIDIA A100-SXM4-80GB", "535.54.03", {"policy.persistence"}),
     "gtx-1660-ti.xml": ("Graphics Device", "418.43", {"policy.persistence"}),
     "quadro-p2000-v12.xml": ("Quadro P2000", "525.125.06", None),

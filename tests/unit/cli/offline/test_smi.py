@@ -33,8 +33,8 @@ def test_a_sound_gpu_is_read_and_kept(tmp_path: Path) -> None:
         ({"remap failure": "Yes"}, "memory.row_remap_failure"),
         ({"recovery": "GPU Reset"}, "recovery.action"),
         ({"recovery": "Drain and Reset"}, "recovery.drain_and_reset"),
-        ({"width": "8x"}, "pcie.width"),
-        ({"width": "8x", "state": "P8", "busy": "0 %"}, "pcie.width_idle"),
+        ({"width": "8x"}, "pcie.width_from_boot"),
+        ({"width": "8x", "state": "P8", "busy": "0 %"}, "pcie.width_from_boot"),
         ({"generation": "3"}, "pcie.generation"),
         ({"margin": "2 C"}, "thermal.margin"),
         ({"limit": "400.00 W"}, "power.limit"),
@@ -264,7 +264,7 @@ def test_the_table_alone_tells_what_it_can(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [XML, XML.replace("\n", ""), XML.partition("</processes>")[0]])
 def test_xml_whole_in_one_line_or_cut_off_says_the_same(tmp_path: Path, text: str) -> None:
     report = report_on_text(tmp_path, text)
-    assert codes(report) == ["ecc.uncorrected", "pcie.width"]
+    assert codes(report) == ["ecc.uncorrected", "pcie.width_from_boot"]
     assert report.gpus[0].name == "Tesla & Co"
 
 

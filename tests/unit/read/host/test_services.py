@@ -50,6 +50,26 @@ def test_a_service_runs_while_its_cgroup_has_processes(host: HostTree, hierarchy
     assert reader.read(at(host, 5)) == ServicesReading(fabric_manager=False, imex=None)
 
 
+@pytest.mark.parametrize(
+    ("service", "running", "stopped"),
+    [
+        ("slurmd", {"slurmd": True}, {"slurmd": False}),
+        ("kubelet", {"kubelet": True}, {"kubelet": False}),
+        ("k3s-agent", {"kubelet": True}, {"kubelet": False}),
+        ("rke2-server", {"kubelet": True}, {"kubelet": False}),
+        ("sshd", {}, {}),
+    ],
+)
+def test_a_scheduler_is_known_by_its_daemon_and_remembered(
+    host: HostTree, service: str, running: dict[str, bool], stopped: dict[str, bool]
+) -> None:
+    reader = ServicesReader()
+    host.write({"sys/bus/pci/devices/0000:00:00.0/vendor": "0x8086\n", CGROUP.format(service): "812\n"})
+    assert reader.read(at(host, 0)) == replace(NONE, **running)
+    host.write({CGROUP.format(service): ""})
+    assert reader.read(at(host, 5)) == replace(NONE, **stopped)
+
+
 def test_a_fabric_manager_that_never_ran_is_missed_where_there_are_switches(host: HostTree) -> None:
     hgx(host)
     assert ServicesReader().read(at(host, 0)) == ServicesReading(fabric_manager=False, imex=None)

@@ -1,0 +1,226 @@
+"""The same finding on several GPUs as one entry, and the words for somebody without a scheduler."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from click import unstyle
+from rich.console import Console
+from tests.evidence import evidence_of
+
+from gpu_triage.cli.top.frame import Frame, render
+from gpu_triage.cli.top.view import view_of
+from gpu_triage.judge.evidence.scheduler import scheduler_known
+from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.host_judge import HostJudge, Judgment
+from gpu_triage.judge.link_advice import LINK_ADVICE
+from gpu_triage.judge.report.grouping import entry_of, grouped
+from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.report import JudgedHost, Report
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.judge.report.words import CLUSTER, DESK
+from gpu_triage.read.gpu.presence import GPU_UP
+from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
+from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
+from gpu_triage.serve.page.document import PageFacts, document
+
+
+def hot(gpu: int, measured: str = "throttled 40% of the time", **facts: object) -> Finding:
+    finding = Finding(BY_CODE["thermal.hw"], measured, str(gpu), f"GPU-{gpu}", value=0.4, state=State.CONFIRMED)
+    return replace(finding, **facts)  # type: ignore[arg-type] # any field
+
+
+def entries(*findings: Finding) -> list[tuple[str, str]]:
+    return [(each.subject, each.measured) for each in (entry_of(group, DESK) for group in grouped(findings))]
+
+
+def test_eight_equal_findings_are_one_entry_and_do_not_hide_the_ninth() -> None:
+    ninth = Finding(BY_CODE["pcie.width"], "4 of 16 lanes", "5", "GPU-5")
+    found = entries(*(hot(gpu) for gpu in range(8)), ninth)
+    assert found == [("GPU 0-7", "throttled 40% of the time"), ("GPU 5", "4 of 16 lanes")]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["throttled 31% of the time", "throttled 7% of the time"], "throttled 7% to 31% of the time"),
+        (["at 91 °C for 4 min", "at 91 °C for 12 min", "at 88 °C for 4 min"], "at 88 to 91 °C for 4 to 12 min"),
+        (["4 of 16 lanes under load", "8 of 16 lanes under load"], "4 to 8 of 16 lanes under load"),
+        (
+            ["x, at 0000:ab:00.0", "x, at 0000:41:00.0"],
+            "x, at 0000:ab:00.0, 0000:41:00.0",
+        ),
+        (["its slot gives 7.9 GB/s", "its slot gives 15.8 GB/s"], "its slot gives 7.9 to 15.8 GB/s"),
+    ],
+)
+def test_values_that_differ_are_a_range(texts: list[str], said: str) -> None:
+    assert entries(*(hot(gpu, text) for gpu, text in enumerate(texts))) == [(f"GPU 0-{len(texts) - 1}", said)]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["Xid 31, 2 times", "Xid 43, 2 times"],
+        ["link 3: down", "link 4: down"],
+        ["GPU 1: not_supported", "GPU 0: not_supported"],
+        ["python (4711) hung", "python (4712) hung"],
+        ["throttled by heat", "throttled by power"],
+    ],
+)
+def test_names_are_no_range_then_the_worst_is_told_with_its_gpu(texts: list[str]) -> None:
+    first, second = (hot(gpu, text, value=float(gpu)) for gpu, text in enumerate(texts))
+    assert entries(first, second) == [("GPU 0-1", f"{texts[1]} (on GPU 1, the worst)")]
+    assert entries(first, replace(second, value=None)) == [("GPU 0-1", f"{texts[0]} (on GPU 0)")]
+
+
+def test_of_lanes_the_fewest_are_the_worst() -> None:
+    lanes = [
+        Finding(BY_CODE["pcie.width"], text, str(gpu), f"GPU-{gpu}", value=value)
+        for gpu, (text, value) in enumerate([("four", 4.0), ("eight", 8.0)])
+    ]
+    assert entries(*lanes) == [("GPU 0-1", "four (on GPU 0, the worst)")]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"state": State.PENDING},
+        {"holds": False},
+        {"explained_by": "power.brake"},
+        {"cause_advice": BY_CODE["gpu.lost"].advice},
+    ],
+)
+def test_what_stands_otherwise_is_an_entry_of_its_own(other: dict[str, Any]) -> None:
+    assert len(entries(hot(0), hot(1, **other), hot(2))) == 2
+
+
+def test_findings_of_the_host_and_of_slots_stay_apart() -> None:
+    slots = [Finding(BY_CODE["xid.79"], "Xid 79", pci_bus_id=f"0000:{bus}:00.0") for bus in ("ba", "bb")]
+    host = Finding(BY_CODE["storage.starved"], "waiting")
+    assert [subject for subject, _ in entries(*slots, host, host)] == [
+        "GPU at 0000:ba:00.0",
+        "GPU at 0000:bb:00.0",
+        "host",
+        "host",
+    ]
+
+
+def test_the_longest_time_is_told_where_times_are_in_two_units() -> None:
+    waits = [hot(gpu, state=State.PENDING, since=0.0, lasted_seconds=seconds) for gpu, seconds in ((0, 90.0), (1, 130))]
+    (group,) = grouped(waits)
+    assert entry_of(group, CLUSTER).life_cycle.startswith("has lasted 2 min of")
+
+
+def judgment(count: int, *samples: Sample) -> Judgment:
+    """Eight hot GPUs and one with a narrow link."""
+    up = [GPU_UP.sample(1, str(gpu), f"GPU-{gpu}") for gpu in range(count)]
+    latest = HostJudge(JudgedHost("gpu-7", continuous=True)).judge(evidence_of((0.0, [*up, *samples])))
+    found = [*(hot(gpu) for gpu in range(count)), Finding(BY_CODE["pcie.width"], "4 of 16 lanes", "1", "GPU-1")]
+    areas = tuple(
+        replace(area, findings=tuple(each for each in found if each.check.area is area.area))
+        for area in latest.report.areas
+    )
+    return replace(latest, report=replace(latest.report, areas=areas))
+
+
+FACTS = PageFacts("1", "gpu-7", None, "/metrics", None, None, judge_failed=False)
+
+
+def told(report: Report) -> list[str]:
+    lines = [line.strip() for line in unstyle(render_text(report)).splitlines()]
+    return [line for line in lines if "thermal.hw  " in line or "pcie.width  " in line]
+
+
+def topped(report: Report) -> list[str]:
+    console = Console(width=200, height=200, color_system=None)
+    with console.capture() as capture:
+        console.print(render(Frame(view_of(render_json(report)), "here"), (200, None)))
+    return [line for line in capture.get().splitlines() if "thermal.hw  " in line or "pcie.width  " in line]
+
+
+def test_text_page_and_top_tell_it_once_and_json_for_each_gpu() -> None:
+    latest = judgment(8)
+    assert [line.partition(": ")[0] for line in told(latest.report)] == [
+        "critical thermal.hw  GPU 0-7",
+        "warning pcie.width  GPU 1",
+    ]
+    assert [line.partition(": ")[0] for line in topped(latest.report)] == [
+        "critical thermal.hw  GPU 0-7",
+        "warning pcie.width  GPU 1",
+    ]
+    page = document(latest, FACTS).decode()
+    listed = page.partition('id="findings"')[2]
+    subjects = re.findall(r'<li id="finding-[0-9]+"[^>]* data-subject="([^"]*)"', listed)
+    assert subjects == ["GPU 0-7", "GPU 1"]
+    links = set(re.findall(r'href="#(finding-[0-9]+)"', page))
+    assert links <= set(re.findall(r'id="(finding-[0-9]+)"', page))
+    codes = [each["code"] for each in json.loads(render_json(latest.report))["findings"]]
+    assert codes == ["thermal.hw"] * 8 + ["pcie.width"]
+
+
+ALLOCATED = GPU_ALLOCATED.sample(0, "0", "GPU-0", *("" for _ in GPU_ALLOCATED.labels[2:]))
+
+
+def process(**facts: str) -> Sample:
+    return GPU_PROCESS_INFO.sample(1, "0", "GPU-0", *(facts.get(label, "") for label in GPU_PROCESS_INFO.labels[2:]))
+
+
+@pytest.mark.parametrize(
+    ("samples", "known"),
+    [
+        ([], False),
+        ([process(pid="9", user="ada")], False),
+        ([GPU_HOST_SERVICE_RUNNING.sample(1, "nvidia-fabricmanager")], False),
+        ([GPU_EXPORTER_DEGRADED_INFO.sample(1, "pcie_aer", "no_permission")], False),
+        ([process(pid="9", slurm_job_id="4711")], True),
+        ([process(pid="9", pod_uid="0a1b")], True),
+        ([ALLOCATED], True),
+        ([GPU_HOST_SERVICE_RUNNING.sample(1, "slurmd")], True),
+        ([GPU_HOST_SERVICE_RUNNING.sample(0, "kubelet")], True),
+        ([GPU_EXPORTER_DEGRADED_INFO.sample(1, "slurm_jobs", "no_permission")], True),
+    ],
+)
+def test_a_scheduler_is_known_by_its_service_its_jobs_or_its_options(samples: Iterable[Sample], *, known: bool) -> None:
+    up = GPU_UP.sample(1, "0", "GPU-0")
+    assert scheduler_known(evidence_of((0.0, [up, *samples]))) is known
+
+
+def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
+    alone, cluster = judgment(2).report, judgment(2, ALLOCATED).report
+    assert not alone.scheduled
+    assert cluster.scheduled
+    for report, words in ((alone, ("use it, but look", "take it out of use")), (cluster, ("watch", "drain"))):
+        text = unstyle(render_text(report))
+        assert f"then critical: {words[1]}" in text
+        assert ("rain" in text) is report.scheduled
+        assert ("rain" in " ".join(topped(report))) is report.scheduled
+    values = [[gpu["verdict"] for gpu in json.loads(render_json(each))["gpus"]] for each in (alone, cluster)]
+    assert values[0] == values[1]
+    assert {json.loads(render_json(each))["summary"].partition(".")[0] for each in (alone, cluster)} <= {
+        "keep",
+        "watch",
+        "drain",
+        "not read",
+    }
+
+
+def test_the_page_of_a_desk_speaks_plainly() -> None:
+    latest = judgment(2)
+    page = document(latest, FACTS).decode().partition("<main>")[2]
+    assert "rain" not in re.sub(r'data-[a-z]+="[^"]*"|<a href[^>]*>[^<]*</a>[^<]*', "", page)
+
+
+def test_no_advice_tells_a_desk_to_drain() -> None:
+    advice = [text for each in (*(check.advice for check in CHECKS), *LINK_ADVICE.values()) for text in each]
+    assert sum("rain" in CLUSTER.advice(text) for text in advice) > 10
+    left = [DESK.advice(text) for text in advice if re.search(r"\b[Dd]rain", DESK.advice(text))]
+    assert left == []
