@@ -19,6 +19,9 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
 OF_PROMQL = {
     ("GpuDriverVersionDrift", "info", "1h"),
+    ("GpuFleetStraggler", "warning", "10m"),
+    ("GpuJobHung", "warning", "0"),
+    ("GpuJobSlow", "warning", "10m"),
     ("GpuExportersDown", "critical", "1m"),
     ("GpuExporterDown", "critical", "10m"),
     ("GpuExporterAbsent", "critical", "15m"),

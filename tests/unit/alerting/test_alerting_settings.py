@@ -56,10 +56,17 @@ def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
 
 
 def _key(rule: dict[str, Any]) -> str:
-    """Rules of one name differ in the codes that they select."""
+    """Rules of one name differ in the codes that they select, or in the action."""
     alerts = [alert for alert in ALERTS.values() if alert.name == rule["alert"]]
     expr = rule["expr"].replace("[.]", ".")
-    (key,) = [alert.key for alert in alerts if len(alerts) == 1 or re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr)]
+    (key,) = [
+        alert.key
+        for alert in alerts
+        if len(alerts) == 1
+        or (
+            re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr) if alert.codes else alert.action == rule["labels"]["action"]
+        )
+    ]
     return key
 
 
