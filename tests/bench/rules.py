@@ -24,7 +24,12 @@ from tests.bench.servers import ask, number, prometheus
 from tests.rules.rulefile import rule_files
 
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_FINDING_LASTED_SECONDS, GPU_FINDING_VALUE
+from gpu_triage.read.exporter.judgment import (
+    GPU_FINDING,
+    GPU_FINDING_LASTED_SECONDS,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_FINDING_VALUE,
+)
 from gpu_triage.read.gpu.presence import GPU_UP
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +42,7 @@ LOOK_SECONDS = 15.0
 
 
 class HotPages:
-    """The pages of a fleet in which some hosts overheat, with a confirmed finding for each of their GPUs.
+    """The pages of a fleet in which some hosts overheat at once, with a confirmed finding for each of their GPUs.
 
     Args:
         pages: of hosts that are well.
@@ -55,6 +60,7 @@ class HotPages:
             f"{GPU_FINDING.name}{{{kind},{labels}}} 2\n"
             f'{GPU_FINDING_VALUE.name}{{code="{row.code}",{labels}}} 0.4\n'
             f'{GPU_FINDING_LASTED_SECONDS.name}{{code="{row.code}",{labels}}} 900\n'
+            f"{GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name}{{{kind},{labels}}} {time.time():.0f}\n"
             for labels in gpus
         )
         self.hot = False

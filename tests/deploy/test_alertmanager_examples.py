@@ -91,7 +91,7 @@ def test_every_alert_goes_to_the_receiver_of_its_severity(repository: Path, requ
 def test_the_readme_says_where_each_alert_goes(repository: Path, requires_tool: RequiresTool) -> None:
     amtool = requires_tool("amtool")
     rows = ROW.findall((repository / "deploy/alertmanager/README.md").read_text(encoding="utf-8"))
-    assert len(rows) == 13
+    assert len(rows) == 14
     for labels, receiver, per, *waits in rows:
         assert _receiver(amtool, repository / ALERTMANAGER, labels) == receiver, labels
         way = _way(repository / ALERTMANAGER, labels)

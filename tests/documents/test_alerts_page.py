@@ -33,6 +33,7 @@ def test_findings_come_first_and_the_exporter_last() -> None:
     assert [title.split(":")[0] for title in titles] == [
         "What the exporter found on a GPU or its host",
         "What only a look at several hosts shows",
+        "What only a look at all hosts of a job shows",
         "The exporter itself",
         "Thresholds of alerts that Prometheus judges",
     ]

@@ -19,7 +19,7 @@ OWN = re.compile(
     r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build"
     r"|call_inflight|last_publication|time_seconds|slowest_collector)"
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
-    r"|gpu_(host_)?(verdict|finding)|gpu_bottleneck"
+    r"|gpu_(host_)?(verdict|finding)|gpu_bottleneck|gpu_compute_bound"
     r"|gpu_(reset_timestamp|incident)"
 )
 """Series that say how the exporter fares, what it makes of the readings or remembers of the past: they are looked at

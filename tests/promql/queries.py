@@ -26,6 +26,7 @@ _IDENTITIES = frozenset(
         "gpu_exporter_build_info",
         "gpu_flight_recording_timestamp_seconds",
         "instance_gpu_code:gpu_finding:confirmed",
+        "instance:gpu_alert:affected",
         "instance_gpu:gpu_info:affected",
         "instance_gpu_name:gpu_busy:last5m",
     }

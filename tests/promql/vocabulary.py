@@ -27,8 +27,11 @@ ACTIONS: Final = frozenset(action.value for action in Action)
 ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "up": (Kind.GAUGE, ("leaf", "rack")),
     "process_start_time_seconds": (Kind.GAUGE, ()),
-    "ALERTS": (Kind.GAUGE, ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "code", "subject")),
-    "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner")),
+    "ALERTS": (
+        Kind.GAUGE,
+        ("alertname", "alertstate", "severity", "action", "gpu", "uuid", "owner", "job_name", "code", "subject"),
+    ),
+    "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner", "rank")),
     "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
     "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name", "owner")),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.promql.promtool import Alert
-from tests.rules.handwritten import Series, gpu, host, merged, over, play
+from tests.rules.handwritten import Series, counter, gpu, host, merged, over, play
 from tests.rules.rulefile import alert_files
 
 from gpu_triage.alerting.shipped import shipped_sources
@@ -184,6 +184,60 @@ def drifting(number: int, version: str) -> Series:
     return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", instance=instance, name=MODEL))
 
 
+def stepping(a_minute: Sequence[float], instance: str = INSTANCE, **labels: str) -> Series:
+    return host("gpu_job_steps_total", counter(a_minute), instance, job_name="bert", owner="4711", **labels)
+
+
+def working(number: int, megahertz: float, *, instance: str = INSTANCE, bottleneck: int = 14) -> Series:
+    """A busy GPU of Slurm job 4711."""
+    uuid = UUID if number == 3 else f"GPU-{instance}-{number}"
+    own = {"instance": instance, "gpu": str(number)}
+    owner = {"slurm_job_id": "4711", "user": "alice", "account": "physics"}
+    return merged(
+        gpu("gpu_up", steady(1), uuid, **own),
+        gpu(
+            "gpu_info",
+            steady(1),
+            uuid,
+            name=MODEL,
+            **({"pci_bus_id": ADDRESS, "serial": SERIAL} if number == 3 else {}),
+            **own,
+        ),
+        gpu("gpu_clock_hertz", steady(megahertz * 1e6), uuid, clock="sm", **own),
+        gpu("gpu_busy_seconds_total", counter(steady(58.0)), uuid, **own),
+        gpu("gpu_bottleneck", steady(bottleneck), uuid, **own),
+        gpu("gpu_allocated", steady(1), uuid, **owner, **own),
+    )
+
+
+def clocks(*megahertz: float) -> Series:
+    """GPUs 3, 4 … of the host, whose job runs on them."""
+    return merged(*(working(number, each) for number, each in enumerate(megahertz, 3)))
+
+
+def of_two_hosts(megahertz: float) -> Series:
+    """A host whose GPUs have this clock, and another one."""
+    other = (working(number, 1755, instance="gpu-08:9836") for number in (1, 2))
+    return merged(*(working(number, megahertz) for number in (1, 2)), *other)
+
+
+LOCKED: Final = merged(
+    *(
+        gpu(
+            "gpu_finding",
+            steady(1),
+            f"GPU-{INSTANCE}-{number}",
+            code="clock.policy",
+            severity="warning",
+            action="fix_host",
+            instance=INSTANCE,
+            gpu=str(number),
+        )
+        for number in (1, 2)
+    )
+)
+
+
 BY_HAND: Final = (
     held("GpuXidCritical", found("xid.79"), owners=SLURM),
     held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
@@ -233,6 +287,40 @@ BY_HAND: Final = (
     Exhibit("GpuExporterJudgeReloadFailed", of_host("gpu_exporter_judge_settings_reload_success", lately(0, 1))),
     Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", steady(1))),
     Exhibit("GpuDriverVersionDrift", merged(drifting(1, "570.172.08"), drifting(2, "580.95.05"))),
+    Exhibit(
+        "GpuStragglerAcrossHosts",
+        merged(
+            clocks(1300, 1755, 1755, 1755),
+            of_gpu("gpu_finding", steady(1), code="thermal.sw", severity="warning", action="inspect_hardware"),
+        ),
+        owners=("Slurm job 4711 of alice",),
+    ),
+    Exhibit("GpuStragglerAcrossHosts", of_two_hosts(1300), "host", ("Slurm job 4711 of alice",)),
+    Exhibit("GpuStragglerAcrossHosts.policy", merged(of_two_hosts(1300), LOCKED), owners=("Slurm job 4711 of alice",)),
+    Exhibit(
+        "GpuStragglerAcrossHosts.pace",
+        merged(*(stepping(steady(40 if rank == 2 else 60), rank=str(rank)) for rank in range(4))),
+        owners=("Slurm job 4711",),
+    ),
+    Exhibit(
+        "GpuJobSlow",
+        merged(
+            stepping(lately(84, 120)),
+            working(3, 1755),
+            of_gpu("gpu_bottleneck_seconds_total", counter(steady(31)), **{"class": "storage"}),
+        ),
+        owners=("Slurm job 4711",),
+    ),
+    Exhibit(
+        "GpuJobHung",
+        merged(
+            working(3, 1755, bottleneck=15),
+            of_gpu("gpu_finding", lately(1, math.nan), code="work.hung", severity="warning", action="fix_job"),
+            of_gpu("gpu_busy_seconds_total", counter(lately(0, 58))),
+            *(working(number, 1755, instance="gpu-08:9836", bottleneck=13) for number in (1, 2)),
+        ),
+        owners=("Slurm job 4711",),
+    ),
     Exhibit("GpuExporterAbsent", host("up", steady(1), "prometheus:9090", job="prometheus"), alone=True),
     Exhibit("GpuTriageWatchdog", scraped(steady(1)), alone=True),
 )
@@ -294,10 +382,11 @@ def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, 
         for each in exhibits:
             source = sources[each.alert]
             shown = played[each.case].shown[source.name]
+            own = {"severity": source.severity, "action": source.action}
             sent[each.name] = tuple(
                 alert
                 for alert in shown
-                if alert.labels["severity"] == source.severity
+                if own.items() <= alert.labels.items()
                 # Of many hosts with this alert, only one is shown.
                 and (
                     source.name != IN_FLEET or (alert.labels["instance"], alert.labels["code"]) == (INSTANCE, each.code)

@@ -20,6 +20,9 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
 OF_PROMQL = {
     ("GpuDriverVersionDrift", "info", "1h"),
+    ("GpuStragglerAcrossHosts", "warning", "10m"),
+    ("GpuJobHung", "warning", "0"),
+    ("GpuJobSlow", "warning", "10m"),
     ("GpuExportersDown", "critical", "1m"),
     ("GpuFleetHwThermalThrottling", "critical", "5m"),
     ("GpuFleetSwThermalThrottling", "warning", "20m"),

@@ -8,7 +8,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.alerting.rule_source import SourceError, read_macros
+from gpu_triage.alerting.rule_source import SourceError, read_expressions, read_macros
 from gpu_triage.read.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
 from gpu_triage.read.xid.events import NEVER_FROM_NVML
 
@@ -35,13 +35,22 @@ def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
 
 
 def expanded_expr(expr: str) -> str:
-    """Expand the lists of Xid codes in an expression; placeholders for settings are kept."""
-    return _expanded(expr, xid_lists())
+    """Expand shared parts and lists of Xid codes in an expression; placeholders for settings are kept."""
+    return _expanded(expr, expression_macros())
 
 
 def expanded_text(text: str) -> str:
     """Expand the macros in a summary or description; placeholders for settings are kept."""
     return _expanded(text, text_macros())
+
+
+@cache
+def expression_macros() -> Mapping[str, str]:
+    """Macros of expressions, by name: lists of Xid codes, and parts that several rules share."""
+    found = dict(xid_lists())
+    for name, text in read_expressions().items():
+        found[name] = _expanded(text, found)
+    return MappingProxyType(found)
 
 
 @cache
@@ -94,7 +103,13 @@ def percent(share: float) -> str:
 
 
 def _expanded(text: str, macros: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda found: macros.get(found[1], found[0]), text)
+    """Replace the placeholders that are macros; the lines of a macro get the indentation of the line that it is in."""
+
+    def value(found: re.Match[str]) -> str:
+        line = text[text.rfind("\n", 0, found.start()) + 1 :]
+        return macros.get(found[1], found[0]).replace("\n", "\n" + " " * (len(line) - len(line.lstrip(" "))))
+
+    return PLACEHOLDER.sub(value, text)
 
 
 def _template(text_of_code: Iterable[tuple[str, str]]) -> str:

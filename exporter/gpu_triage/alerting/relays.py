@@ -16,6 +16,9 @@ _MEASURED: Final = "instance_gpu_code:gpu_finding_value:confirmed"
 NOT_OF_SERVERS: Final = frozenset({"work.hung", "work.allocated_idle", "cpu.starved"})
 """Findings that don't apply to inference servers, which may be idle, and may keep a CPU busy polling for requests."""
 
+OF_JOBS: Final = frozenset({"work.hung", "work.collective_hang", "work.low_power"})
+"""Findings that say nothing new on hosts of a job with an alert of its own (see ``alerts-jobs.yml``)."""
+
 
 def relays(handwritten: Collection[str] = (), checks: Iterable[Check] = CHECKS) -> tuple[Alert, ...]:
     """The alerts in table order; those named in `handwritten` have rules of their own."""
@@ -61,7 +64,10 @@ def _expression(checks: Sequence[Check]) -> str:
         ', workload!="serving"': [check.code for check in checks if check.code in NOT_OF_SERVERS],
         "": [check.code for check in checks if check.code not in NOT_OF_SERVERS],
     }
-    return " or ".join(f"{series}{{{_matcher(codes)}{more}}}" for more, codes in matched.items() if codes)
+    known = " or ".join(f"{series}{{{_matcher(codes)}{more}}}" for more, codes in matched.items() if codes)
+    if all(check.code in OF_JOBS for check in checks):
+        return f"{known} unless on (${{target}}) last_over_time(instance:gpu_hang:affected[1m])"
+    return known
 
 
 def _matcher(codes: Sequence[str]) -> str:

@@ -109,6 +109,7 @@ class _SourceFile:
 @dataclass(frozen=True, slots=True)
 class _MacroFile:
     macros: dict[str, _Line]
+    expressions: dict[str, _Paragraphs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +144,11 @@ def read_sources(folder: Path) -> tuple[RuleSource, ...]:
 def read_macros() -> dict[str, str]:
     """Text macros shared by alerts, by name; each may use those above it."""
     return _read(_MacroFile, SOURCE / _MACROS, _MACROS).macros
+
+
+def read_expressions() -> dict[str, str]:
+    """Parts of PromQL shared by rules, by name; each may use those above it."""
+    return _read(_MacroFile, SOURCE / _MACROS, _MACROS).expressions
 
 
 def _source(path: Path, name: str) -> RuleSource:

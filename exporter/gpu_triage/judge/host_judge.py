@@ -14,6 +14,7 @@ from gpu_triage.judge.bottleneck.memory import GpuMemory
 from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.cpu_settings import judge_cpu_settings
+from gpu_triage.judge.conditions.hangs import judge_hangs
 from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.kernel import judge_kernel
 from gpu_triage.judge.conditions.licenses import judge_licenses
@@ -114,7 +115,10 @@ class HostJudge:
         classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
         remember(host, classes, self._longest_gap_seconds)
         judged: Iterable[Finding] = chain(
-            judge_health(host, bottlenecks), *(judge(host) for judge in _JUDGES), judge_work(host, bottlenecks)
+            judge_health(host, bottlenecks),
+            *(judge(host) for judge in _JUDGES),
+            judge_work(host, bottlenecks),
+            judge_hangs(host, bottlenecks),
         )
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)

@@ -57,13 +57,14 @@ def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
 
 
 def _key(rule: dict[str, Any]) -> str:
-    """Rules of one name differ in the codes that they select, or in how long they fire on."""
+    """Rules of one name differ in the codes that they select, in the action, or in how long they fire on."""
     alerts = [alert for alert in ALERTS.values() if alert.name == rule["alert"]]
     expr = rule["expr"].replace("[.]", ".")
 
     def fits(alert: Alert) -> bool:
         if not alert.codes:
-            return bool(alert.keep == rule.get("keep_firing_for", ""))
+            same = (alert.keep, alert.action) == (rule.get("keep_firing_for", ""), rule["labels"]["action"])
+            return bool(same)
         return bool(re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr))
 
     (key,) = [alert.key for alert in alerts if len(alerts) == 1 or fits(alert)]

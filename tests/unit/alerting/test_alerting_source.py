@@ -16,6 +16,7 @@ from gpu_triage.alerting.metrics_of_rules import metrics_of_rules
 from gpu_triage.alerting.placeholders import (
     PLACEHOLDER,
     expanded_expr,
+    expression_macros,
     filled_in,
     percent,
     plain,
@@ -23,7 +24,7 @@ from gpu_triage.alerting.placeholders import (
     xid_lists,
     xid_texts,
 )
-from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_expressions, read_macros, read_sources
 from gpu_triage.alerting.settings import (
     DEFAULTS,
     SEVERITIES,
@@ -120,6 +121,20 @@ def test_a_text_that_names_the_wait_has_one(alert: Alert) -> None:
 def test_every_macro_is_used() -> None:
     texts = " ".join([*(a.summary + a.description for a in ALERTS), *read_macros().values()])
     assert [name for name in read_macros() if f"${{{name}}}" not in texts] == []
+
+
+def test_every_part_of_an_expression_is_used_and_leaves_only_what_settings_fill_in() -> None:
+    rules = [rule for source in SOURCES for group in source.groups for rule in group.rules]
+    texts = " ".join([*(rule.expr for rule in rules), *read_expressions().values()])
+    assert [name for name in read_expressions() if f"${{{name}}}" not in texts] == []
+    left = {token for text in expression_macros().values() for token in PLACEHOLDER.findall(text)}
+    assert left <= {"target", "fleet", "subject"}
+
+
+def test_a_part_of_an_expression_is_indented_like_the_line_that_it_is_in() -> None:
+    first, *others = expanded_expr("max (\n  ${owned}\n)").splitlines()[1:-1]
+    assert first.startswith("  group by")
+    assert [line for line in others if not line.startswith("  ")] == []
 
 
 def test_macros_leave_only_what_settings_fill_in() -> None:

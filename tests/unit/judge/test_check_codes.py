@@ -15,6 +15,9 @@ from gpu_triage.serve.handbook.pages import alert_names
 
 JUDGED_BY_PROMETHEUS = {
     "GpuDriverVersionDrift": "other hosts",
+    "GpuStragglerAcrossHosts": "other hosts",
+    "GpuJobHung": "all hosts of a job",
+    "GpuJobSlow": "an hour of a job",
     "GpuExporterAbsent": "a Prometheus",
     "GpuExporterDown": "a daemon",
     "GpuExporterXidDeaf": "a daemon; the report says what could not be read",

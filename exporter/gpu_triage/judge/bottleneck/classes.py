@@ -32,8 +32,8 @@ from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
 
-_STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
-_NOT_BUSY: Final = _STARVED | {"hung", "unattributed", "idle"}
+STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
+_NOT_BUSY: Final = STARVED | {"hung", "unattributed", "idle"}
 
 
 class Bottleneck(NamedTuple):
@@ -43,6 +43,9 @@ class Bottleneck(NamedTuple):
     because: str
     unseen: str = ""  # what was not observed for long enough and might change the class; usually ""
     bound: Bound | None = None  # what bounds the kernels; only in class compute, and if the GPU reports it
+    stopped_seconds: float = 0.0  # how long it has been idle directly after working; 0 if it is not
+    spinning_seconds: float = 0.0  # how long it has been in class communication; 0 if it is not
+    spins_after_work: bool = False  # whether it worked before that, within the last hour
 
 
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
@@ -72,7 +75,7 @@ class Case:
             return False  # it encodes or decodes at the speed of its streams
         if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
             return False
-        starved = self.current in _STARVED
+        starved = self.current in STARVED
         below = thresholds.STILL_WAITING_SHARE if starved else thresholds.WAITING_BELOW_SHARE
         return share < below and (starved or self.work.worked_recently)
 

@@ -17,6 +17,8 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
 _MOST_STRETCHES: Final = 400  # one per round of the medium tier over STRIP_SECONDS, the fastest a class can change
+_WORKS: Final = frozenset({"thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "compute"})
+"""Classes of a GPU that is busy with more than waiting for others."""
 _HELD_OFF_BY_A_PAUSE: Final = frozenset({"numa", "unattributed"})
 """Classes not entered during a pause: neither explains why a job suddenly stopped after running at full pace."""
 
@@ -51,6 +53,7 @@ class GpuMemory:
         self._walls = WallTimes()
         self._work = Work()
         self._first_at: float | None = None
+        self._worked_at: float | None = None
         self._judged_at: float | None = None
         self._interrupted = False
         self._next: tuple[str, float] | None = None
@@ -62,6 +65,18 @@ class GpuMemory:
 
         If the previous judgment is more than `longest_gap_seconds` old, the time since then is not counted.
         """
+        found = self._judge(gpu, host, longest_gap_seconds)
+        now = host.at.monotonic
+        if found.name in _WORKS:
+            self._worked_at = now
+        since = now if self._since is None or found.name != "communication" else self._since
+        return found._replace(
+            stopped_seconds=self._work.stopped_seconds,
+            spinning_seconds=now - since,
+            spins_after_work=self._worked_at is not None and since - self._worked_at <= thresholds.WORKED_SECONDS,
+        )
+
+    def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
         now = host.at
         self._work.note(gpu, now.monotonic)
         case = Case(gpu, host, self._work, self.name)

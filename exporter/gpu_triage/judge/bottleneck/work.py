@@ -7,6 +7,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
 from gpu_triage.read.gpu.media import GPU_DECODER_UTILIZATION_RATIO, GPU_ENCODER_UTILIZATION_RATIO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 
 
 class Work:
@@ -18,6 +19,8 @@ class Work:
         self.stopped_seconds = 0.0  # how long it has been idle directly after working; 0 if it is not
         self.recovering = False  # whether it resumed at its pace after a pause that is still in the window
         self._worked_at: float | None = None
+        self._workers: frozenset[str] = frozenset()  # PIDs with which it last worked; empty if unknown
+        self._pids: frozenset[str] = frozenset()  # PIDs at the last reading, perhaps of a job that has just begun
         self._rests_since: float | None = None
         self._resumed_at: float | None = None
         self._worked_seconds = 0.0
@@ -41,8 +44,17 @@ class Work:
         if self._rests_since is None and not self.recovering:
             self.pace = window_share
         self.worked_recently = self._worked_at is not None and now - self._worked_at <= thresholds.WORKED_SECONDS
-        rests = self._rests_since is not None and self.pace >= thresholds.WORKED_SHARE
+        same_job = self._same_job(gpu)
+        rests = self._rests_since is not None and self.pace >= thresholds.WORKED_SHARE and same_job
         self.stopped_seconds = now - (self._rests_since or 0.0) if rests else 0.0
+
+    def _same_job(self, gpu: GpuEvidence) -> bool:
+        """Whether a process with which it worked is still there; the next job may load for minutes."""
+        pids = frozenset(labels["pid"] for labels in gpu.labels_of(GPU_PROCESS_INFO))
+        if self._rests_since is None or not self._workers:
+            self._workers = self._pids
+        self._pids = pids
+        return not pids or not self._workers or bool(pids & self._workers)
 
     def _take(self, share: float, began_at: float, ended_at: float) -> None:
         if share < thresholds.WORKING_SHARE:

@@ -6,26 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
+from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.conditions.hangs import stopped, time_in_class
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.cgroups import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
 from gpu_triage.judge.evidence.owners import allocated_to, owners_text
-from gpu_triage.judge.evidence.remember import Count, Share, class_share, is_held
+from gpu_triage.judge.evidence.remember import Count, Share, is_held
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.metrics import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.read.gpu.nvlink import (
-    GPU_NVLINK_LINKS_UP,
-    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
-    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import (
     GPU_NUMA_MISMATCHED_PROCESSES,
@@ -37,16 +31,13 @@ from gpu_triage.read.processes.on_gpu import (
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
 _SHARING: Final = 2
-_PCIE_TRAFFIC: Final = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
-_NVLINK_TRAFFIC: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_RECEIVE_BYTES_TOTAL)
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield starved GPUs, hung or idle jobs, bad placement of processes and memory, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
     yield from _killed(host)
-    yield from _classes(bottlenecks)
-    yield from _stuck(host, bottlenecks)
+    yield from _classes(host, bottlenecks)
     for gpu in host.answering:
         yield from _blocked(gpu)
         if unused := _unused(gpu):
@@ -60,46 +51,16 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
     yield from _baseline(host)
 
 
-def _classes(bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield GPUs that hung or spun for most of the last minutes, or that are idle with memory in use."""
+def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Yield GPUs that spun for most of the last minutes, that stopped, or that are idle with memory in use."""
     for gpu, bottleneck in bottlenecks.items():
-        if spins := _spent("communication", gpu, bottleneck):
+        if spins := time_in_class("communication", gpu, bottleneck):
             yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
-        if hangs := _spent("hung", gpu, bottleneck):
+        if hangs := time_in_class("hung", gpu, bottleneck) or stopped(host, gpu, bottleneck):
             yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
         elif bottleneck.name == "unattributed" and held_idle(gpu):
             busy = gpu.busy_share or 0.0
             yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
-
-
-def _spent(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
-    """Return why a GPU is in a class, or its recent share of time in it if that is most of it; else ""."""
-    if bottleneck.name == name:
-        return bottleneck.because
-    share = class_share(gpu, name) if gpu.up else 0.0
-    return f"in class {name} for {share:.0%} of the last minutes" if share > thresholds.CLASS_SHARE else ""
-
-
-def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield GPUs that look busy at low power while no data moves: stuck in a collective, waiting for a missing rank.
-
-    Slow communication would move data. GPUs without traffic counters cannot be judged.
-    """
-    silent = [gpu for gpu, each in bottlenecks.items() if _spent("communication", gpu, each) and _is_silent(gpu)]
-    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
-    if len(silent) >= thresholds.SILENT_GPUS and sent <= thresholds.SILENT_BYTES_PER_SECOND:
-        names = ", ".join(gpu.gpu for gpu in silent)
-        yield of_host("work.collective_hang", f"GPU {names}: busy at low power, and no data moves", len(silent))
-
-
-def _is_silent(gpu: GpuEvidence) -> bool:
-    """Whether its traffic to other GPUs is counted and does not grow.
-
-    NVLinks that are down carry nothing, so only PCIe traffic counts then.
-    """
-    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(GPU_NVLINK_LINKS_UP) else ()))
-    rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
-    return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -115,7 +76,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         "network": host.recent.scarce_network(),
     }
     for resource, reason in scarce.items():
-        spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := _spent(resource, gpu, each))]
+        spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
         limits = (
             (gpu, limited_job(resource, gpu.recent) or limited_job(resource, gpu, lately=True)) for gpu, _ in spent
         )

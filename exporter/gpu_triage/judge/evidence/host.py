@@ -185,12 +185,20 @@ class HostEvidence(Evidence):
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
         read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
-        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
         read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
         read += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
-        written += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0
-        return written > read
+        return self._written_bytes_per_second() > read
+
+    def saves(self) -> bool:
+        """Whether the host writes, or sends to an object store, as much as while a checkpoint is saved."""
+        sent = self.rate(GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
+        uploads = sent > thresholds.UPLOADING_RATIO * (self.rate(GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0)
+        return self._written_bytes_per_second() + (sent if uploads else 0.0) >= thresholds.SAVING_BYTES_PER_SECOND
+
+    def _written_bytes_per_second(self) -> float:
+        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        return written + (self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.

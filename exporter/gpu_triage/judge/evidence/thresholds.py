@@ -66,9 +66,18 @@ CLASS_SHARE: Final = 0.5
 CLASS_SECONDS: Final = 600.0
 CLASS_SEEN_SECONDS: Final = 300.0  # of which at least this much was observed
 
-# Stuck in a collective: at least this many GPUs of a host in class communication, each moving less than this.
+# Stuck in a collective: at least this many GPUs of a job on a host spin and move less than this, or stopped.
 SILENT_GPUS: Final = 2
 SILENT_BYTES_PER_SECOND: Final = 1e6
+# A job that stopped: longer than most pauses without a checkpoint, and soon enough to save stacks before NCCL aborts.
+STOPPED_SECONDS: Final = 160.0
+STUCK_SECONDS: Final = 130.0  # the same for GPUs that spin, which takes most of a minute to be seen
+WAITED_FOR_SECONDS: Final = 50.0  # some of its GPUs stopped and the others spin: they wait for a rank
+UNEXPLAINED_SECONDS: Final = (
+    1200.0  # a rank that works, or a host that saves a checkpoint, explains a wait for this long
+)
+SAVING_BYTES_PER_SECOND: Final = 1e7  # a host that saves a checkpoint writes or sends this much
+UPLOADING_RATIO: Final = 3.0  # and sends this many times what it receives: ranks send as much as they receive
 
 ALLOCATED_IDLE_SECONDS: Final = 7200.0  # held throughout, and working for less than WORKING_SHARE of it
 

@@ -94,12 +94,13 @@ WORK: Final = (
         alert="GpuCollectiveHang",
         title="GPUs are stuck in a collective",
         advice=Advice(
-            "GPUs look busy at low power and no data moves: their job waits in a collective for a missing rank.",
+            "No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a rank.",
             "Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let the "
             "owner restart the job.",
         ),
         measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
-        wait_seconds=20 * MINUTES,
+        # From when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
+        wait_seconds=2 * MINUTES,
         of_host=True,
     ),
     Check(

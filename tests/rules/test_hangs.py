@@ -1,0 +1,173 @@
+"""Jobs that hang, over several hosts, and jobs that only look like it, written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.handwritten import Played, Series, counter, host, merged, play
+from tests.rules.job_fleets import MINUTES, Gpu, Owner, between, fleet, healthy, lasting, pod, since, slurm, steps
+from tests.rules.rulefile import alert_files
+
+pytestmark = pytest.mark.slow
+
+ALERT: Final = "GpuJobHung"
+STOPPED_AT: Final = 30
+"""Minute in which the job stops; the exporter judges 3 minutes later."""
+SEEN_AT: Final = STOPPED_AT + 3
+END: Final = 60
+SHOWN_AT: Final = STOPPED_AT + 12
+NEVER: Final = range(0)
+EARLY, LATER = range(SEEN_AT, STOPPED_AT + 5), range(SEEN_AT + 1, STOPPED_AT + 8)
+STEPLESS = range(STOPPED_AT + 2, STOPPED_AT + 5)
+"""A window of 3 minutes holds 2 of them between scrapes a minute apart."""
+WORK_HUNG, COLLECTIVE = "work.hung", "work.collective_hang"
+Group = list[Gpu]
+
+
+class Case(NamedTuple):
+    """What a job does, and the minutes at which its alert may begin."""
+
+    series: Series
+    begins: range = NEVER
+
+
+def then(gpus: Group, busy: float, watts: float, bottleneck: str, **findings: Sequence[float]) -> Group:
+    """What GPUs do from the minute on at which the job stops."""
+    classes = ["compute" if at < STOPPED_AT + 1 else bottleneck for at in range(MINUTES)]
+    return [
+        replace(
+            each,
+            busy=since(STOPPED_AT, busy, 0.97),
+            watts=since(STOPPED_AT, watts, 610.0),
+            bottleneck=classes,
+            findings={code.replace("_", ".", 1): state for code, state in findings.items()},
+        )
+        for each in gpus
+    ]
+
+
+def stops(gpus: Group, seen: Sequence[float] | None = None) -> Group:
+    return then(gpus, 0.0, 120.0, "unattributed", work_hung=seen or since(SEEN_AT, 1.0, float("nan")))
+
+
+def spins(gpus: Group) -> Group:
+    return then(gpus, 1.0, 210.0, "communication")
+
+
+def saves(gpus: Group) -> Group:
+    """At rest while its host writes, which is no hang to the exporter."""
+    return then(gpus, 0.0, 120.0, "unattributed")
+
+
+def collective(*hosts: str) -> Series:
+    return merged(
+        *(
+            host(
+                "gpu_host_finding",
+                since(SEEN_AT, 1.0, float("nan")),
+                each,
+                code=COLLECTIVE,
+                severity="warning",
+                action="fix_job",
+            )
+            for each in hosts
+        )
+    )
+
+
+def writes(instance: str) -> Series:
+    rate = since(STOPPED_AT, 60 * 4e8, 60 * 1e6)
+    return host("gpu_host_disk_written_bytes_total", counter(rate), instance, device="nvme0n1")
+
+
+def job(owner: Owner | None = None, count: int = 2, hosts: int = 4) -> list[Group]:
+    return [healthy(count, slurm() if owner is None else owner, number) for number in range(hosts)]
+
+
+def one_rank(groups: list[Group], rank: Group | None = None) -> list[Group]:
+    """The second GPU of the first host stops, and the others spin."""
+    (first, second, *more), *others = groups
+    return [[*spins([first]), *(stops([second]) if rank is None else rank), *spins(more)], *map(spins, others)]
+
+
+def stepped(a_minute: Sequence[float] | None = None, *, owner: str = "4711") -> dict[str, Series]:
+    values = since(STOPPED_AT, 0.0, 120.0) if a_minute is None else a_minute
+    return {str(n): steps("abcd"[n // 2], values, owner, str(n)) for n in range(8)}
+
+
+PODS: Final = [healthy(2, pod(f"train-{number}"), number) for number in range(4)]
+OTHERS: Final = healthy(2, slurm(9))
+
+CASES: Final[Mapping[str, Case]] = {
+    "one rank": Case(fleet(*one_rank(job()), more={"": collective("a", "b", "c", "d")}), EARLY),
+    "one rank, with steps": Case(fleet(*one_rank(job()), more={"": collective("a"), **stepped()}), EARLY),
+    "one rank of pods": Case(fleet(*one_rank(PODS)), EARLY),
+    "one rank of one-GPU hosts": Case(
+        fleet(*(stops(each) if n == 2 else spins(each) for n, each in enumerate(job(count=1, hosts=16)))), EARLY
+    ),
+    "all ranks stop, with steps": Case(fleet(*map(stops, job()), more=stepped()), EARLY),
+    "all ranks stop, without steps": Case(fleet(*map(stops, job())), LATER),
+    "all ranks spin, without steps": Case(fleet(*map(spins, job()), more={"": collective(*"abcd")}), LATER),
+    "all ranks spin, with steps": Case(
+        fleet(*map(spins, job()), more={"": collective(*"abcd"), **stepped()}), STEPLESS
+    ),
+    "no steps, and the exporter saw nothing before": Case(
+        fleet(*map(saves, job()), more=stepped()), range(STOPPED_AT + 5, STOPPED_AT + 8)
+    ),
+    "another job works on the first host": Case(fleet([*spins(job()[0]), *OTHERS], stops(job()[1]), more={}), EARLY),
+    "a single GPU, without steps": Case(fleet(stops(healthy(1, slurm())))),
+    "pause of four minutes": Case(
+        fleet(*(stops(each, between(SEEN_AT, STOPPED_AT + 4, 1.0, float("nan"))) for each in job()))
+    ),
+    "rank 0 saves a checkpoint": Case(
+        fleet(
+            *one_rank(job(), saves(job()[0][1:])), more={"": collective("b", "c", "d"), "w": writes("a"), **stepped()}
+        )
+    ),
+    "all ranks save a checkpoint": Case(
+        fleet(*map(saves, job()), more={**{each: writes(each) for each in "abcd"}, **stepped()})
+    ),
+    "rank 0 evaluates": Case(fleet(*one_rank(job(), job()[0][1:]), more={"": collective("b", "c", "d"), **stepped()})),
+    "all ranks evaluate": Case(fleet(*job(), more=stepped())),
+    "an evaluation that its data keep waiting": Case(
+        fleet(*(then(each, 0.4, 300.0, "unattributed") for each in job()), more=stepped())
+    ),
+    "storage keeps all waiting": Case(fleet(*(then(each, 0.02, 130.0, "storage") for each in job()), more=stepped())),
+    "loads": Case(
+        fleet(
+            *([replace(each, busy=0.0, watts=120.0, bottleneck="unattributed") for each in group] for group in job()),
+            more=stepped(lasting(0.0)),
+        )
+    ),
+    "ended": Case(fleet(*([replace(each, owner={}) for each in group] for group in map(saves, job())), more=stepped())),
+    "works": Case(fleet(*job(), more=stepped(lasting(120.0)))),
+}
+
+
+@pytest.fixture(scope="module")
+def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    series = {name: case.series for name, case in CASES.items()}
+    directory = tmp_path_factory.mktemp("hangs")
+    promtool = requires_tool("promtool")
+    return play(promtool, directory, alert_files(), series, minutes=END, shown={ALERT: SHOWN_AT}, evaluation_seconds=30)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_that_hangs(name: str, played: Mapping[str, Played]) -> None:
+    minutes = played[name].minutes(ALERT)
+    begins = CASES[name].begins
+    assert bool(minutes) is bool(begins), minutes
+    if begins:
+        assert minutes[0] in begins
+        assert minutes == list(range(minutes[0], END)), "one alert while it lasts"
+
+
+def test_the_gpu_that_differs_is_named(played: Mapping[str, Played]) -> None:
+    (alert,) = played["one rank"].shown[ALERT]
+    assert alert.annotations["summary"] == "Slurm job 4711 hangs: all wait for GPU 1 of a"
+    (alert,) = played["all ranks spin, without steps"].shown[ALERT]
+    assert alert.annotations["summary"] == "Slurm job 4711 hangs"

@@ -1,0 +1,91 @@
+"""A job's own clock: slower than its best hour, and not an evaluation, a checkpoint, its first minutes or its last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.handwritten import Played, Series, merged, play
+from tests.rules.job_fleets import MINUTES, Gpu, between, fleet, healthy, lasting, pod, since, slurm, steps
+from tests.rules.rulefile import alert_files
+
+pytestmark = pytest.mark.slow
+
+ALERT: Final = "GpuJobSlow"
+FELL_AT: Final = 90
+SHOWN_AT: Final = 115
+END: Final = 140
+NEVER: Final = range(0)
+
+
+class Case(NamedTuple):
+    """What a job does, and the minutes at which the alert may begin."""
+
+    series: Series
+    begins: range = NEVER
+
+
+def job(a_minute: Sequence[float] | float, bottleneck: str | Sequence[str] = "compute") -> Series:
+    """Four hosts of two GPUs; every rank counts the same steps."""
+    gpus = ([replace(each, bottleneck=bottleneck) for each in healthy(2, slurm(), n)] for n in range(4))
+    ranks = {str(n): steps("abcd"[n // 2], a_minute, "4711", str(n)) for n in range(8)}
+    return fleet(*gpus, more=ranks)
+
+
+def starved() -> list[str]:
+    return ["storage" if at >= FELL_AT else "compute" for at in range(MINUTES)]
+
+
+def often(first: int, every: int, lasts: int) -> list[float]:
+    """A pause of some minutes that comes back."""
+    return [0.0 if at >= first and (at - first) % every < lasts else 120.0 for at in range(MINUTES)]
+
+
+SOON: Final = range(FELL_AT + 10, FELL_AT + 15)
+LATER: Final = range(FELL_AT + 10, FELL_AT + 30)
+"""A job that goes on from a checkpoint has a quarter of an hour to itself."""
+CASES: Final[Mapping[str, Case]] = {
+    "at 0.73 of its best hour": Case(job(since(FELL_AT, 88, 120), starved()), SOON),
+    "at 0.85": Case(job(since(FELL_AT, 102, 120))),
+    "at 0.73 for eight minutes": Case(job(between(FELL_AT, FELL_AT + 8, 88, 120))),
+    "a pod's, at a half": Case(
+        fleet([replace(Gpu(), owner=pod("train-0"))], more={"": steps("a", since(FELL_AT, 60, 120), "ml_train-0")}),
+        SOON,
+    ),
+    "a user's, at a half": Case(merged(steps("a", since(FELL_AT, 60, 120), "bob")), SOON),
+    "an evaluation of 20 minutes": Case(job(between(FELL_AT, FELL_AT + 20, 0, 120))),
+    "an evaluation of six minutes": Case(job(between(FELL_AT, FELL_AT + 6, 0, 120))),
+    "a checkpoint of two minutes every quarter of an hour": Case(job(often(FELL_AT, 15, 2))),
+    "ends": Case(job([*lasting(120)[:FELL_AT], *[float("nan")] * (MINUTES - FELL_AT)])),
+    "steps in its first hour, then fewer": Case(job([*[0.0] * 70, *[120.0] * 25, *[60.0] * (MINUTES - 95)])),
+    "slower since it began": Case(job(60)),
+    # Goes on from a checkpoint, which is 200 steps back, at a half of its pace.
+    "goes on slower": Case(job([*[120.0] * FELL_AT, -200.0, *[60.0] * (MINUTES - FELL_AT - 1)]), LATER),
+    "goes on at its pace": Case(job([*[120.0] * FELL_AT, -200.0, *[120.0] * (MINUTES - FELL_AT - 1)])),
+    # Begins at 0 with twice as much in a step.
+    "another run": Case(job([*[120.0] * FELL_AT, -120.0 * FELL_AT, *[60.0] * (MINUTES - FELL_AT - 1)])),
+}
+
+
+@pytest.fixture(scope="module")
+def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    series = {name: case.series for name, case in CASES.items()}
+    directory = tmp_path_factory.mktemp("pace")
+    return play(requires_tool("promtool"), directory, alert_files(), series, minutes=END, shown={ALERT: SHOWN_AT})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_job_slower_than_its_best_hour(name: str, played: Mapping[str, Played]) -> None:
+    minutes = played[name].minutes(ALERT)
+    begins = CASES[name].begins
+    assert minutes[:1] == [first for first in minutes[:1] if first in begins], minutes
+    assert bool(minutes) is bool(begins)
+
+
+def test_its_text_has_the_class_that_took_the_time(played: Mapping[str, Played]) -> None:
+    (alert,) = played["at 0.73 of its best hour"].shown[ALERT]
+    assert alert.annotations["summary"] == "Slurm job 4711: bert runs at 73.33% of its best hour"
+    assert "Its GPUs spent 100% in class storage." in alert.annotations["description"]

@@ -1,0 +1,127 @@
+"""A hang is judged before NCCL gives up, and a checkpoint, an evaluation or a job that loads is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.judged import HOST, Judged, judged
+from tests.rig import only, scenario_with
+
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.options.config import Config
+from gpu_triage_simulator.host_effects import Start
+
+pytestmark = pytest.mark.slow
+
+WORKS: Final = only(
+    "activity",
+    "clocks",
+    "host_cpu",
+    "host_disk",
+    "host_infiniband",
+    "host_network",
+    "host_pressure",
+    "identity",
+    "memory",
+    "nvlink",
+    "power",
+    "processes",
+    "throttle",
+)
+CONFIG: Final[Config] = replace(WORKS, sample_fast_seconds=10.0, sample_medium_seconds=10.0)
+SPINS: Final = (
+    'kind = "load", utilization = 1.0, memory_utilization = 0.02, intensity = 0.05, spinning = true, jitter = 0.0, '
+    "burst_duty = 1.0, pcie_receive_bytes_per_second = 0.0, pcie_transmit_bytes_per_second = 0.0"
+)
+STOPS: Final = 'kind = "load", utilization = 0.0, jitter = 0.0'
+SAVES: Final = 'kind = "disk", device = "nvme0n1", writes_per_second = 900, write_bytes_per_second = 2.0e9, busy = 0.5'
+STOPPED_AT: Final = 300
+JUDGED, TOLD = STOPPED_AT + 180, STOPPED_AT + 330
+ABORTED: Final = STOPPED_AT + 600
+COLLECTIVE, HUNG = "work.collective_hang", "work.hung"
+
+
+def event(effect: str, gpu: int | None = None, at: float = STOPPED_AT, until: float = 5000) -> str:
+    where = "" if gpu is None else f"gpu = {gpu}\n"
+    return f"at = {at:.0f}\nuntil = {until:.0f}\n{where}effect = {{ {effect} }}"
+
+
+def began(seen: Judged, code: str, subject: str, state: State) -> float | None:
+    """Scenario second at which a finding first was in a state; None if it never was."""
+    return next((at for at, each in seen.lives.get((subject, code), []) if each is state), None)
+
+
+@pytest.mark.parametrize(
+    ("events", "confirmed_by"),
+    [
+        ([event(STOPS, 0), event(SPINS, 1)], STOPPED_AT + 240),
+        ([event(SPINS)], TOLD),
+        ([event(STOPS)], TOLD),
+    ],
+    ids=["one stops and the other spins", "both spin", "both stop"],
+)
+def test_gpus_of_one_job_that_are_stuck(events: list[str], confirmed_by: float, tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "training-day", *events), CONFIG) as seen:
+        seen.run_to(TOLD + 10)
+        pending, confirmed = (began(seen, COLLECTIVE, HOST, state) for state in (State.PENDING, State.CONFIRMED))
+        assert pending is not None
+        assert STOPPED_AT + 60 < pending <= JUDGED
+        assert confirmed is not None
+        assert confirmed <= confirmed_by
+
+
+def test_the_gpu_that_stopped_is_named(tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "training-day", event(STOPS, 0), event(SPINS, 1)), CONFIG) as seen:
+        seen.run_to(JUDGED)
+        (finding,) = [each for each in seen.report.findings if each.check.code == COLLECTIVE]
+        assert finding.measured.startswith("GPU 0 stopped; GPU 1: busy at low power, and no data moves")
+        stopped = began(seen, HUNG, "0", State.PENDING)
+        assert stopped is not None
+        assert stopped <= JUDGED
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [event(SPINS, until=STOPPED_AT + 100)],
+        [event(STOPS, until=STOPPED_AT + 150)],
+        [event(STOPS), event(SAVES)],
+        [event(STOPS, 0), event(SPINS, 1), event(SAVES)],
+        [event(SPINS, 1)],
+        [event(STOPS, at=0)],
+    ],
+    ids=[
+        "a barrier of 100 s",
+        "a pause of 150 s",
+        "both wait for a checkpoint",
+        "one waits for the other's checkpoint",
+        "one waits for the other's evaluation",
+        "loads, and never worked",
+    ],
+)
+def test_what_is_no_hang(events: list[str], tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "training-day", *events), CONFIG) as seen:
+        seen.run_to(ABORTED)
+        assert seen.lives.get((HOST, COLLECTIVE), []) == []
+        assert {began(seen, HUNG, gpu, State.CONFIRMED) for gpu in "01"} == {None}
+
+
+def test_a_pause_of_four_and_a_half_minutes_is_never_confirmed(tmp_path: Path) -> None:
+    with judged(scenario_with(tmp_path, "training-day", event(STOPS, until=STOPPED_AT + 270)), CONFIG) as seen:
+        seen.run_to(ABORTED)
+        assert began(seen, COLLECTIVE, HOST, State.CONFIRMED) is None
+
+
+def test_the_next_job_that_loads_has_not_stopped(tmp_path: Path) -> None:
+    """It begins where another one ended, and holds memory from the start."""
+    kill = 'kind = "kill", pids = [7000, 7001]'
+    scenario = scenario_with(tmp_path, "training-day", event(STOPS), event(kill))
+    others = tuple(replace(each, pid=each.pid + 2000) for each in scenario.processes)
+    begins = replace(scenario.events[-1], effect=Start(tuple(each.pid for each in others)))
+    processes, events = (*scenario.processes, *others), (*scenario.events, begins)
+    with judged(replace(scenario, processes=processes, events=events), CONFIG) as seen:
+        seen.run_to(ABORTED)
+        assert {code for _, code in seen.lives} & {COLLECTIVE, HUNG} == set()
