@@ -28,11 +28,11 @@ def test_every_alert_has_one_row_with_its_runbook() -> None:
     assert sorted(rows) == sorted((alert.key, alert.name, alert.severity) for alert in ALERTS)
 
 
-def test_findings_come_first_and_the_exporter_last() -> None:
+def test_many_hosts_come_first_and_the_exporter_last() -> None:
     titles = re.findall(r"^## (.*)$", alerts_page(SOURCES, {}), re.MULTILINE)
     assert [title.split(":")[0] for title in titles] == [
+        "What strikes many hosts at once",
         "What the exporter found on a GPU or its host",
-        "What only a look at several hosts shows",
         "What only a look at all hosts of a job shows",
         "The exporter itself",
         "Thresholds of alerts that Prometheus judges",

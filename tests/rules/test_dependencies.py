@@ -19,7 +19,7 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-fleet", "instance_code:gpu_exporter_target:down_since"): FLEET,
     ("gpu-triage-fleet", "instance:gpu_exporter_target:up"): FLEET,
     ("gpu-triage-findings", "instance_code:gpu_fleet_incident:since"): FLEET,
-    ("gpu-triage-exporter", "instance_code:gpu_fleet_incident:since"): FLEET,
+    ("gpu-triage-targets", "instance_code:gpu_fleet_incident:since"): FLEET,
     ("gpu-triage-findings", "instance:gpu_hang:affected"): WINDOW,
     ("gpu-triage-capacity-copies", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_busy:last5m"): DAY,
