@@ -62,6 +62,7 @@ SLOWEST_FIRST = (
     "fleet/test_live",
     "deploy/test_package_life.py",
     "deploy/test_slurm_live.py",
+    "image/test_image.py",
     "e2e/",
     "rules/test_week.py",
     "unit/sampler",

@@ -20,6 +20,7 @@ FULL = {
     "bench/test_attribution": "how soon a fault has its class, and how steady classes are",
     "dashboards/test_two_clusters.py": "the dashboards over two clusters",
     "dashboards/test_watched_scenarios.py": "the dashboards over a fleet of scenarios",
+    "deploy/test_first_minute.py": "the three paths of the README, in commands and seconds",
     "deploy/test_package_life.py": "packages in the life of a host, with systemd",
     "deploy/test_packages.py": "the deb and the rpm",
     "deploy/test_slurm_live.py": "a real Slurm",
@@ -34,7 +35,7 @@ FULL = {
     "fleet/test_fleet_numbers.py": "shards and VictoriaMetrics, number by number",
     "fleet/test_live_": "live shards, a pair of servers, agents and VictoriaMetrics",
     "hostile/test_floods.py": "floods of connections",
-    "image/test_image.py": "the image",
+    "image/test_image.py": "the image, built by buildah",
     "privilege/": "the daemon without privileges",
     "rules/test_recorded.py": "what is recorded of a host of eight",
     "rules/test_week.py": "half a day of healthy hosts",
@@ -52,6 +53,9 @@ NOT_FULL, ONLY_FULL = "not full", "full"
 
 FRESH_SINCE = "TEST_RECORDED_SINCE"
 """The Unix time before which no recording of a scenario counts: set by ``--fresh``, for all workers."""
+
+TOLD = "first minute"
+"""The property of a test whose value is printed in the end, with or without workers."""
 
 SECONDS_BEFORE = "TEST_SECONDS_BEFORE"
 """What the Makefile did before pytest, and for how long, for the last lines."""
@@ -95,6 +99,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what ran, how long each part took, and what is left to `make full`."""
+    reports = [report for report in terminalreporter.stats.get("passed", ()) if report.when == "call"]
+    told = [value for report in reports for name, value in report.user_properties if name == TOLD]
+    if told:
+        terminalreporter.section(TOLD)
+        terminalreporter.write("".join(f"{line}\n" for line in told))
     chosen = config.getoption("markexpr")
     if chosen in (NOT_FULL, ONLY_FULL) and not config.getoption("collectonly"):
         terminalreporter.section("what ran")

@@ -27,7 +27,7 @@ PATIENCE_SECONDS: Final = 120.0
 """Slurm answers within a second or two on an idle machine."""
 
 _ALONE: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
-_DAEMONS: Final = """
+DAEMONS: Final = """
 munged --foreground --force --socket="$1/munge.socket" --key-file="$1/munge.key" --pid-file="$1/munged.pid" \\
     --log-file="$1/munged.log" --seed-file="$1/munge.seed" &
 until munge --no-input --socket="$1/munge.socket" >/dev/null 2>&1; do sleep 0.1; done
@@ -35,7 +35,7 @@ slurmctld -D -f "$SLURM_CONF" &
 slurmd -D -f "$SLURM_CONF" &
 wait
 """
-_CONFIGURATION: Final = """
+CONFIGURATION: Final = """
 ClusterName=gpus
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller_port}
@@ -115,7 +115,7 @@ class Cluster:
         with self._syslog, (self.folder / "output.log").open("wb") as output:
             self._prepare()
             daemons = subprocess.Popen(
-                [*_ALONE, "sh", "-c", _DAEMONS, "sh", self.folder],
+                [*_ALONE, "sh", "-c", DAEMONS, "sh", self.folder],
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -214,7 +214,7 @@ class Cluster:
         self._write_configuration({})
 
     def _write_configuration(self, more: Mapping[str, str]) -> None:
-        text = _CONFIGURATION.format(folder=self.folder, host=self._host, node=NODE, **self._ports)
+        text = CONFIGURATION.format(folder=self.folder, host=self._host, node=NODE, **self._ports)
         self._configuration.write_text(text + "".join(f"{name}={value}\n" for name, value in more.items()))
 
     def _run(self, *command: str) -> str:

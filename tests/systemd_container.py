@@ -1,24 +1,20 @@
 """A host that boots: this machine's release of Debian or Ubuntu with a real systemd, in systemd-nspawn.
 
-The bare system is made once by debootstrap, which takes a minute or two, and kept in the cache of the user. Each boot
-gets it below an overlay in memory, with a network and processes of its own, and leaves nothing behind.
+Each boot gets the bare system below an overlay in memory, with a network and processes of its own, and leaves nothing
+behind.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
 
 import pytest
-from filelock import FileLock
 from tests.conftest import RequiresTool
+from tests.root_file_system import root_file_system
 
-PROGRAMS: Final = ("debootstrap", "systemd-nspawn", "unshare", "apt-get")
 _BOOT_SECONDS: Final = 300
 _BOOT: Final = """
 set -eu
@@ -105,46 +101,10 @@ def _boot(bare: Path, scratch: Path, script: str) -> str:
 
 def bare_system(requires_tool: RequiresTool) -> Path:
     """A minimal system with Python, of this machine's release; the test is skipped where it cannot be had."""
-    for program in PROGRAMS:
-        requires_tool(program)
-    if os.geteuid() != 0:
-        pytest.skip("making a root file system and booting it needs root")
-    release = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-triage-exporter"
-    cache.mkdir(parents=True, exist_ok=True)
-    system = cache / f"{release}-{platform.machine()}"
-    with FileLock(f"{system}.lock"):
-        if not system.exists():
-            _debootstrap(release, system)
+    requires_tool("systemd-nspawn")
+    system = root_file_system(requires_tool, "", "python3,systemd-sysv")
     with tempfile.TemporaryDirectory(prefix="boot-", dir="/var/tmp") as scratch:
         said = _boot(system, Path(scratch), "true")
         if not Path(scratch, "shared", "done").exists():
             pytest.skip(f"systemd-nspawn cannot boot a system here: {said[-500:]}")
     return system
-
-
-def _debootstrap(release: str, system: Path) -> None:
-    unfinished = system.with_name(f"{system.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    command = [
-        "debootstrap",
-        "--variant=minbase",
-        "--include=python3,systemd-sysv",
-        release,
-        str(unfinished),
-        _mirror(release),
-    ]
-    made = subprocess.run(command, check=False, capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"debootstrap cannot make a system here: {made.stdout[-500:]}{made.stderr[-500:]}")
-    unfinished.rename(system)
-
-
-def _mirror(release: str) -> str:
-    command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Identifier: Packages"]
-    targets = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    for line in targets.splitlines():
-        name, _, address = line.partition(" ")
-        if name == release:
-            return address
-    pytest.skip(f"apt has no archive of {release}, so there is nothing to make a system from")

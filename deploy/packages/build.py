@@ -102,9 +102,10 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
     shutil.copy(systemd / f"{NAME}.sysusers.conf", _made(root / "usr/lib/sysusers.d") / f"{NAME}.conf")
     shutil.copy(systemd / f"{NAME}.env", _made(root / "etc/default") / NAME)
     (root / "etc/default" / NAME).chmod(0o640)
-    for script in (repository / "deploy" / "slurm").glob("*.sh"):
-        text = script.read_text(encoding="utf-8")
-        _write(root / f"usr/share/{NAME}/slurm" / script.name, text, 0o755 if text.startswith("#!") else 0o644)
+    slurm = repository / "deploy" / "slurm"
+    for file in (*slurm.glob("*.sh"), slurm / "slurm.conf"):
+        text = file.read_text(encoding="utf-8")
+        _write(root / f"usr/share/{NAME}/slurm" / file.name, text, 0o755 if text.startswith("#!") else 0o644)
     _add_documents(repository, target, root, site, epoch)
 
 

@@ -1,17 +1,20 @@
-"""Every values file of a platform renders, alone and laid over others, to what that platform asks for."""
+"""Every values file of a platform renders, by itself, to all that the chart has and to what the platform asks for."""
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from tests.chart.rendering import Rendered, render
+from tests.chart.rendering import CHART, Rendered, render
 
 RECIPES = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes" / "values"
+PLATFORMS = tuple(path.stem for path in sorted(RECIPES.glob("*.yaml")) if path.stem != "device-list-mount")
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 MOUNTED_LIST = "/var/run/nvidia-container-devices/all"
 
@@ -26,6 +29,7 @@ def _values(*names: str) -> dict[str, Any]:
     return found
 
 
+@cache
 def _recipe(*names: str) -> Rendered:
     return render(_values(*names))
 
@@ -37,36 +41,88 @@ def test_kubernetes_takes_what_a_recipe_renders(path: Path) -> None:
             kubernetes_validate.validate(each, "1.31.0", strict=True)
 
 
-@pytest.mark.parametrize(
-    ("recipes", "runtime_class"),
-    [
-        (("gpu-operator",), "nvidia"),
-        (("gpu-operator", "device-list-mount", "kube-prometheus-stack"), "nvidia"),
-        (("gpu-operator-nri",), None),
-        (("gke",), None),
-        (("eks",), None),
-        (("eks", "device-list-mount"), None),
-    ],
-    ids=str,
-)
-def test_a_recipe_names_the_runtime_class_that_its_platform_has(
-    recipes: tuple[str, ...], runtime_class: str | None
-) -> None:
-    rendered = _recipe(*recipes)
-    assert rendered.pod.get("runtimeClassName") == runtime_class
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_values_of_a_platform_turn_on_everything(platform: str) -> None:
+    rendered = _recipe(platform)
+    flags = " ".join(rendered.container["args"])
+    mounted = {mount["mountPath"] for mount in rendered.container["volumeMounts"]}
+    assert len(rendered.of_kind("ServiceMonitor")) == 1
+    assert len(rendered.of_kind("PrometheusRule")) == len(tuple(CHART.glob("files/rules/*.yml")))
+    assert len(rendered.of_kind("ConfigMap")) == len(tuple(CHART.glob("files/dashboards/*.json")))
+    assert rendered.pod["hostPID"] is True, "processes"
+    assert "--kubernetes.pod-resources-socket=" in flags, "pods that have a GPU"
+    assert "--kubernetes.container-logs=" in flags, "pods that share a GPU"
+    assert {"/host/pod-resources", "/host/container-logs", "/dev/kmsg"} <= mounted
+    assert rendered.container["securityContext"]["privileged"] is True, "the kernel log"
+    assert rendered.pod["securityContext"]["runAsUser"] == 0, "the kubelet's socket"
+    assert "What is missing" not in rendered.notes
+    assert "WARNING" not in rendered.notes
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_runbooks_of_a_platform_are_reached_as_the_notes_say(platform: str) -> None:
+    rendered = _recipe(platform)
+    daemon_set = rendered.only("DaemonSet")["metadata"]
+    pods = f"--namespace {daemon_set['namespace']} daemonset/{daemon_set['name']}"
+    explained = f"kubectl exec {pods} -- gpu-triage explain GpuLost"
+    (lost,) = (
+        rule
+        for each in rendered.of_kind("PrometheusRule")
+        for group in each["spec"]["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "GpuLost"
+    )
+    assert lost["annotations"]["runbook_url"] == explained
+    port = rendered.container["ports"][0]["containerPort"]
+    assert explained in rendered.notes
+    assert f"kubectl port-forward {pods} {port}\n" in rendered.notes
+    texts = [text for each in rendered.of_kind("ConfigMap") for text in each["data"].values()]
+    links = {link for text in texts for link in re.findall(r"https?://[^/\"]+/runbooks", text)}
+    assert links == {f"http://127.0.0.1:{port}/runbooks"}
+    for text in texts:
+        json.loads(text)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_platform_has_the_runtime_class_that_it_knows_and_the_gpus_taint(platform: str) -> None:
+    rendered = _recipe(platform)
+    known = {"gpu-operator": "nvidia", "openshift": "nvidia", "k3s": "nvidia"}
+    assert rendered.pod.get("runtimeClassName") == known.get(platform)
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in rendered.pod["tolerations"]
+
+
+def test_every_platform_selects_its_gpu_nodes() -> None:
+    labels = {
+        platform: {
+            each["key"]
+            for term in _recipe(platform).pod["affinity"]["nodeAffinity"][
+                "requiredDuringSchedulingIgnoredDuringExecution"
+            ]["nodeSelectorTerms"]
+            for each in term["matchExpressions"]
+        }
+        for platform in PLATFORMS
+    }
+    assert labels["gke"] == {"cloud.google.com/gke-accelerator"}
+    assert "kubernetes.azure.com/accelerator" in labels["aks"]
+    assert "karpenter.k8s.aws/instance-gpu-manufacturer" in labels["eks"]
+    assert {platform for platform in PLATFORMS if "nvidia.com/gpu.present" not in labels[platform]} == {"gke"}
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_without_the_kernel_log_only_gke_takes_a_privileged_container(platform: str) -> None:
+    values = _values(platform, "device-list-mount") if platform != "gke" else _values(platform)
+    rendered = render({**values, "features": {**values["features"], "kernelLog": {"enabled": False}}})
+    security = rendered.container["securityContext"]
+    assert security.get("privileged", False) == (platform == "gke")
+    # Kubernetes refuses a privileged container with allowPrivilegeEscalation false.
+    assert ("allowPrivilegeEscalation" in security) != security.get("privileged", False)
     mounted = [mount["mountPath"] for mount in rendered.container["volumeMounts"]]
-    assert (MOUNTED_LIST in mounted) == ("device-list-mount" in recipes)
+    assert (MOUNTED_LIST in mounted) == (platform != "gke")
 
 
-def test_only_gke_takes_a_privileged_container_and_none_takes_root() -> None:
-    for path in RECIPES.glob("*.yaml"):
-        rendered = _recipe(path.stem)
-        security = rendered.container["securityContext"]
-        assert security.get("privileged", False) == (path.stem == "gke")
-        # Kubernetes refuses a privileged container with allowPrivilegeEscalation false.
-        assert ("allowPrivilegeEscalation" in security) != security.get("privileged", False)
-        assert rendered.pod["securityContext"]["runAsNonRoot"] is True
+def test_openshift_lets_the_exporter_use_the_constraints_that_it_needs() -> None:
+    (rule,) = _recipe("openshift").only("Role")["rules"]
+    assert (rule["resourceNames"], rule["verbs"]) == (["privileged"], ["use"])
 
 
 def test_gke_finds_the_library_in_the_folder_that_it_mounts() -> None:
@@ -84,12 +140,12 @@ def test_the_annotation_for_the_nri_plugin_names_the_exporters_container() -> No
     assert annotations[key] == "management.nvidia.com/gpu=all"
 
 
-def test_what_the_stack_chooses_by_has_its_label() -> None:
-    rendered = _recipe("kube-prometheus-stack")
+@pytest.mark.parametrize("platform", [name for name in PLATFORMS if name != "openshift"])
+def test_what_the_stack_chooses_by_has_its_label(platform: str) -> None:
+    rendered = _recipe(platform)
     chosen = [*rendered.of_kind("ServiceMonitor"), *rendered.of_kind("PrometheusRule")]
     assert len(chosen) > 1
     assert {each["metadata"]["labels"]["release"] for each in chosen} == {"kube-prometheus-stack"}
-    assert "WARNING" not in rendered.notes
     folders = {each["metadata"]["annotations"]["grafana_folder"] for each in rendered.of_kind("ConfigMap")}
     assert folders == {"GPUs"}
 

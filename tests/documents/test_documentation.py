@@ -14,6 +14,7 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+README_LINES = 150
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
@@ -76,6 +77,15 @@ def test_links_between_documents_lead_somewhere(repository: Path) -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+def test_the_readme_is_short_and_has_one_picture(repository: Path) -> None:
+    text = (repository / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= README_LINES
+    assert len(re.findall(r"!\[", text)) == 1
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert headings[:3] == ["On a desk", "On a Slurm cluster", "On Kubernetes"]
+    assert "Limits" in headings
 
 
 def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Path) -> None:

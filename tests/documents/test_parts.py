@@ -47,6 +47,13 @@ def test_the_last_lines_say_what_ran_and_what_is_beyond_it(repository: Path) -> 
     assert re.fullmatch(r"1 passed in [0-9.]+s", told.splitlines()[-1])
 
 
+@pytest.mark.slow
+def test_what_a_path_of_the_readme_takes_is_printed_once(repository: Path) -> None:
+    walked = "test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands"
+    told = run(repository, "-q", "-n", "1", f"tests/deploy/test_first_minute.py::{walked}")
+    assert len(re.findall(r"^Kubernetes: 3 commands, rendered in [0-9.]+ s$", told, re.MULTILINE)) == 1
+
+
 def test_what_is_left_to_make_full_is_found_by_the_begin_of_its_path() -> None:
     assert full_part(TESTS / "privilege" / "test_least_privilege.py") == FULL["privilege/"]
     assert full_part(TESTS / "rules" / "test_static.py") is None

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Install what some tests start, from Debian's archive, without letting apt start it: Prometheus, Alertmanager,
-# VictoriaMetrics, Chromium, lintian, rpm, Slurm, shells, debootstrap and systemd's tools.
+# VictoriaMetrics, Chromium, lintian, rpm, Slurm, shells, debootstrap, buildah and systemd's tools.
 # Always exits 0: where they cannot be had the tests that need them say so themselves (and fail when CI=true).
 set -eu
 
 servers='prometheus prometheus-alertmanager prometheus-node-exporter systemd'
 # Programs beyond the servers, each with its package where that has another name.
-others='chromium lintian rpm victoria-metrics zsh fish debootstrap slurmctld:slurm-wlm systemd-nspawn:systemd-container'
+others='chromium lintian rpm victoria-metrics zsh fish debootstrap buildah slurmctld:slurm-wlm systemd-nspawn:systemd-container'
 PATH=$PATH:/usr/sbin:/sbin
 
 missing=

@@ -1,151 +1,114 @@
-"""The Dockerfile's steps work, and what they make runs as the user and with the variables that it names."""
+"""The documented command builds the image from the Dockerfile, and what it makes runs as the user that it names."""
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.processes import end, listening, wait_for
-from tests.image.dockerfile import Image, Instruction, exec_form, instructions, play_stage
+from tests.conftest import RequiresTool
+from tests.e2e.processes import wait_for
+from tests.image.built import Image, built
+from tests.image.dockerfile import Instruction, instructions
 
 from gpu_triage import __version__
 from gpu_triage.options.config import Config
 
-UNPRIVILEGED = "65534"
+pytestmark = pytest.mark.timeout(600)
+
+USER = "65534"
+PAGES = ("README.md", "docs/kubernetes.md")
+
+
+def _documented(repository: Path, page: str) -> list[str]:
+    """The words of the command that builds the image."""
+    text = (repository / page).read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (docker build .*)$", text, re.MULTILINE)
+    return shlex.split(command)
 
 
 @pytest.fixture(scope="module")
-def dockerfile(repository: Path) -> list[Instruction]:
-    return instructions((repository / "Dockerfile").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def built(dockerfile: list[Instruction], repository: Path) -> Iterator[Image]:
-    """The build stage, played in a folder that any user may read (pytest's own are private)."""
-    root = Path(tempfile.mkdtemp(prefix="gpu-triage-image-"))
-    root.chmod(0o755)
+def image(repository: Path, requires_tool: RequiresTool) -> Iterator[Image]:
+    folder = Path(tempfile.mkdtemp(prefix="gpu-triage-image-", dir="/var/tmp"))
+    folder.chmod(0o755)
     try:
-        # The base image's own Python: its venvs must find pip, and a system interpreter may have none to give.
-        base = root / "usr/local"
-        subprocess.run([sys.executable, "-m", "venv", str(base)], check=True)
-        image = Image(root, {"PATH": f"{base / 'bin'}:{os.environ['PATH']}", "HOME": str(root)})
-        steps = play_stage([each for each in dockerfile if each.stage == 1], repository, image)
-        assert len(steps) == sum(each.name == "RUN" and each.stage == 1 for each in dockerfile)
-        yield image
+        with built(_documented(repository, PAGES[-1]), repository, folder, requires_tool) as made:
+            yield made
     finally:
-        shutil.rmtree(root)
+        shutil.rmtree(folder)
 
 
-def _only(dockerfile: list[Instruction], name: str) -> str:
-    (found,) = (each.rest for each in dockerfile if each.name == name and each.stage == 2)
-    return found
+def test_every_page_has_the_same_command(repository: Path) -> None:
+    assert len({tuple(_documented(repository, page)) for page in PAGES}) == 1
 
 
-def _final_environment(dockerfile: list[Instruction], root: Path) -> dict[str, str]:
-    """The final stage's variables, below the folder, and nothing of this process's own."""
-    last = Image(root, {"PATH": "/usr/local/bin:/usr/bin:/bin"})
-    play_stage([each for each in dockerfile if each.stage == 2 and each.name == "ENV"], root, last)
-    return {name: value.replace("/opt/", f"{root}/opt/") for name, value in last.environment.items()}
+def test_the_images_own_command_serves_and_says_what_it_lacks(image: Image, tmp_path: Path) -> None:
+    with image.running(log=tmp_path / "log") as container:
+        wait_for(lambda: container.get("/-/ready").returncode == 0)
+        assert re.search(r"^gpu_driver_up 0", container.get("/metrics").stdout, re.MULTILINE)
 
 
-def _as_the_images_user(dockerfile: list[Instruction]) -> list[str]:
-    if os.geteuid() != 0:
-        return []  # already somebody without privileges
-    user, group = _only(dockerfile, "USER").split(":")
-    return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+def test_it_serves_as_its_user_from_a_root_that_nobody_can_write_to(image: Image, tmp_path: Path) -> None:
+    with image.running("serve", "--simulate", "dual-a10", log=tmp_path / "log") as container:
+        wait_for(lambda: container.get("/-/ready").returncode == 0)
+        assert len(re.findall(r"^gpu_up\{.*\} 1", container.get("/metrics").stdout, re.MULTILINE)) == 2
+        status = Path(f"/proc/{container.pid}/status").read_text()
+        assert re.search(rf"^Uid:\s+{USER}\s+{USER}\s", status, re.MULTILINE)
+        assert re.search(rf"^Gid:\s+{USER}\s+{USER}\s", status, re.MULTILINE)
+        assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+        mounts = Path(f"/proc/{container.pid}/mountinfo").read_text()
+        assert re.search(r"^\d+ \d+ \S+ \S+ / ro[, ]", mounts, re.MULTILINE)
+        assert "Read-only file system" in container.run("touch", "/var/lib/gpu-triage/x").stderr
 
 
-@contextmanager
-def _running(dockerfile: list[Instruction], built: Image, *flags: str) -> Iterator[tuple[str, str]]:
-    """The image's command with these flags; yields its address and its log once it listens."""
-    command = [*exec_form(_only(dockerfile, "ENTRYPOINT")), *exec_form(_only(dockerfile, "CMD"))]
-    log = built.root / "exporter.log"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            [*_as_the_images_user(dockerfile), *command, "--web.listen-address=127.0.0.1:0", *flags],
-            cwd="/",
-            env=_final_environment(dockerfile, built.root),
-            stdin=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-    try:
-        yield listening(process, log), Path(f"/proc/{process.pid}/status").read_text()
-    finally:
-        end(process)
+def test_its_health_check_agrees_with_what_runs(image: Image, tmp_path: Path) -> None:
+    kind, *command = image.config["Healthcheck"]["Test"]
+    assert kind == "CMD"
+    with image.running("serve", "--simulate", "dual-a10", log=tmp_path / "log") as container:
+        wait_for(lambda: container.run(*command).returncode == 0)
+    with image.running("serve", "--web.listen-address=127.0.0.1:9999", log=tmp_path / "log") as container:
+        wait_for(lambda: "/metrics" in container.log.read_text())
+        assert container.run(*command).returncode != 0
 
 
-def _healthcheck(dockerfile: list[Instruction], built: Image, address: str) -> int:
-    command = [word.replace("127.0.0.1:9836", address) for word in exec_form(_only(dockerfile, "HEALTHCHECK"))]
-    return subprocess.run(
-        command, env=_final_environment(dockerfile, built.root), check=False, capture_output=True
-    ).returncode
+def test_a_volume_is_mounted_where_its_user_can_write(image: Image) -> None:
+    folder = (image.root / "var/lib/gpu-triage").stat()
+    assert (str(folder.st_uid), str(folder.st_gid), folder.st_mode & 0o777) == (USER, USER, 0o750)
 
 
-@pytest.mark.timeout(300)
-def test_the_images_user_can_keep_its_state_where_a_volume_is_mounted(
-    dockerfile: list[Instruction], built: Image
-) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("giving a directory to another user takes root")
-    play_stage([each for each in dockerfile if each.stage == 2 and each.name == "RUN"], built.root, built)
-    folder = built.root / "var/lib/gpu-triage"
-    with _running(dockerfile, built, "--simulate", "dual-a10", "--state.directory", str(folder)):
-        wait_for((folder / "incidents-simulated.json").exists)
-
-
-@pytest.mark.timeout(300)
-def test_the_images_program_serves_as_its_user_and_its_healthcheck_agrees(
-    dockerfile: list[Instruction], built: Image
-) -> None:
-    with _running(dockerfile, built, "--simulate", "dual-a10") as (address, status):
-        if os.geteuid() == 0:
-            assert re.search(rf"^Uid:\s+{UNPRIVILEGED}\s", status, re.MULTILINE)
-            assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
-        assert _healthcheck(dockerfile, built, address) == 0
-    assert _healthcheck(dockerfile, built, address) != 0
-
-
-@pytest.mark.timeout(300)
-def test_the_image_carries_the_program_whole_and_nothing_to_install_with(
-    dockerfile: list[Instruction], built: Image
-) -> None:
-    environment = _final_environment(dockerfile, built.root)
+def test_the_image_carries_the_program_whole_and_nothing_to_install_with(image: Image, tmp_path: Path) -> None:
     program = (
         "import gpu_triage, importlib.util as found; "
         "print(gpu_triage.__version__, found.find_spec('pip'), found.find_spec('grpc').name)"
     )
-    result = subprocess.run(
-        ["python", "-c", program], env=environment, cwd="/", check=False, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == [__version__, "None", "grpc"]
+    with image.running("serve", "--simulate", "dual-a10", log=tmp_path / "log") as container:
+        result = container.run("/opt/gpu-triage/bin/python", "-c", program)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.split() == [__version__, "None", "grpc"]
+        assert container.run("gpu-triage", "explain", "GpuLost").stdout.startswith("GpuLost\n")
 
 
-def test_the_image_is_given_the_driver_and_no_more(dockerfile: list[Instruction], tmp_path: Path) -> None:
-    environment = _final_environment(dockerfile, tmp_path)
-    assert environment["NVIDIA_VISIBLE_DEVICES"] == "all"
-    assert environment["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
+def test_the_image_is_given_the_driver_and_no_more(image: Image) -> None:
+    assert image.environment["NVIDIA_VISIBLE_DEVICES"] == "all"
+    assert image.environment["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
-def test_the_images_user_is_a_number(dockerfile: list[Instruction]) -> None:
-    assert re.fullmatch(r"[1-9][0-9]*:[1-9][0-9]*", _only(dockerfile, "USER"))
+def test_the_images_user_is_a_number(image: Image) -> None:
+    assert image.config["User"] == f"{USER}:{USER}"
 
 
-def test_the_image_exposes_and_asks_the_default_port(dockerfile: list[Instruction]) -> None:
+def test_the_image_exposes_and_asks_the_default_port(image: Image) -> None:
     (address,) = Config().web_listen_addresses
-    assert f":{_only(dockerfile, 'EXPOSE')}" == address
-    assert f"127.0.0.1{address}/-/healthy" in _only(dockerfile, "HEALTHCHECK")
+    assert list(image.config["ExposedPorts"]) == [f"{address.removeprefix(':')}/tcp"]
+    assert f"127.0.0.1{address}/-/healthy" in " ".join(image.config["Healthcheck"]["Test"])
 
 
-def test_nothing_is_installed_without_its_hash(dockerfile: list[Instruction]) -> None:
+def test_nothing_is_installed_without_its_hash(repository: Path) -> None:
+    dockerfile: list[Instruction] = instructions((repository / "Dockerfile").read_text(encoding="utf-8"))
     installs = [
         step for each in dockerfile if each.name == "RUN" for step in each.rest.split("&&") if "pip install" in step
     ]

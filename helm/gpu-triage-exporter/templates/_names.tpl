@@ -49,6 +49,11 @@ app.kubernetes.io/component: exporter
 {{- ternary "https" "http" .Values.web.tls -}}
 {{- end -}}
 
+{{/* Where `kubectl port-forward` brings the runbooks. An IP address, which web.allowedHosts always allows. */}}
+{{- define "gpu-triage.forwarded" -}}
+{{- printf "%s://127.0.0.1:%d/runbooks" (include "gpu-triage.scheme" .) (int .Values.web.port) -}}
+{{- end -}}
+
 {{/* Metadata of an object: the dictionary has root, name, and where they differ from the usual namespace, labels, annotations. */}}
 {{- define "gpu-triage.metadata" -}}
 name: {{ .name }}

@@ -1,0 +1,232 @@
+"""The three paths of the README, walked as they are written there: how many commands, how many seconds.
+
+A desk is a minimal system that has never seen the project. A node of a Slurm cluster is an overlay of this host, with
+its Slurm running and no prolog. For Kubernetes, the chart is rendered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+from tests.built_packages import Packages
+from tests.chart.rendering import IMAGE, render
+from tests.conftest import REPOSITORY, RequiresTool
+from tests.distribution import uv
+from tests.parts import TOLD
+from tests.root_file_system import root_file_system
+from tests.slurm_cluster import CONFIGURATION, DAEMONS, NODE, PROGRAMS
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+Told = Callable[[str, object], None]
+
+DESK_SECONDS: Final = 60.0
+CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
+"""Of this machine, whose way to the package index may need its own."""
+
+FRESH: Final = """
+set -eu
+mount -t tmpfs -o size=4g tmpfs "$SCRATCH"
+mkdir "$SCRATCH/changes" "$SCRATCH/work" "$SCRATCH/root"
+mount -t overlay overlay -o "lowerdir=$SYSTEM,upperdir=$SCRATCH/changes,workdir=$SCRATCH/work" "$SCRATCH/root"
+mount --rbind /dev "$SCRATCH/root/dev"
+mount --rbind /sys "$SCRATCH/root/sys"
+mount -t proc proc "$SCRATCH/root/proc"
+if [ -n "$ALONE" ]; then
+    ip link set lo up
+    ip address add 192.0.2.1/32 dev lo # Slurm looks up names only where there is more than 127.0.0.1
+else
+    cp --dereference /etc/resolv.conf "$SCRATCH/root/etc/resolv.conf"
+fi
+mkdir -p "$SCRATCH/root/clone"
+mount --bind "$CLONE" "$SCRATCH/root/clone"
+cd "$SCRATCH/root/clone"
+exec chroot "$SCRATCH/root" /bin/sh -u
+"""
+DESK: Final = """
+export HOME=/root PATH=/root/.local/bin:/clone:/usr/bin:/bin
+cd /clone
+"""
+NODE_OF_A_CLUSTER: Final = """
+set -- /srv/slurm
+mkdir -p /srv/slurm/state /srv/slurm/spool /srv/slurm/dev /etc/slurm /run/munge
+dd if=/dev/urandom of=/srv/slurm/munge.key bs=1024 count=1 status=none
+chmod 400 /srv/slurm/munge.key
+mknod /srv/slurm/dev/nvidia0 c 195 0
+mknod /srv/slurm/dev/nvidia1 c 195 1
+echo 'Name=gpu File=/srv/slurm/dev/nvidia[0-1]' >/etc/slurm/gres.conf
+cp /clone/slurm.conf /etc/slurm/slurm.conf
+echo 'APT::Get::Assume-Yes "true";' >/etc/apt/apt.conf.d/90yes
+export SLURM_CONF=/etc/slurm/slurm.conf DEBIAN_FRONTEND=noninteractive
+( {daemons} ) >/srv/slurm/output.log 2>&1 &
+within() {{
+    for _ in $(seq 300); do
+        if sh -c "$1" >/dev/null 2>&1; then return; fi
+        sleep 0.1
+    done
+    echo "not within 30 s: $1" >&2
+    tail -n 20 /srv/slurm/*.log >&2
+    exit 1
+}}
+within 'scontrol show node {node} | grep State=IDLE'
+cd /clone
+"""
+# No systemd runs the unit here. A GPU of the node has fallen off the bus.
+UNIT: Final = """
+gpu-triage serve --simulate lost-before-start 2>/srv/slurm/exporter.log &
+within 'curl --fail --silent http://localhost:9836/-/ready'
+"""
+JOB: Final = """
+sbatch --gres=gpu:2 --output=/dev/null --wrap=true
+within 'scontrol show node {node} | grep DRAIN'
+within 'squeue --noheader --format=%T | grep PENDING'
+scontrol show node {node} | grep -E 'State=|Reason='
+squeue --noheader --format='job %T'
+"""
+
+
+def commands(repository: Path, heading: str) -> list[str]:
+    """The commands below a heading of the README."""
+    section = (repository / "README.md").read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    lines = re.sub(r"\\\n\s*", " ", block).splitlines()
+    return [line[2:] for line in lines if line.startswith(("$ ", "# "))]
+
+
+def timed(command: str) -> str:
+    """A command whose start and end are told."""
+    return f'echo "@start $(date +%s.%N)"; {command}\ncode=$?\necho "@end $(date +%s.%N) $code"\n'
+
+
+def seconds_and_codes(output: str) -> list[tuple[float, int]]:
+    """How long each timed command took, and its exit code."""
+    started = [float(at) for at in re.findall(r"^@start (\S+)$", output, re.MULTILINE)]
+    ended = [(float(at), int(code)) for at, code in re.findall(r"^@end (\S+) (\d+)$", output, re.MULTILINE)]
+    return [(end - start, code) for start, (end, code) in zip(started, ended, strict=True)]
+
+
+def summary(path: str, walked: list[str], seconds: list[float]) -> str:
+    each = ", ".join(f"{command.split()[0]} {took:.0f} s" for command, took in zip(walked, seconds, strict=True))
+    return f"{path}: {len(walked)} commands, {sum(seconds):.0f} s ({each})"
+
+
+@pytest.fixture
+def clone(repository: Path, tmp_path: Path) -> Path:
+    """What git would check out, with the changes of this working tree."""
+    target = tmp_path / "clone"
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=repository, check=True, capture_output=True).stdout
+    for name in listed.decode().split("\0"):
+        if name and (repository / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(repository / name, target / name, follow_symlinks=False)
+    return target
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+def run(script: str, *, system: Path, clone: Path, scratch: Path, alone: bool) -> subprocess.CompletedProcess[str]:
+    """Run a script in an overlay of a system, as root; with `alone`, in a network of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("a root file system of its own needs root")
+    variables = {"SCRATCH": str(scratch), "SYSTEM": str(system), "CLONE": str(clone), "ALONE": "yes" if alone else ""}
+    network = ["--net"] if alone else []
+    command = ["unshare", "--mount", "--pid", *network, "--fork", "--kill-child", "sh", "-c", FRESH]
+    given = {**os.environ, **variables}
+    return subprocess.run(command, env=given, input=script, check=False, capture_output=True, text=True)
+
+
+def test_a_desk_has_a_verdict_within_a_minute(
+    repository: Path, clone: Path, scratch: Path, requires_tool: RequiresTool, record_property: Told
+) -> None:
+    system = root_file_system(requires_tool, "pip", "python3,python3-venv,python3-pip,ca-certificates")
+    walked = commands(repository, "On a desk")
+    assert walked == ["pipx install .", "gpu-triage check"]
+    shutil.copy2(uv(), clone / "uv")  # of the two that the README names, the one that comes with the tests
+    if CERTIFICATES.exists():
+        shutil.copy2(CERTIFICATES, clone / "certificates.crt")
+    install, check = walked[0].replace("pipx install", "uv tool install --quiet"), f"{walked[1]} --simulate dual-a10"
+    trust = "export SSL_CERT_FILE=/clone/certificates.crt\n" if (clone / "certificates.crt").exists() else ""
+    script = DESK + trust + timed(install) + timed(check)
+    ran = run(script, system=system, clone=clone, scratch=scratch, alone=False)
+    told = seconds_and_codes(ran.stdout)
+    assert told[0][1] == 0, ran.stdout + ran.stderr
+    assert re.search(r"GPU 0 +thermal ", ran.stdout), ran.stdout + ran.stderr
+    assert "pcie.width" in ran.stdout
+    seconds = [took for took, _ in told]
+    record_property(TOLD, summary("a desk", walked, seconds))
+    assert sum(seconds) < DESK_SECONDS
+
+
+def test_a_slurm_node_drains_itself_after_six_commands(
+    tmp_path: Path,
+    scratch: Path,
+    request: pytest.FixtureRequest,
+    requires_tool: RequiresTool,
+    record_property: Told,
+) -> None:
+    for program in (*PROGRAMS, "apt-get", "curl"):
+        requires_tool(program)
+    walked = commands(REPOSITORY, "On a Slurm cluster")
+    assert walked[0] == "make packages"
+    assert len(walked) <= 6
+    start = time.monotonic()
+    packages: Packages = request.getfixturevalue("packages")
+    building = time.monotonic() - start
+    dist = tmp_path / "dist"
+    dist.mkdir()
+    shutil.copy2(packages.deb, dist)
+    lines = CONFIGURATION.format(
+        folder="/srv/slurm", host=os.uname().nodename.partition(".")[0], node=NODE, controller_port=6817, node_port=6818
+    ).splitlines(keepends=True)
+    bare = "".join(line for line in lines if not line.startswith(("Prolog", "Epilog")))
+    (tmp_path / "slurm.conf").write_text(bare)
+    script = NODE_OF_A_CLUSTER.format(daemons=DAEMONS, node=NODE)
+    for number, command in enumerate(walked[1:]):
+        script += timed(command) + (UNIT if number == 0 else "")
+    ran = run(script + JOB.format(node=NODE), system=Path("/"), clone=tmp_path, scratch=scratch, alone=True)
+    told = seconds_and_codes(ran.stdout)
+    assert [code for _, code in told] == [0] * (len(walked) - 1), ran.stdout + ran.stderr
+    assert "problem:" not in ran.stdout
+    assert "Reason=gpu-triage: GPU 1 gpu.lost" in ran.stdout, ran.stdout + ran.stderr
+    assert "job PENDING" in ran.stdout
+    record_property(TOLD, summary("a Slurm node", walked, [building, *(took for took, _ in told)]))
+
+
+def test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands(
+    repository: Path, record_property: Told
+) -> None:
+    walked = commands(repository, "On Kubernetes")
+    assert len(walked) == 3
+    build, push, install = map(shlex.split, walked)
+    assert build[:2] == ["docker", "build"]
+    assert push == ["docker", "push", build[build.index("--tag") + 1]]
+    start = time.monotonic()
+    release, chart = install[2:4]
+    assert install[:2] == ["helm", "install"]
+    (setting,) = (install[at + 1] for at, word in enumerate(install) if word == "--set")
+    assert f"{setting.removeprefix('image.repository=')}:0.1.0" == push[2]
+    assert setting == f"image.repository={IMAGE}"
+    values = yaml.safe_load((repository / install[install.index("--values") + 1]).read_bytes())
+    rendered = render(values, repository / chart, release)
+    took = time.monotonic() - start
+    assert rendered.container["image"] == push[2]
+    texts = "".join(text for each in rendered.of_kind("ConfigMap") for text in each["data"].values())
+    assert "gpu_allocated" in texts or "workload_pod" in texts
+    assert any("--kubernetes.pod-resources-socket" in flag for flag in rendered.container["args"])
+    assert len(rendered.of_kind("ServiceMonitor")) == 1
+    record_property(TOLD, f"Kubernetes: {len(walked)} commands, rendered in {took:.1f} s")
