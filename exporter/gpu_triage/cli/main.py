@@ -72,7 +72,7 @@ def group() -> None:
     ),
     examples=(
         ("gpu-triage serve", "every default: metrics and status page on port 9836 of all interfaces"),
-        ("gpu-triage serve --simulate h100-8-bad-night", "try it on a host without GPUs"),
+        ("gpu-triage serve --simulate h100-8-bad-night --simulate-at 30m", "try it on a host without GPUs"),
         (
             "gpu-triage serve --web.listen-address 127.0.0.1:9836 --expect.gpu-count 8",
             "this host only; 8 GPUs are right",

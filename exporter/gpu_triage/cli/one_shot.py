@@ -6,22 +6,18 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import click
 
 from gpu_triage.cli.simulation import scenario_options
-from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.options.command import serve_options
-from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
-from gpu_triage.options.values import TextType, duration
+from gpu_triage.options.values import TextType
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 Command = TypeVar("Command", bound=Callable[..., int])
-
-_SCENARIO_TIME: Final = duration("0s", "720h")
 
 
 def host_options(
@@ -29,12 +25,6 @@ def host_options(
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """A decorator that adds the exporter's options that apply to a command; the command gets ``config``."""
     return serve_options(COLLECTOR_SWITCHES, scenario_options, applies)
-
-
-def simulate_at_option(command: Command) -> Command:
-    """Add the flag ``--simulate-at`` to a command; `scenario_time` converts its value."""
-    meaning = "Scenario time at which to look at a simulated host, such as 10m."
-    return click.option("--simulate-at", metavar="DURATION", type=_SCENARIO_TIME, help=meaning)(command)
 
 
 def duration_option(
@@ -74,10 +64,3 @@ def format_option(**readers: str) -> Callable[[Command], Command]:
     forms = list(readers)
     meaning = ", ".join(f"for {who}" for who in readers.values()).capitalize() + "."
     return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=meaning)
-
-
-def scenario_time(seconds: float | None, config: Config) -> float:
-    """The scenario time in seconds set with ``--simulate-at``, default 0; raises ConfigError without a simulation."""
-    if seconds is not None and config.simulate is None:
-        raise ConfigError("--simulate-at is a time of a scenario; name one with --simulate")
-    return seconds or 0.0

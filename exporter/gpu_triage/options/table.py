@@ -229,6 +229,12 @@ _TRAILING = (
         is_eager=True,
     ),
     Option(
+        "simulate-at",
+        values.duration("0s", "720h"),
+        "Scenario time to start at, such as 10m; an hour after its last event at most.",
+        field="simulate_at_seconds",
+    ),
+    Option(
         "simulate-pace",
         values.whole_number(1, 100),
         "How many times faster the scenario's events follow each other, and how many times shorter findings wait, hold "

@@ -108,6 +108,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("log.format", "json", "log_format", "json"),
     ("replay", "/dev/null", "replay", Path("/dev/null")),
     ("simulate-pace", "1", "simulate_pace", 1),
+    ("simulate-at", "0s", "simulate_at_seconds", 0.0),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
 )
 
@@ -287,6 +288,7 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             {"simulate": "healthy", "slurm__jobs_directory": "/run/jobs"},
             ("slurm.jobs-directory (--slurm.jobs-directory)", "simulated host (--simulate)", "leave one of them out"),
         ),
+        ({"simulate_at": "10m"}, ("simulate-at (--simulate-at)", "real host", "name a scenario with --simulate")),
         ({"slurm__gpu_numbers": "minor"}, ("slurm.gpu-numbers (--slurm.gpu-numbers)", "set --slurm.jobs-directory")),
         ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
         (
