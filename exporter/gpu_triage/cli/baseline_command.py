@@ -27,7 +27,7 @@ from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.values import duration
+from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline.accept import ACCEPTABLE, accepted
 from gpu_triage.read.baseline.compare import Comparison, changes
 from gpu_triage.read.baseline.facts import HostFacts
@@ -127,7 +127,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     "fields",
     metavar="NAME",
     multiple=True,
-    type=click.Choice([*ACCEPTABLE, _ALL]),
+    type=OneOf([*ACCEPTABLE, _ALL]),
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
 @_despite_findings("Accept the fields")

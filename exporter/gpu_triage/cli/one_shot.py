@@ -14,7 +14,7 @@ from gpu_triage.cli.simulation import scenario_options
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.options.command import serve_options
 from gpu_triage.options.option import Option
-from gpu_triage.options.values import TextType
+from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 Command = TypeVar("Command", bound=Callable[..., int])
@@ -43,7 +43,7 @@ def for_option(default: str, kind: TextType) -> Callable[[Command], Command]:
 
 def fail_on_option(command: Command) -> Command:
     """Add the flag ``--fail-on``, a severity, to a command."""
-    severities = click.Choice([severity.value for severity in reversed(Severity)])
+    severities = OneOf([severity.value for severity in reversed(Severity)])
     meaning = "The least severe finding that makes the exit code 1."
     return click.option("--fail-on", type=severities, default="critical", show_default=True, help=meaning)(command)
 
@@ -63,4 +63,4 @@ def format_option(**readers: str) -> Callable[[Command], Command]:
     """A decorator that adds the flag ``--format``; maps each output format to its audience, the default first."""
     forms = list(readers)
     meaning = ", ".join(f"for {who}" for who in readers.values()).capitalize() + "."
-    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=meaning)
+    return click.option("--format", "form", type=OneOf(forms), default=forms[0], show_default=True, help=meaning)

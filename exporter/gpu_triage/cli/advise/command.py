@@ -22,7 +22,7 @@ from gpu_triage.judge.report.text import printable
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.values import duration, whole_number
+from gpu_triage.options.values import OneOf, duration, whole_number
 
 _GIVEN: Final = StepTime(None, "--step-time")
 _UNKNOWN: Final = StepTime(None, "no --step-time")
@@ -44,20 +44,20 @@ _DEFAULT_OPTIMIZER: Final = "adamw"
 @click.option("--params", "parameters", required=True, metavar="COUNT", help="Size of the model: 350M, 3B, 7e9.")
 @click.option(
     "--workload",
-    type=click.Choice([each.value for each in Workload]),
+    type=OneOf([each.value for each in Workload]),
     default=Workload.TRAINING.value,
     show_default=True,
     help="What the job does.",
 )
 @click.option(
     "--precision",
-    type=click.Choice(list(PRECISIONS)),
+    type=OneOf(list(PRECISIONS)),
     help="mixed has an FP32 copy for the optimizer, bf16 none; int8 and int4 are frozen.  "
     "[default: mixed; inference bf16]",
 )
 @click.option(
     "--optimizer",
-    type=click.Choice(list(OPTIMIZERS)),
+    type=OneOf(list(OPTIMIZERS)),
     help=f"The optimizer; sgd has momentum.  [default: {_DEFAULT_OPTIMIZER}]",
 )
 @click.option(
