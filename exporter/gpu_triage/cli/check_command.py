@@ -15,6 +15,7 @@ from gpu_triage.cli.one_shot import (
     fail_on_option,
     for_option,
     format_option,
+    given,
     host_options,
 )
 from gpu_triage.errors import ConfigError
@@ -97,7 +98,7 @@ def check_command(
     if paths:
         if config.simulate is not None or config.replay is not None:
             raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-        if any(map(_given, ("seconds", "patience"))):
+        if any(map(given, ("seconds", "patience"))):
             raise ConfigError("--from measures nothing: leave out --for and --patience")
         from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
 
@@ -111,8 +112,3 @@ def check_command(
     else:
         click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
     return report.exit_code(Severity(fail_on))
-
-
-def _given(parameter: str) -> bool:
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is click.core.ParameterSource.COMMANDLINE

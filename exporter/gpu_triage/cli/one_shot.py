@@ -48,6 +48,12 @@ def fail_on_option(command: Command) -> Command:
     return click.option("--fail-on", type=severities, default="critical", show_default=True, help=meaning)(command)
 
 
+def given(parameter: str) -> bool:
+    """Whether the running command was given this parameter as a flag."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
 def echo_text(render: Callable[[int | None], str]) -> None:
     """Print what `render` returns for this width: the terminal's, or None for a pipe.
 
