@@ -108,7 +108,7 @@ def _gpus(view: HostView, columns: int) -> Table:
 
 
 def _fitting(rows: Sequence[Mapping[str, Text]], columns: int) -> list[str]:
-    """The headings whose columns fit side by side, each as wide as its contents; others are left out, not cut off."""
+    """The headings of the columns that fit side by side at the width of their contents; others are left out."""
     widths = {heading: max(len(heading), *(row[heading].cell_len for row in rows)) for heading in _HEADINGS}
     widths[_ON_IT] = min(widths[_ON_IT], _LEAST_ON_IT)
     shown = list(_HEADINGS)
