@@ -7,6 +7,8 @@ PYTHON ?= python3
 ARGS ?=
 PYTEST_ARGS ?=
 DEMO_SCENARIO := h100-8-bad-night
+# When one GPU overheats and another has lost lanes; a GPU falls off the bus five minutes later.
+DEMO_START := --simulate-at 30m --simulate-pace 4
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,12 +21,12 @@ PEER := $(PEER_VENV)/.stamp
 SITE_VENV := build/site-venv
 SITE := $(SITE_VENV)/.stamp
 GRAFANA_LIBRARIES := build/pictures/node_modules/.stamp
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 REGENERATE := $(BIN)/pytest --quiet --regenerate
 
 # Tests start hundreds of processes: without compiled modules, each would recompile the package.
 unexport PYTHONDONTWRITEBYTECODE
-INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
+INSTALL_PACKAGE := $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 
 .PHONY: help
 help: ## list the targets
@@ -35,16 +37,20 @@ run: $(RUNTIME) ## serve on 127.0.0.1:9836, a simulated host where no NVIDIA dri
 	@export GPU_TRIAGE_WEB_LISTEN_ADDRESS="$${GPU_TRIAGE_WEB_LISTEN_ADDRESS:-127.0.0.1:9836}"; if $(BIN)/python -c 'import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown()' 2>/dev/null; then \
 	    exec $(BIN)/gpu-triage serve $(ARGS); \
 	else \
-	    echo 'make run: no NVIDIA driver answers on this host, so this serves a simulated one,' \
-	        '$(DEMO_SCENARIO) unless ARGS names another: every reading is made up and' \
-	        'gpu_exporter_simulated is 1.' >&2; \
-	    exec $(BIN)/gpu-triage serve --simulate $(DEMO_SCENARIO) $(ARGS); \
+	    set -- $(ARGS); \
+	    case " $$* " in *' --simulate '*|*' --simulate='*|*' --replay'*) ;; \
+	        *) set -- --simulate $(DEMO_SCENARIO) $(if $(findstring --simulate-,$(ARGS)),,$(DEMO_START)) "$$@";; \
+	    esac; \
+	    echo 'make run: no NVIDIA driver answers on this host, so this serves a simulated one: every reading is made up' \
+	        'and gpu_exporter_simulated is 1. The status page says what happens next.' >&2; \
+	    exec $(BIN)/gpu-triage serve "$$@"; \
 	fi
 
 .PHONY: demo
-demo: ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
-	@echo 'make demo: looking for Prometheus and Alertmanager, and setting up $(VENV); the first time this takes minutes' >&2
-	@$(MAKE) --no-print-directory --silent servers $(RUNTIME)
+demo: ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another, INSTALL=1 installs both
+	@INSTALL='$(INSTALL)' tests/environment/install-servers.sh demo
+	@echo 'make demo: setting up $(VENV); the first time this takes a minute' >&2
+	@$(MAKE) --no-print-directory --silent $(RUNTIME)
 	@$(BIN)/python -m deploy.demo $(ARGS)
 
 # Two more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
@@ -55,7 +61,7 @@ IN_PARALLEL := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-load
 # Lint and types come first: beside them, servers that are played faster than real time would miss their times.
 .PHONY: test
 test: ## before each push, eight minutes: lint, types, and every test but for those of `make full`; sets up what is missing
-	@$(MAKE) --no-print-directory --jobs=2 servers $(DEV)
+	@$(MAKE) --no-print-directory --jobs=2 test-servers $(DEV)
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled && \
 	TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
@@ -231,9 +237,12 @@ sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
 packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
 	$(BIN)/python -m deploy.packages $(ARGS)
 
-.PHONY: servers
-servers: ## install what tests start from Debian: Prometheus, Alertmanager, VictoriaMetrics, Slurm, Chromium, lintian and others
-	@tests/environment/install-servers.sh
+.PHONY: servers test-servers
+servers: ## install what all tests start from Debian: Prometheus, Alertmanager, VictoriaMetrics, Slurm, Chromium, lintian and others
+	@tests/environment/install-servers.sh full
+# Without what only `make full` starts.
+test-servers:
+	@tests/environment/install-servers.sh test
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches and build output
@@ -247,12 +256,12 @@ $(BASE):
 	@touch $@
 
 $(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(BASE)
-	$(INSTALL) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
 	$(INSTALL_PACKAGE)
 	@touch $@
 
 $(DEV): requirements/dev.txt pyproject.toml | $(BASE)
-	$(INSTALL) --require-hashes -r requirements/dev.txt
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	$(INSTALL_PACKAGE)
 	@touch $@ $(RUNTIME)
 

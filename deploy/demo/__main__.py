@@ -14,16 +14,17 @@ from deploy.demo.stack import Stack, find_programs, stack
 from deploy.demo.terminal import clock, end_as_ctrl_c_does, print_notification, say_starting
 
 from gpu_triage.errors import ScenarioError
+from gpu_triage.options.values import whole_number
 from gpu_triage_simulator import Scenario, load_scenario
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("scenario", default="h100-8-bad-night")
-@click.option("--pace", default=20, show_default=True, type=click.IntRange(1, 100), help="How many times faster.")
+@click.option("--pace", default=20, show_default=True, type=whole_number(1, 100), help="How many times faster.")
 @click.option(
     "--for",
     "seconds",
-    type=click.IntRange(min=1),
+    type=whole_number(1, 86_400),
     help="End by itself after so many seconds.  [default: Ctrl-C ends it]",
 )
 def demo(scenario: str, pace: int, seconds: int | None) -> None:

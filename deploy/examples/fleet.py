@@ -17,7 +17,7 @@ from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.fleet.query import Selection, queries
-from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
 from gpu_triage.cli.job.facts import every_query
 from gpu_triage.read.registry import METRICS
 
@@ -66,7 +66,7 @@ def _of_commands() -> Iterator[str]:
     for selection in (Selection(), Selection(cluster=".+")):
         yield from queries(selection).values()
         yield from daily_queries(selection).values()
-        yield from (host_query(selection, 30), offender_query(selection, 30))
+        yield from (host_query(selection, 30), offender_query(selection, "30d"))
     yield from every_query()
 
 

@@ -116,6 +116,8 @@ def _add_documents(repository: Path, target: Target, root: Path, site: Path, epo
     _write_gzip(documents / "changelog.gz", (repository / "CHANGELOG.md").read_bytes())
     changes = debian_changelog(f"{__version__}-{target.release}", _MAINTAINER, at)
     _write_gzip(documents / "changelog.Debian.gz", changes.encode())
+    shutil.copy(repository / "SECURITY.md", documents)
+    (documents / "SECURITY.md").chmod(0o644)
     for drop_in in (repository / "deploy" / "systemd" / f"{NAME}.service.d").iterdir():
         shutil.copy(drop_in, _made(documents / "examples") / drop_in.name)
     for page in (repository / "docs" / "man").glob("*.1"):

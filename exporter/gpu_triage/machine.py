@@ -7,7 +7,7 @@ difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -208,6 +208,7 @@ class Machine:
     incidents: Path | None = None
     # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None
+    scenario_progress: Callable[[], str] | None = None  # what happens next in a simulated scenario, as a sentence
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:

@@ -37,11 +37,11 @@ def simulate_command(name: str | None, list_all: bool, **history: Any) -> int:  
     \b
       gpu-triage serve --simulate NAME
 
-    With --history, hours of it are played on a virtual clock in seconds, and written as OpenMetrics with timestamps,
-    which promtool turns into blocks that any Prometheus 2.24 or later serves:
+    With --history, it is played on a virtual clock, an hour of eight GPUs in about half a minute, and written as
+    OpenMetrics with timestamps, which promtool turns into blocks that any Prometheus 2.24 or later serves:
 
     \b
-      gpu-triage simulate h100-8-bad-night --history 6h --step 15s --output night.om
+      gpu-triage simulate h100-8-bad-night --history 75m --step 15s --output night.om
       promtool tsdb create-blocks-from openmetrics night.om data
       prometheus --storage.tsdb.path=data --storage.tsdb.retention.time=10y --query.lookback-delta=20s
 

@@ -44,24 +44,31 @@ def _by_number(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
 def _when(event: Event, times: list[Event]) -> str:
     if len(times) > 1:
         period, length = times[1].at - event.at, (event.until or event.at) - event.at
-        return f"{_clock(event.at)} to {_clock(times[-1].until or 0)}, every {_clock(period)} for {_clock(length)}"
+        span = f"{clock_time(event.at)} to {clock_time(times[-1].until or 0)}"
+        return f"{span}, every {clock_time(period)} for {clock_time(length)}"
     if event.until is None:
-        return "all the time" if event.at == 0 else f"from {_clock(event.at)}"
-    return f"{_clock(event.at)} to {_clock(event.until)}"
+        return "all the time" if event.at == 0 else f"from {clock_time(event.at)}"
+    return f"{clock_time(event.at)} to {clock_time(event.until)}"
 
 
 def _where(event: Event) -> str:
     return f"GPU {', '.join(map(str, event.gpus))}: " if event.gpus else "host: "
 
 
+def effect_name(effect: Any) -> str:
+    """The name of an effect in words: ``thermal throttle``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(effect).__name__).lower()
+
+
 def _what(effect: Any) -> str:
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(effect).__name__).lower()
+    words = effect_name(effect)
     facts = ((f.name, getattr(effect, f.name), f.default) for f in dataclasses.fields(effect))
     said = [f"{name}={value}" for name, value, default in facts if value is not None and value != default]
     return f"{words} ({', '.join(said)})" if said else words
 
 
-def _clock(seconds: int) -> str:
+def clock_time(seconds: int) -> str:
+    """A scenario time as in its file: ``30m``, ``1m05s``."""
     minutes, rest = divmod(seconds, 60)
     if not minutes and rest:
         return f"{rest}s"

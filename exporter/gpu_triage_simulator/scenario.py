@@ -245,6 +245,12 @@ class Scenario:
     incidents: tuple[Incident, ...] = ()  # from the weeks before
     allocations: tuple[Allocation, ...] = ()  # allocated GPUs, besides those of the processes' pods
 
+    @property
+    def last_seconds(self) -> float:
+        """Scenario time after which nothing changes, and nothing is expected."""
+        changes = (moment for event in self.events for moment in (event.at, event.until or 0))
+        return max((*changes, *(expectation.at for expectation in self.expectations)), default=0)
+
     def card(self, index: int, seconds: float) -> Gpu:
         cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
         return cards[-1] if cards else self.gpus[index]

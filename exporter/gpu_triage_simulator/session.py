@@ -17,6 +17,7 @@ from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage_simulator.clocks import VirtualClock
 from gpu_triage_simulator.host import SimulatedHost
 from gpu_triage_simulator.past_incidents import ledger_file
+from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.schedulers import SimulatedPods, SimulatedSlurm
 from gpu_triage_simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
@@ -49,7 +50,9 @@ class SimulatedMachine:
         root: directory of its files.
     """
 
-    def __init__(self, scenario: Scenario, clock: Clock, starting_at: float, *, when_looked_at: bool) -> None:
+    def __init__(
+        self, scenario: Scenario, clock: Clock, starting_at: float, *, when_looked_at: bool, pace: int
+    ) -> None:
         self.host = SimulatedHost(scenario, clock, starting_at)
         memory = str(_MEMORY) if when_looked_at and os.access(_MEMORY, os.W_OK) else None
         self.root = Path(tempfile.mkdtemp(prefix="gpu-triage-simulated-", dir=memory))
@@ -71,6 +74,7 @@ class SimulatedMachine:
             slurm=SimulatedSlurm.of(self.host),
             incidents=self._remember(scenario),
             probe=SimulatedProbe(self.host),
+            scenario_progress=lambda: progress_of(scenario, self.host.seconds(), pace),
         )
 
     def _remember(self, scenario: Scenario) -> Path | None:
@@ -93,7 +97,12 @@ class SimulatedMachine:
 
 @contextmanager
 def simulated_machine(
-    scenario: Scenario, *, clock: Clock | None = None, starting_at: float = 0.0, when_looked_at: bool = False
+    scenario: Scenario,
+    *,
+    clock: Clock | None = None,
+    starting_at: float = 0.0,
+    when_looked_at: bool = False,
+    pace: int = 1,
 ) -> Iterator[SimulatedMachine]:
     """A simulated machine for the duration of a ``with`` block.
 
@@ -102,8 +111,9 @@ def simulated_machine(
         starting_at: scenario time in seconds at which it starts.
         when_looked_at: whether sysfs and procfs are only refreshed when their roots are accessed through the machine,
             which saves much work on a virtual clock. Paths kept from earlier then lead to stale files.
+        pace: by which the times of the scenario were divided, to name them as they were written.
     """
-    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at)
+    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at, pace=pace)
     try:
         yield simulated
     finally:

@@ -59,6 +59,7 @@ trap - EXIT
 # As slurmd runs a prolog: without PATH and, here, without an exporter, on a simulated host that has lost a GPU.
 CARRIED = r"""
 zcat /usr/share/man/man1/gpu-triage-check.1.gz | grep '^\.TH GPU-TRIAGE-CHECK 1'
+grep '^## Reporting a vulnerability' /usr/share/doc/gpu-triage-exporter/SECURITY.md
 cd /usr/share/gpu-triage-exporter/slurm
 test "$(stat -c %U:%a prolog.sh judge.sh | tr '\n' ' ')" = 'root:755 root:644 '
 ! env -i SLURM_JOB_ID=1 SLURM_JOB_GPUS=1 SLURMD_NODENAME=n NODE_CHECK_URL=http://127.0.0.1:1 NODE_CHECK_SCONTROL=echo \

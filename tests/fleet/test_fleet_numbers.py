@@ -18,7 +18,7 @@ from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
 from gpu_triage.cli.fleet.query import Selection, queries
-from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 
@@ -31,7 +31,7 @@ COMMANDS = {
     for command, asked in (
         ("fleet", queries(selection)),
         ("report", daily_queries(selection)),
-        ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, 30)}),
+        ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, "30d")}),
     )
     for name, query in asked.items()
 }

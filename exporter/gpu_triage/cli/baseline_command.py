@@ -18,7 +18,7 @@ import click
 
 from gpu_triage.cli.machines import live_machine, stepped_machine
 from gpu_triage.cli.measure import measure, sample_for
-from gpu_triage.cli.one_shot import duration_option, format_option, host_options, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.finding import Finding
@@ -27,7 +27,7 @@ from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.values import duration
+from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline.accept import ACCEPTABLE, accepted
 from gpu_triage.read.baseline.compare import Comparison, changes
 from gpu_triage.read.baseline.facts import HostFacts
@@ -37,7 +37,9 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
-_OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
+_OPTIONS: Final = frozenset(
+    {"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "simulate-at", "config.file"}
+)
 _FILE_OPTIONS: Final = frozenset({"baseline.file", "baseline.from-host", "state.directory"})
 _ALL: Final = "all"
 _CHECK_SECONDS: Final = 3.0
@@ -54,7 +56,7 @@ class CurrentState(NamedTuple):
 def _flags(command: Callable[..., int], options: frozenset[str] = _OPTIONS) -> Callable[..., int]:
     # Without persistence mode, the driver needs seconds to wake each GPU.
     within = duration_option("--within", "within", duration("1s", "1h"), "20s", "How long reading it all may take.")
-    return within(simulate_at_option(host_options(lambda option: option.key in options)(command)))
+    return within(host_options(lambda option: option.key in options)(command))
 
 
 def _despite_findings(meaning: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -74,9 +76,7 @@ def baseline_command() -> None:
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_despite_findings("Record the host as it is")
 @_flags
-def write(
-    *, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float, simulate_at: float | None
-) -> int:
+def write(*, config: Config, file: Path | None, force: bool, despite_findings: bool, within: float) -> int:
     """Record this host into FILE, or print what would be in it.
 
     Only a complete and healthy host is recorded: every GPU of its PCI bus answers, every NVLink is up, and
@@ -87,9 +87,9 @@ def write(
     """
     if file is not None and file.exists() and not force:
         raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
-    facts = _observe_complete(config, within, simulate_at)
+    facts = _observe_complete(config, within)
     if not despite_findings:
-        _refuse_findings(config, simulate_at)
+        _refuse_findings(config)
     if file is None:
         click.echo(encode(facts), nl=False)
         return 0
@@ -102,13 +102,13 @@ def write(
 @click.argument("file", type=Path)
 @format_option(text="people", json="programs")
 @_flags
-def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
+def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     """Say what differs from the baseline in FILE, and what that means.
 
     Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
     """
     recorded = read_baseline(file)
-    present = _observe(config, within, simulate_at, well=False)
+    present = _observe(config, within, well=False)
     if present.facts.gpu_count is None:
         what = f"nothing to compare: this host lacks {present.limitations}; see gpu-triage check"
         raise BaselineError("no_driver", what)
@@ -127,7 +127,7 @@ def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: f
     "fields",
     metavar="NAME",
     multiple=True,
-    type=click.Choice([*ACCEPTABLE, _ALL]),
+    type=OneOf([*ACCEPTABLE, _ALL]),
     help=f"A field that was changed on purpose, as diff and the alert name it; repeatable. {_ALL}: whatever differs.",
 )
 @_despite_findings("Accept the fields")
@@ -139,7 +139,6 @@ def accept(
     fields: tuple[str, ...],
     despite_findings: bool,
     within: float,
-    simulate_at: float | None,
 ) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
 
@@ -152,7 +151,7 @@ def accept(
     """
     path = file or _file_of_the_exporter(config)
     recorded = read_baseline(path)
-    facts = _observe_complete(config, within, simulate_at)
+    facts = _observe_complete(config, within)
     found = changes(recorded.facts, facts)
     if found and not fields:
         names = ", ".join(dict.fromkeys(each.field for each in found))
@@ -164,7 +163,7 @@ def accept(
         if not despite_findings:
             # As for write: the baseline that is about to change must not be what a finding is about.
             alone = replace(config, baseline_file=None, baseline_from_host=False)
-            _refuse_findings(alone, simulate_at)
+            _refuse_findings(alone)
         write_baseline(path, merged)
     remaining = {(each.field, _subject(each)) for each in left}
     taken = [each for each in found if (each.field, _subject(each)) not in remaining]
@@ -186,19 +185,19 @@ def _file_of_the_exporter(config: Config) -> Path:
     raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
-def _observe_complete(config: Config, within_seconds: float, simulate_at: float | None) -> HostFacts:
+def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
     """The facts of a host that is complete and well; raises BaselineError for any other."""
-    facts, limitations = _observe(config, within_seconds, simulate_at, well=True)
+    facts, limitations = _observe(config, within_seconds, well=True)
     if limitations is not None:
         what = f"no baseline of a host that lacks {limitations}; fix that first, then record it"
         raise BaselineError("not_whole", what)
     return facts
 
 
-def _refuse_findings(config: Config, simulate_at: float | None) -> None:
+def _refuse_findings(config: Config) -> None:
     """Check the host as `gpu-triage check` does; raises BaselineError if it has critical findings."""
     with ExitStack() as stack:
-        machine = stepped_machine(config, stack, scenario_time(simulate_at, config))
+        machine = stepped_machine(config, stack)
         report = measure(machine, config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
@@ -215,9 +214,8 @@ def _in_words(finding: Finding) -> str:
     return f"{finding.check.code} {finding.subject}, {finding.measured}{life_cycle and f' ({life_cycle})'}"
 
 
-def _observe(config: Config, within_seconds: float, simulate_at: float | None, *, well: bool) -> CurrentState:
+def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentState:
     """Return the host's state once everything was read (and, with `well`, healthy), or at the deadline in real time."""
-    begin = scenario_time(simulate_at, config)
     configure("error", config.log_format)
     quick = Config(
         sample_fast_seconds=0.2,
@@ -228,7 +226,7 @@ def _observe(config: Config, within_seconds: float, simulate_at: float | None, *
     latest: list[CurrentState] = []
     ended = threading.Event()
     with ExitStack() as stack:
-        machine = live_machine(config, stack, begin)
+        machine = live_machine(config, stack)
         runner = Runner(machine.clock, quick)
         sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
 

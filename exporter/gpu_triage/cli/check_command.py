@@ -15,9 +15,8 @@ from gpu_triage.cli.one_shot import (
     fail_on_option,
     for_option,
     format_option,
+    given,
     host_options,
-    scenario_time,
-    simulate_at_option,
 )
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
@@ -64,7 +63,6 @@ from gpu_triage.options.values import duration
     "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
 )
 @click.argument("more_paths", nargs=-1, metavar="")
-@simulate_at_option
 @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
 @host_options(applies)
 def check_command(
@@ -77,7 +75,6 @@ def check_command(
     paths: tuple[str, ...],
     more_paths: tuple[str, ...],
     redact: bool,
-    simulate_at: float | None,
     verbose: bool,
 ) -> int:
     """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
@@ -92,7 +89,6 @@ def check_command(
     Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
     be checked or, without a report, the options are invalid, 70 an internal error.
     """
-    begin = scenario_time(simulate_at, config)
     configure(config.log_level if verbose else "critical", config.log_format)
     if more_paths and not paths:
         raise click.UsageError(
@@ -103,7 +99,7 @@ def check_command(
     if paths:
         if config.simulate is not None or config.replay is not None:
             raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-        if any(map(_given, ("seconds", "patience"))):
+        if any(map(given, ("seconds", "patience"))):
             raise ConfigError("--from measures nothing: leave out --for and --patience")
         from gpu_triage.cli.offline import check_files  # noqa: PLC0415 - only this needs the parsers
 
@@ -111,15 +107,9 @@ def check_command(
     else:
         with ExitStack() as stack:
             # The end of a recording is the event that it was made for.
-            at = begin if config.replay is None else seconds
-            report = measure(stepped_machine(config, stack, at), config, seconds, patience).report
+            report = measure(stepped_machine(config, stack, last_seconds=seconds), config, seconds, patience).report
     if form == "text":
         echo_text(partial(render_text, report))
     else:
         click.echo(render_json(report) if form == "json" else render_lines(report), nl=False)
     return report.exit_code(Severity(fail_on))
-
-
-def _given(parameter: str) -> bool:
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is click.core.ParameterSource.COMMANDLINE

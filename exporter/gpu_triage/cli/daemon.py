@@ -59,7 +59,7 @@ class Daemon:
         )
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
-        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive)
+        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive, machine.scenario_progress)
         self._server = WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import CHECKS
 from gpu_triage.judge.report.text import printable
 from gpu_triage.read.xid.codes import XID_CODES
@@ -47,8 +48,8 @@ def _page(word: str, *, styled: bool) -> str:
     try:
         page = find(word)
     except UnknownPage as unknown:
-        near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else ""
-        raise click.UsageError(f"no alert, finding or Xid {printable(word[:80])!r}{near}") from unknown
+        near = f"did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else "--list shows them all"
+        raise ConfigError(f"no alert, finding or Xid {printable(word[:80])!r}; {near}") from unknown
     columns = shutil.get_terminal_size((_WIDEST, 24)).columns
     more = _PLAYBOOK if "playbook.md" in page.text else ""
     return render_terminal(page.text, max(_NARROWEST, min(_WIDEST, columns)), styled=styled) + more

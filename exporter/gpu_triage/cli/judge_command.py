@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gpu_triage.cli.machines import stepped_machine
-from gpu_triage.cli.one_shot import format_option, host_options, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.cli.timeline import timelines
 from gpu_triage.cli.timeline_output import render_json, render_text
 from gpu_triage.errors import ConfigError
@@ -63,7 +63,6 @@ def applies(option: Option) -> bool:
     metavar="DURATION",
     help="How long to run a scenario.  [default: 1h]",
 )
-@simulate_at_option
 @format_option(text="people", json="programs")
 @click.option("--print-config", is_flag=True, help="Print all settings with their defaults, as YAML, and exit.")
 @host_options(applies)
@@ -72,7 +71,6 @@ def judge_command(
     config: Config,
     changes: tuple[JudgeOption, ...],
     seconds: float | None,
-    simulate_at: float | None,
     form: str,
     print_config: bool,
 ) -> int:
@@ -93,7 +91,6 @@ def judge_command(
     if print_config:
         click.echo(settings_document(), nl=False)
         return 0
-    begin = scenario_time(simulate_at, config)
     if config.replay is None and config.simulate is None:
         raise ConfigError("there is nothing to judge; name a recording with --replay, or a scenario with --simulate")
     if config.replay is not None and seconds is not None:
@@ -114,7 +111,7 @@ def judge_command(
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack, ProgressLine() as line:
-        machine = stepped_machine(config, stack, begin)
+        machine = stepped_machine(config, stack)
         found = timelines(
             machine,
             config,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def live_machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
+def live_machine(config: Config, stack: ExitStack) -> Machine:
     """The machine of a configuration: a recording, a scenario, or this host."""
     if config.replay is not None:
         from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
@@ -41,22 +41,22 @@ def live_machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> 
         containers = None if logs is None else ContainerLinks(logs)
         pods, slurm = _pods(config), _slurm(config)
         return replace(machine, pods=pods, containers=containers, slurm=slurm, probe=ProbeProcess())
-    return simulated(config, stack, starting_at)
+    return simulated(config, stack)
 
 
-def stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machine:
+def stepped_machine(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Machine:
     """The machine for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    `seconds` is the start time in a scenario; for a recording how long before its end to start, 0 for its beginning.
+    `last_seconds` is how long before the end of a recording to start; 0 for its beginning.
     """
     if config.simulate is not None:
-        return stepped(config, stack, seconds)
+        return stepped(config, stack)
     if config.replay is None:
         return live_machine(config, stack)
     from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
     clock = virtual_clock()
-    return stack.enter_context(replayed_machine(config.replay, clock=clock, last_seconds=seconds or None))
+    return stack.enter_context(replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None))
 
 
 def _pods(config: Config) -> PodNames | None:

@@ -13,6 +13,7 @@ from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_machine
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.versions import versions_in_words
+from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand, serve_options, version_option
 from gpu_triage.options.run import run_cli
@@ -64,6 +65,21 @@ def group() -> None:
     """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
+@group.command("help", short_help="Show the help of a command, as --help does.")
+@click.argument("command", nargs=-1)
+@click.pass_context
+def help_command(ctx: click.Context, command: tuple[str, ...]) -> None:
+    """Show the help of COMMAND, such as check or baseline write, as --help does; without one, list the commands."""
+    about = ctx.find_root()
+    for name in command:
+        if not isinstance(about.command, click.Group):
+            raise ConfigError(f"{about.command_path} has no commands; leave out {name}")
+        _, found, _ = about.command.resolve_command(about, [name])
+        assert found is not None  # noqa: S101 - an unknown name has raised a usage error
+        about = click.Context(found, parent=about, info_name=name, **found.context_settings)
+    click.echo(about.get_help())
+
+
 @group.command(
     cls=OptionsCommand,
     essential=(
@@ -73,7 +89,7 @@ def group() -> None:
     ),
     examples=(
         ("gpu-triage serve", "every default: metrics and status page on port 9836 of all interfaces"),
-        ("gpu-triage serve --simulate h100-8-bad-night", "try it on a host without GPUs"),
+        ("gpu-triage serve --simulate h100-8-bad-night --simulate-at 30m", "try it on a host without GPUs"),
         (
             "gpu-triage serve --web.listen-address 127.0.0.1:9836 --expect.gpu-count 8",
             "this host only; 8 GPUs are right",

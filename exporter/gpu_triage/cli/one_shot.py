@@ -6,22 +6,18 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import click
 
 from gpu_triage.cli.simulation import scenario_options
-from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.options.command import serve_options
-from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
-from gpu_triage.options.values import TextType, duration
+from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 Command = TypeVar("Command", bound=Callable[..., int])
-
-_SCENARIO_TIME: Final = duration("0s", "720h")
 
 
 def host_options(
@@ -29,12 +25,6 @@ def host_options(
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """A decorator that adds the exporter's options that apply to a command; the command gets ``config``."""
     return serve_options(COLLECTOR_SWITCHES, scenario_options, applies)
-
-
-def simulate_at_option(command: Command) -> Command:
-    """Add the flag ``--simulate-at`` to a command; `scenario_time` converts its value."""
-    meaning = "Scenario time at which to look at a simulated host, such as 10m."
-    return click.option("--simulate-at", metavar="DURATION", type=_SCENARIO_TIME, help=meaning)(command)
 
 
 def duration_option(
@@ -53,9 +43,15 @@ def for_option(default: str, kind: TextType) -> Callable[[Command], Command]:
 
 def fail_on_option(command: Command) -> Command:
     """Add the flag ``--fail-on``, a severity, to a command."""
-    severities = click.Choice([severity.value for severity in reversed(Severity)])
+    severities = OneOf([severity.value for severity in reversed(Severity)])
     meaning = "The least severe finding that makes the exit code 1."
     return click.option("--fail-on", type=severities, default="critical", show_default=True, help=meaning)(command)
+
+
+def given(parameter: str) -> bool:
+    """Whether the running command was given this parameter as a flag."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def echo_text(render: Callable[[int | None], str]) -> None:
@@ -73,11 +69,4 @@ def format_option(**readers: str) -> Callable[[Command], Command]:
     """A decorator that adds the flag ``--format``; maps each output format to its audience, the default first."""
     forms = list(readers)
     meaning = ", ".join(f"for {who}" for who in readers.values()).capitalize() + "."
-    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=meaning)
-
-
-def scenario_time(seconds: float | None, config: Config) -> float:
-    """The scenario time in seconds set with ``--simulate-at``, default 0; raises ConfigError without a simulation."""
-    if seconds is not None and config.simulate is None:
-        raise ConfigError("--simulate-at is a time of a scenario; name one with --simulate")
-    return seconds or 0.0
+    return click.option("--format", "form", type=OneOf(forms), default=forms[0], show_default=True, help=meaning)

@@ -6,12 +6,13 @@ import sys
 
 import click
 
+from gpu_triage.options.values import whole_number
 from gpu_triage.serve.config_file import HIGHEST_COST
 from gpu_triage.serve.passwords import LONGEST_PASSWORD, hashed
 
 
 @click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
-@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+@click.option("--cost", type=whole_number(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
 def web_password_command(cost: int) -> int:
     """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
 

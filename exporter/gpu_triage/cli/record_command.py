@@ -24,7 +24,7 @@ from gpu_triage.record.recording import Recording
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-_OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "config.file"})
+_OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "simulate-at", "config.file"})
 
 
 @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
@@ -49,7 +49,7 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
     prepare_target(target, replace=force)
     configure("error", config.log_format)
     with ExitStack() as stack:
-        recording = record_host(live_machine(config, stack, 0.0), config, seconds)
+        recording = record_host(live_machine(config, stack), config, seconds)
     write_recording(recording, target)
     click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
     return 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from gpu_triage.errors import ConfigError
 from gpu_triage.log import fields
+from gpu_triage.options.values import show_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from gpu_triage_simulator import Scenario
 
 log = logging.getLogger(__name__)
+
+_AFTERMATH_SECONDS: Final = 3600.0
+"""How long after its last event a scenario can still be entered: findings wait and hold for minutes."""
 
 
 def simulate_command() -> click.Command:
@@ -38,23 +43,29 @@ def scenario_options(name: str) -> Mapping[str, Setting]:
     return load_scenario(name).exporter_options
 
 
-def simulated(config: Config, stack: ExitStack, starting_at: float) -> Machine:
-    """The machine of the scenario that a configuration names, in real time from this second of it on."""
+def simulated(config: Config, stack: ExitStack) -> Machine:
+    """The machine of the scenario that a configuration names, in real time from ``--simulate-at`` on."""
     from gpu_triage_simulator import simulated_machine  # noqa: PLC0415 - see above
 
-    scenario = _scenario(config)
+    scenario, begin = _scenario(config)
+    machine = stack.enter_context(simulated_machine(scenario, starting_at=begin, pace=config.simulate_pace)).machine
     log.warning(
         "this host is SIMULATED: every metric is made up",
-        extra=fields(scenario=scenario.name, description=scenario.description),
+        extra=fields(scenario=scenario.name, description=scenario.description, progress=_progress(machine)),
     )
-    return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
+    return machine
 
 
-def stepped(config: Config, stack: ExitStack, starting_at: float) -> Machine:
+def _progress(machine: Machine) -> str:
+    return "" if machine.scenario_progress is None else machine.scenario_progress()
+
+
+def stepped(config: Config, stack: ExitStack) -> Machine:
     """The same, on a virtual clock."""
     from gpu_triage_simulator import simulated_machine  # noqa: PLC0415 - see above
 
-    made = simulated_machine(_scenario(config), clock=virtual_clock(), starting_at=starting_at, when_looked_at=True)
+    scenario, begin = _scenario(config)
+    made = simulated_machine(scenario, clock=virtual_clock(), starting_at=begin, when_looked_at=True)
     return stack.enter_context(made).machine
 
 
@@ -65,8 +76,20 @@ def virtual_clock() -> SteppedClock:
     return VirtualClock()
 
 
-def _scenario(config: Config) -> Scenario:
+def _scenario(config: Config) -> tuple[Scenario, float]:
+    """The scenario at its pace, and the second of it to start at.
+
+    Raises:
+        ConfigError: it would start long after the last thing that happens in it.
+    """
     from gpu_triage_simulator import at_pace, load_scenario  # noqa: PLC0415 - see above
 
     assert config.simulate is not None  # noqa: S101 - checked by the callers
-    return at_pace(load_scenario(config.simulate), config.simulate_pace)
+    scenario, begin = load_scenario(config.simulate), config.simulate_at_seconds
+    latest = scenario.last_seconds + _AFTERMATH_SECONDS
+    if begin > latest:
+        raise ConfigError(
+            f"--simulate-at {show_duration(begin)}: nothing happens in {scenario.name} after "
+            f"{show_duration(scenario.last_seconds)}; write {show_duration(latest)} or less"
+        )
+    return at_pace(scenario, config.simulate_pace), begin / config.simulate_pace

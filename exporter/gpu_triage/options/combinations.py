@@ -88,11 +88,15 @@ def _baseline(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
 
 
 def _simulation(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
-    if config.simulate is None and config.simulate_pace != 1:
-        yield (
-            f"simulate-pace ({origin['simulate-pace']}) has no effect on a real host; "
-            "name a scenario with --simulate, or leave it out"
-        )
+    for name, changed in (
+        ("simulate-at", config.simulate_at_seconds > 0),
+        ("simulate-pace", config.simulate_pace != 1),
+    ):
+        if config.simulate is None and changed:
+            yield (
+                f"{name} ({origin[name]}) has no effect on a real host; "
+                "name a scenario with --simulate, or leave it out"
+            )
     if config.simulate is None and config.replay is None:
         return
     if config.simulate is not None and config.replay is not None:

@@ -18,7 +18,7 @@ from gpu_triage.options.table import CONFIG_FILE, SIMULATE, CollectorSwitch, all
 
 T = TypeVar("T")
 _HELP_COLUMNS = 100
-_ESSENTIAL = ("expect.gpu-count", "simulate", "config.file")
+_ESSENTIAL = ("expect.gpu-count", "simulate", "simulate-at", "config.file")
 """Options shown in every command's `--help`."""
 _HELP_FLAGS = frozenset({"--help", "--help-all"})
 _VARIABLES = (

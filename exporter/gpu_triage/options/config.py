@@ -119,6 +119,7 @@ class Config:
     log_format: str = "logfmt"
     replay: Path | None = None
     simulate: str | None = None
+    simulate_at_seconds: float = 0.0
     simulate_pace: int = 1
     config_file: str | None = field(default=None, compare=False)  # the configuration file, or None
 

@@ -33,6 +33,7 @@ _SECTIONS = {
     "log": "Logging",
     "replay": "Simulation",
     "simulate": "Simulation",
+    "simulate-at": "Simulation",
     "simulate-pace": "Simulation",
     "config": "Configuration file",
 }

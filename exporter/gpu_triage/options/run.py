@@ -90,18 +90,39 @@ def _explained(error: click.ClickException) -> str:
     command = getattr(error, "command_name", None)  # since click 8.4; in older versions, click's message is used
     if command is not None and context is not None and isinstance(context.command, click.Group):
         return f"no such command {command}; {_nearest(command, context.command.list_commands(context), help_command)}"
+    if isinstance(error, click.MissingParameter) and error.param is not None and context is not None:
+        return _missing(error.param, context)
     if isinstance(error, click.BadParameter) and error.param is not None and "; " in error.message:
-        return f"{_shown_name(error.param)}: {error.message}"
+        return f"{_named(error.param)}: {error.message}"
     message = error.format_message().rstrip(".")
     parameter = flags.get(error.option_name) if isinstance(error, click.BadOptionUsage) else None
-    if isinstance(parameter, Option):
-        return f"{message}; write {parameter.synopsis}"
+    if isinstance(parameter, click.Option):
+        return f"{message}; write {_synopsis(parameter)}"
     return f"{message}; {help_command} shows what is right"
 
 
-def _shown_name(parameter: click.Parameter) -> str:
+def _named(parameter: click.Parameter) -> str:
     """A flag, or an argument as the help shows it."""
-    return (isinstance(parameter, click.Argument) and parameter.metavar) or parameter.opts[0]
+    if isinstance(parameter, click.Argument):
+        return parameter.metavar or parameter.human_readable_name
+    return parameter.opts[0]
+
+
+def _synopsis(option: click.Option) -> str:
+    """A flag with what it takes: ``--format text|json``."""
+    if isinstance(option, Option):
+        return option.synopsis
+    if option.is_flag:
+        return option.opts[0]
+    words = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else option.type.name.upper()
+    return f"{option.opts[0]} {option.metavar or words}"
+
+
+def _missing(parameter: click.Parameter, context: click.Context) -> str:
+    if isinstance(parameter, click.Option):
+        return f"{parameter.opts[0]} is missing; write {_synopsis(parameter)}"
+    name = parameter.human_readable_name
+    return f"{name} is missing; write {context.command_path} {name}"
 
 
 def _nearest(name: str, known: Iterable[str], help_command: str) -> str:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import click
-
 from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
 from gpu_triage.options import values
 from gpu_triage.options.config import GPU_NUMBERS, HOST_GROUP, PROFILES
@@ -130,7 +128,7 @@ _LEADING = (
     ),
     Option(
         "metrics.profile",
-        click.Choice(PROFILES),
+        values.OneOf(PROFILES),
         "Metrics that are published: rules for findings and for what the shipped rules and those of the previous "
         "release read, full for every series, also those about single links, pairs of GPUs and collectors.",
     ),
@@ -196,7 +194,7 @@ _TRAILING = (
     ),
     Option(
         "slurm.gpu-numbers",
-        click.Choice(GPU_NUMBERS),
+        values.OneOf(GPU_NUMBERS),
         "How Slurm numbers GPUs: index if gres.conf lists them in the order of their PCI addresses, as AutoDetect=nvml "
         "does, minor if in that of their device files. It matters only where gpu and minor_number of gpu_info differ.",
     ),
@@ -215,8 +213,8 @@ _TRAILING = (
     Option("path.procfs", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", values.DIRECTORY, "Where the host's sysfs is mounted."),
     Option("path.kmsg", values.EXISTING_PATH, "The kernel log device, for Xid events."),
-    Option("log.level", click.Choice(("debug", "info", "warning", "error")), "The least severe level that is logged."),
-    Option("log.format", click.Choice(("logfmt", "json")), "How a line of the log is written."),
+    Option("log.level", values.OneOf(("debug", "info", "warning", "error")), "The least severe level that is logged."),
+    Option("log.format", values.OneOf(("logfmt", "json")), "How a line of the log is written."),
     Option(
         "replay",
         values.EXISTING_PATH,
@@ -227,6 +225,12 @@ _TRAILING = (
         values.SCENARIO,
         "Scenario to run instead of this host: a name, or the path of a TOML file.",
         is_eager=True,
+    ),
+    Option(
+        "simulate-at",
+        values.duration("0s", "720h"),
+        "Scenario time to start at, such as 10m; an hour after its last event at most.",
+        field="simulate_at_seconds",
     ),
     Option(
         "simulate-pace",

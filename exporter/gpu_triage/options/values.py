@@ -16,7 +16,7 @@ import click
 from gpu_triage.documents import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
@@ -82,6 +82,20 @@ class StrictBool(click.types.BoolParamType):
 
 
 TRUTH = StrictBool()
+
+
+class OneOf(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2, and not before
+    """One of these words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.choices:
+            self.fail(f"{quoted(str(value))} is invalid; write {one_of(self.choices)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Alternatives in a sentence: ``text, json or lines``."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 class PathType(click.Path):
@@ -169,7 +183,7 @@ def number_among(*choices: int) -> TextType:
 
     def parse(text: str) -> int:
         if text not in by_text:
-            raise ValueError(f"{quoted(text)} is invalid; write one of {', '.join(by_text)}")
+            raise ValueError(f"{quoted(text)} is invalid; write {one_of(list(by_text))}")
         return by_text[text]
 
     return TextType("NUMBER", parse)

@@ -28,18 +28,27 @@ class ExporterBackend:
 
     Args:
         alive: returns why the sampler no longer publishes; None if it does.
+        scenario_progress: returns what happens next in the simulated scenario; None on a real host.
 
     Attributes:
         published: to be called on the sampler's thread after each publication.
     """
 
-    def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        judge: DaemonJudge,
+        config: Config,
+        alive: Callable[[], str | None],
+        scenario_progress: Callable[[], str] | None = None,
+    ) -> None:
         freshness = sampler.freshness
         exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config), sampler.often)
         self.published = exposition.refresh
         self.page = exposition.page
         self.ready = sampler.waiting_for
         self.alive = alive
+        self._scenario_progress = scenario_progress
         self._sampler = sampler
         self._judge = judge
         self._config = config
@@ -71,6 +80,7 @@ class ExporterBackend:
             version=__version__,
             host=self._judge.subject.name,
             scenario=self._config.simulate,
+            scenario_progress=None if self._scenario_progress is None else self._scenario_progress(),
             telemetry_path=self._config.web_telemetry_path,
             silence=self.alive(),
             waiting_for=self.ready(),

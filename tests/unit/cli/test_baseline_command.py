@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_used_ends_with_2(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--simulate-at", "5m"], "name one with --simulate"),
+        (["--simulate-at", "5m"], "name a scenario with --simulate"),
         (["--simulate-at", "soon", "--simulate", "dual-a10"], "--simulate-at: "),
         (["--within", "1", "--simulate", "dual-a10"], "--within: "),
         (["--within", "99999999h", "--simulate", "dual-a10"], "write a duration from 1s to 1h"),

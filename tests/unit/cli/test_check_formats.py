@@ -244,7 +244,7 @@ def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--simulate-at", "3m"], "name one with --simulate"),
+        (["--simulate-at", "3m"], "name a scenario with --simulate"),
         (["--for", "3"], "--for: '3' has no unit; write 3s"),
         (["--for", "1s"], "write a duration from 2s to 1h"),
         (["--simulate", "idle-downshift", "--simulate-at", "soon"], "--simulate-at: 'soon' is no duration"),

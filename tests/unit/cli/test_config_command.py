@@ -113,7 +113,7 @@ def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
             "Option '--collector.host' does not take a value; write --[no-]collector.host",
         ),
         ("serve now", "Got unexpected extra argument (now); gpu-triage serve --help shows what is right"),
-        ("fail", "Missing argument 'HOW'; gpu-triage fail --help shows what is right"),
+        ("fail", "HOW is missing; write gpu-triage fail HOW"),
         ("fail scenario", "no scenario 'x'; one of: healthy"),
     ],
 )

@@ -55,7 +55,7 @@ def test_an_xid_can_be_written_in_any_way(words: tuple[str, ...]) -> None:
     ("word", "told"),
     [
         ("GpuLots", "no alert, finding or Xid 'GpuLots'; did you mean GpuLost"),
-        ("zzz", "no alert, finding or Xid 'zzz'; gpu-triage explain --help shows what is right"),
+        ("zzz", "no alert, finding or Xid 'zzz'; --list shows them all"),
         ("\x1b[2J", "no alert, finding or Xid '\\\\x1b[2J'"),
     ],
 )

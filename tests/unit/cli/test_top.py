@@ -299,3 +299,25 @@ def test_it_takes_the_terminal_and_gives_it_back() -> None:
     assert shown.startswith(b"\x1b[?1049h")
     assert shown.rstrip().endswith(b"\x1b[?1049l")
     assert b"this host is SIMULATED" not in shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (24, "GPU CLASS     BUSY"),
+        (32, "GPU CLASS     BUSY PCIE"),
+        (50, "GPU CLASS     FOR BUSY TEMP PCIE       ON IT"),
+        (64, "GPU CLASS     FOR BUSY     POWER TEMP PCIE       ON IT"),
+        (100, "GPU CLASS     FOR BUSY     POWER TEMP    MEMORY PCIE       ON IT"),
+    ],
+)
+def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
+    view: HostView, columns: int, expected: str
+) -> None:
+    lines = drawn(Frame(view, "this host"), columns)
+    (heading,) = (line for line in lines if line.startswith("GPU CLASS"))
+    assert heading.split() == expected.split()
+    rows = lines[lines.index(heading) + 1 :][: len(view.gpus)]
+    assert all(len(row) <= columns for row in rows)
+    assert any(row.split()[:2] == ["5", "pcie_link"] for row in rows)
+    assert not any("…" in row.partition(" pod ")[0] for row in rows)

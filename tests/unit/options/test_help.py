@@ -42,7 +42,7 @@ def test_commands_to_copy_stand_on_lines_of_their_own() -> None:
     lines = help_of("simulate").splitlines()
     for command in (
         "gpu-triage serve --simulate NAME",
-        "gpu-triage simulate h100-8-bad-night --history 6h --step 15s --output night.om",
+        "gpu-triage simulate h100-8-bad-night --history 75m --step 15s --output night.om",
         "promtool tsdb create-blocks-from openmetrics night.om data",
     ):
         assert f"    {command}" in lines

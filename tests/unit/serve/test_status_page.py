@@ -83,6 +83,8 @@ def test_simulated_and_replayed_hosts_are_told_apart_from_real_ones() -> None:
     assert "Simulated data." in simulated
     assert "<bdi>dual-a10</bdi>" in simulated
     assert "(simulated)</title>" in simulated
+    coming = page_of(judged(*read(), MADE_UP), replace(FACTS, scenario="dual-a10", scenario_progress="Next: <lost>."))
+    assert "<bdi>dual-a10</bdi></strong>. <bdi>Next: &lt;lost&gt;.</bdi>" in coming
     replayed = body_of(judged(*read(), MADE_UP, recording="night.tar"))
     assert "<bdi>night.tar</bdi>" in replayed
     assert "imulated" not in replayed

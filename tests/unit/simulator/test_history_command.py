@@ -13,8 +13,10 @@ from gpu_triage.cli.main import group
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Setting
 from gpu_triage.options.run import run_cli
+from gpu_triage.options.values import parse_duration
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import load_scenario
+from gpu_triage_simulator.command import simulate_command
 from gpu_triage_simulator.history import record_history
 from gpu_triage_simulator.history_command import HistoryRequest, estimate, write_history
 from gpu_triage_simulator.openmetrics import write_openmetrics
@@ -104,6 +106,25 @@ def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture
 
 @pytest.mark.full
 @pytest.mark.slow
+def test_what_readers_are_asked_to_run_is_done_in_45_seconds(repository: Path) -> None:
+    """Eight GPUs take 0.13 s of a core for each 15 s, the longest interval of the sampler."""
+    texts = [(repository / "README.md").read_text(encoding="utf-8"), str(simulate_command.help)]
+    told = re.findall(r"simulate \S+ --history (\w+) --step (\w+)", "\n".join(texts))
+    assert told
+    assert all(parse_duration(length) / min(15, parse_duration(step)) * 0.13 <= 45 for length, step in told)
+
+
+def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("gpu_triage.options.progress._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("gpu_triage.options.progress._EVERY_SECONDS", 0.0)
+    write_history(HistoryRequest("idle-downshift", "1m", "15s", str(tmp_path / "night.om")), 1_800_000_000.0)
+    assert re.search(r"recording, \d+ %, about \d+ s left", terminal.getvalue())
+    assert "writing" in terminal.getvalue()
+
+
 def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
     scenario = load_scenario("a100-power-capped")
     told = estimate(scenario, 2 * 3600, 60, {})

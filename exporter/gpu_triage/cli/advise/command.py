@@ -15,14 +15,14 @@ from gpu_triage.cli.advise.steps import StepTime, StepWatch
 from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.machines import stepped_machine
 from gpu_triage.cli.measure import MEASURE, applies, measure
-from gpu_triage.cli.one_shot import for_option, format_option, host_options, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import for_option, format_option, host_options
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
 from gpu_triage.judge.report.text import printable
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.values import duration, whole_number
+from gpu_triage.options.values import OneOf, duration, whole_number
 
 _GIVEN: Final = StepTime(None, "--step-time")
 _UNKNOWN: Final = StepTime(None, "no --step-time")
@@ -44,20 +44,20 @@ _DEFAULT_OPTIMIZER: Final = "adamw"
 @click.option("--params", "parameters", required=True, metavar="COUNT", help="Size of the model: 350M, 3B, 7e9.")
 @click.option(
     "--workload",
-    type=click.Choice([each.value for each in Workload]),
+    type=OneOf([each.value for each in Workload]),
     default=Workload.TRAINING.value,
     show_default=True,
     help="What the job does.",
 )
 @click.option(
     "--precision",
-    type=click.Choice(list(PRECISIONS)),
+    type=OneOf(list(PRECISIONS)),
     help="mixed has an FP32 copy for the optimizer, bf16 none; int8 and int4 are frozen.  "
     "[default: mixed; inference bf16]",
 )
 @click.option(
     "--optimizer",
-    type=click.Choice(list(OPTIMIZERS)),
+    type=OneOf(list(OPTIMIZERS)),
     help=f"The optimizer; sgd has momentum.  [default: {_DEFAULT_OPTIMIZER}]",
 )
 @click.option(
@@ -83,7 +83,6 @@ _DEFAULT_OPTIMIZER: Final = "adamw"
 @click.option("--gpus", type=whole_number(1, 64), help="Most GPUs to use.")
 @format_option(text="people", json="programs")
 @for_option("5s", MEASURE)
-@simulate_at_option
 @host_options(applies)
 def advise_command(
     *,
@@ -99,7 +98,6 @@ def advise_command(
     gpus: int | None,
     form: str,
     seconds: float,
-    simulate_at: float | None,
 ) -> int:
     """Say whether a job should use one GPU or several on this host, and show the arithmetic.
 
@@ -120,11 +118,10 @@ def advise_command(
         heads=heads,
         gpus=gpus,
     )
-    begin = scenario_time(simulate_at, config)
     configure("critical", config.log_format)
     watch = StepWatch()
     with ExitStack() as stack:
-        judgment = measure(stepped_machine(config, stack, begin), config, seconds, watch=watch.note)
+        judgment = measure(stepped_machine(config, stack), config, seconds, watch=watch.note)
     if judgment.report.blocked is not None:
         click.echo(f"gpu-triage: could not check: {printable(judgment.report.blocked)}", err=True)
         return EXIT_COULD_NOT_LOOK

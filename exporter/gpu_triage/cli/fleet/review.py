@@ -12,20 +12,13 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.client import PrometheusClient, Series
 from gpu_triage.cli.fleet.query import Selection
+from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
 from gpu_triage.cli.fleet.view import HostKey, RepeatOffender, key_of, offender_of
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
 
 DAY_SECONDS: Final = 86_400
-MOST_ROWS: Final = 20
-"""The most rows per table."""
-_HOURS: Final = 3600
-_JOULES_PER_KWH: Final = 3.6e6
-_OWNER: Final = "cluster, workload_namespace, user, account"
-_GPU: Final = "cluster, job, instance, gpu, uuid"
 
 ByDay = tuple[float | None, ...]
 """One value per day; None for a day without data."""
@@ -95,6 +88,7 @@ class Review:
         owners, models, hosts: largest loss first.
         offenders: boards with recurring incidents.
         warnings: warnings returned by the server.
+        step_seconds: what each value covers: a day, or the whole period of a first look.
     """
 
     source: str
@@ -111,12 +105,18 @@ class Review:
     hosts: tuple[HostHours, ...]
     offenders: tuple[RepeatOffender, ...]
     warnings: tuple[str, ...]
+    step_seconds: float = DAY_SECONDS
+
+    @property
+    def first_look(self) -> bool:
+        """Whether it is about the last hours, from raw series, instead of whole days."""
+        return self.step_seconds != DAY_SECONDS
 
     @property
     def days(self) -> tuple[float, ...]:
         """Start of each day, in Unix seconds."""
         count = len(self.observed)
-        return tuple(self.end - (count - place) * DAY_SECONDS for place in range(count))
+        return tuple(self.end - (count - place) * self.step_seconds for place in range(count))
 
     @property
     def lost_by_day(self) -> ByDay:
@@ -143,76 +143,63 @@ def last_midnight(seconds: float) -> float:
     return seconds // DAY_SECONDS * DAY_SECONDS
 
 
-def daily_queries(selection: Selection) -> Mapping[str, str]:
-    """The queries that return one value per day, by name."""
-    where = str(selection)
-    shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
-    # Shares are recorded every 5 minutes, so each covers 300 s.
-    seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
-    lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
-    named = f"* on ({_GPU}) group_left (name) topk by ({_GPU}) (1, last_over_time({shares}) ^ 0)"
-    owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
-    if where:
-        # Recorded without host labels, so a selection has to compute the sum itself.
-        share = f"instance_gpu_owner:gpu_allocated:share{where}"
-        used = f"{share} * on ({_GPU}) group_left () max by ({_GPU}) (instance_gpu:gpu_busy:ratio5m{where})"
-        owned = {
-            "allocated by owner": f"sum_over_time({share}[1d]) / 60",
-            "busy by owner": f"sum_over_time(({used})[1d:1m]) / 60",
-        }
-    return {
-        "gpus": f"count(group by ({_GPU}) ({seen}))",
-        "observed": f"sum({seen}) / {_HOURS}",
-        "busy": f"sum({busy}) / {_HOURS}",
-        "idle": f"300 * sum(sum_over_time(instance_gpu:gpu_allocated_idle:active{where}[1d])) / {_HOURS}",
-        "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {_JOULES_PER_KWH:.0f}",
-        "lost": f"sum by (class) ({lost}) / {_HOURS}",
-        **{name: f"sum by ({_OWNER}) ({hours})" for name, hours in owned.items()},
-        "observed by model": f"sum by (name) ({seen}) / {_HOURS}",
-        "busy by model": f"sum by (name) ({busy}) / {_HOURS}",
-        "lost by model": f"sum by (name) ({lost} {named}) / {_HOURS}",
-        "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
-    }
-
-
-def host_query(selection: Selection, days: int) -> str:
-    """The hosts that lost the most hours to a class over the whole period."""
-    # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
-    window = f"[{days * 24 - 1}h:1d]"
-    recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
-    return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
-
-
-def offender_query(selection: Selection, days: int) -> str:
-    """The boards with recurring incidents of one kind within 30 or 7 days, at any time in the period."""
-
-    def most(within: int) -> str:
-        which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
-        return f"max by ({_GPU}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{days}d]))"
-
-    month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
-    return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
-
-
-def review(client: PrometheusClient, selection: Selection, end: float, days: int) -> Review:
-    """The review of the given number of days before a midnight.
+def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
+    """The review of the given number of whole days before this time.
 
     Raises:
         PrometheusUnavailable: the server doesn't respond, or has no recorded series for the period.
     """
+    end = last_midnight(now)
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
     found = {
         name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in daily_queries(selection).items()
     }
+    if not found["observed"]:
+        raise _nothing_recorded(client, selection, now, days)
+    hosts = client.at(host_query(selection, days), end)
+    return assembled(client, selection, midnights, found, hosts=hosts, window=f"{days}d")
+
+
+def _nothing_recorded(client: PrometheusClient, selection: Selection, now: float, days: int) -> PrometheusUnavailable:
+    """The error for a period without recorded series, with the cause and what to do."""
+    recorded = f"instance_gpu_name:gpu_busy:last5m{selection}"
+    if client.at(f"count(count_over_time({recorded}[1d]))", now):
+        return PrometheusUnavailable(
+            f"{client.url} has recorded series of today only: the first day is complete at midnight UTC; "
+            "for a first look, give --since 6h"
+        )
+    look = ", and give --since 6h for a first look" if client.at(f"count({GPU_INFO.name}{selection})", now) else ""
+    return PrometheusUnavailable(
+        f"{client.url} has no {recorded} in these {days} days; load rules/recording.yml, which records it{look}"
+    )
+
+
+def assembled(
+    client: PrometheusClient,
+    selection: Selection,
+    midnights: Sequence[float],
+    found: Mapping[str, list[Series]],
+    *,
+    hosts: Iterable[Series],
+    window: str,
+    step_seconds: float = DAY_SECONDS,
+) -> Review:
+    """The review from the answers to queries.
+
+    Args:
+        client: for the offenders.
+        selection: of the hosts.
+        midnights: end of each day, or of the only period.
+        found: answers by the names of `daily_queries`.
+        hosts: answer to `host_query`.
+        window: the whole period in PromQL.
+        step_seconds: length of a day, or of the only period.
+    """
+    end = midnights[-1]
 
     def one(name: str) -> ByDay:
-        return _by_day(found[name][0], midnights) if found[name] else (None,) * days
+        return _by_day(found[name][0], midnights) if found[name] else (None,) * len(midnights)
 
-    if not found["observed"]:
-        raise PrometheusUnavailable(
-            f"{client.url} has no instance_gpu_name:gpu_busy:last5m{selection} in these {days} days; load "
-            "rules/recording.yml, which records it"
-        )
     lost = {each.labels["class"]: _by_day(each, midnights) for each in found["lost"]}
     return Review(
         source=client.url,
@@ -226,13 +213,10 @@ def review(client: PrometheusClient, selection: Selection, end: float, days: int
         lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
         owners=_owners(found["allocated by owner"], found["busy by owner"]),
         models=_models(*(found[f"{what} by model"] for what in ("observed", "busy", "lost", "p95"))),
-        hosts=tuple(
-            HostHours(key_of(each), each.labels["class"], each.value)
-            for each in client.at(host_query(selection, days), end)
-            if each.value > 0
-        ),
-        offenders=_offenders(client, selection, end, days),
+        hosts=tuple(HostHours(key_of(each), each.labels["class"], each.value) for each in hosts if each.value > 0),
+        offenders=_offenders(client, selection, end, window),
         warnings=tuple(client.warnings),
+        step_seconds=step_seconds,
     )
 
 
@@ -264,13 +248,13 @@ def _models(
     return tuple(sorted(found, key=lambda each: (-each.observed, each.name)))
 
 
-def _offenders(client: PrometheusClient, selection: Selection, end: float, days: int) -> tuple[RepeatOffender, ...]:
-    found = client.at(offender_query(selection, days), end)
+def _offenders(client: PrometheusClient, selection: Selection, end: float, window: str) -> tuple[RepeatOffender, ...]:
+    found = client.at(offender_query(selection, window), end)
     uuids = "|".join(sorted({each.labels["uuid"] for each in found} - {""}))
     serials: dict[str, str] = {}
     if uuids:
         which = selection.with_matcher(f'uuid=~"{uuids}"')
-        known = client.at(f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{days}d]))", end)
+        known = client.at(f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{window}]))", end)
         serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
     boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
     return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))

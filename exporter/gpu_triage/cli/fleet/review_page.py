@@ -30,7 +30,8 @@ def render_html(review: Review) -> bytes:
     """The page, without scripts or external resources."""
     parts = [f"<h1>{safe(title(review))}</h1>", *(f"<p>{safe(line)}</p>" for line in provenance(review))]
     parts.append(_section(facts(review)))
-    parts.append(section("plots", "Day by day", "\n".join(filter(None, _plots(review)))))
+    if not review.first_look:
+        parts.append(section("plots", "Day by day", "\n".join(filter(None, _plots(review)))))
     parts += [_section(each) for each in tables(review)]
     parts.append(f'<p class="soft">gpu-triage {__version__}</p>')
     return whole_page(title(review), ICONS["idle"], _SHEET, "<main>\n" + "\n".join(parts) + "\n</main>", _POLICY)
@@ -71,7 +72,8 @@ def _section(each: Table) -> str:
 def render_markdown(review: Review) -> str:
     """The same content, with a table of the days instead of plots."""
     parts = [f"# {title(review)}", *map(_escaped, provenance(review))]
-    for each in (facts(review), *tables(review), days_table(review)):
+    days = () if review.first_look else (days_table(review),)
+    for each in (facts(review), *tables(review), *days):
         parts += [f"## {each.title}", *filter(None, (each.note,)), _markdown(each) if each.rows else _NONE]
     return "\n\n".join((*parts, f"gpu-triage {__version__}")) + "\n"
 

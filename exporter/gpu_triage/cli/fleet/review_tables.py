@@ -7,8 +7,10 @@ from datetime import datetime, timezone
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.render import moment
-from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, Review, total
+from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, total
+from gpu_triage.cli.fleet.review_queries import MOST_ROWS
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.report.headline import STATES
 
 _UNKNOWN: Final = "-"
@@ -49,21 +51,20 @@ def share(part: float | None, whole: float | None) -> str:
 
 def title(review: Review) -> str:
     """The title, with the period covered."""
+    if review.first_look:
+        return f"GPU capacity review, first look at {length_of_time(review.step_seconds)}"
     return f"GPU capacity review, {day(review.days[0])} to {day(review.end - DAY_SECONDS)}"
 
 
 def provenance(review: Review) -> Iterator[str]:
     """The source of the numbers, and what data is missing."""
     which = f", hosts {review.selection}" if review.selection else ""
-    yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
-    missing = [day(each) for each in review.missing]
-    count = len(review.days)
-    if missing:
-        more = len(missing) - _MOST_DAYS_NAMED
-        named = ", ".join(missing[:_MOST_DAYS_NAMED]) + (f" and {more} more" if more > 0 else "")
-        yield f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
+    if review.first_look:
+        yield f"From {review.source}{which}, from raw series; the period ends at {moment(review.end)}."
+        yield "A review of whole days reads recorded series and has more: leave out --since once a day is complete."
     else:
-        yield "Data for every day."
+        yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
+        yield _coverage(review)
     absent = [
         name
         for name, values in (
@@ -80,14 +81,24 @@ def provenance(review: Review) -> Iterator[str]:
         yield f"Incomplete: {warning}"
 
 
+def _coverage(review: Review) -> str:
+    missing = [day(each) for each in review.missing]
+    count = len(review.days)
+    if not missing:
+        return "Data for every day."
+    more = len(missing) - _MOST_DAYS_NAMED
+    named = ", ".join(missing[:_MOST_DAYS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
+
+
 def facts(review: Review) -> Table:
     """Totals for the whole period."""
     observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
     lost = total(review.lost_by_day)
-    possible = total(count if count is None else 24 * count for count in review.gpus)
+    possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
     most = max((value for value in review.gpus if value is not None), default=None)
     rows = (
-        ("GPUs, most in a day", number(most), ""),
+        ("GPUs" if review.first_look else "GPUs, most in a day", number(most), ""),
         ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
         ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
         ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),

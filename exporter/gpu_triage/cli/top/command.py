@@ -13,7 +13,7 @@ from rich.console import Console
 
 from gpu_triage.cli.machines import live_machine, stepped_machine
 from gpu_triage.cli.measure import measure
-from gpu_triage.cli.one_shot import duration_option, host_options, scenario_time, simulate_at_option
+from gpu_triage.cli.one_shot import duration_option, host_options
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.top.frame import Frame, render
 from gpu_triage.cli.top.own_sampler import own_sampler
@@ -29,7 +29,7 @@ from gpu_triage.options.values import duration
 _OPTIONS: Final = frozenset(
     {
         *("sample.deadline", "path.procfs", "path.sysfs", "path.kmsg", "expect.gpu-count"),
-        *("replay", "simulate", "simulate-pace", "config.file"),
+        *("replay", "simulate", "simulate-at", "simulate-pace", "config.file"),
     }
 )
 _THIS_HOST: Final = "this host"
@@ -56,11 +56,8 @@ _PIPED_COLUMNS: Final = 160
 )
 @duration_option("--every", "interval_seconds", duration("1s", "1m"), "2s", "How often to look.")
 @click.option("--once", is_flag=True, help="Print what there is to see now, and end.")
-@simulate_at_option
 @host_options(lambda option: option.key in _OPTIONS)
-def top_command(
-    *, config: Config, url: str | None, interval_seconds: float, once: bool, simulate_at: float | None
-) -> int:
+def top_command(*, config: Config, url: str | None, interval_seconds: float, once: bool) -> int:
     """Watch the GPUs of this host, or of another: what limits each, since when, and who uses it.
 
     Queries the exporter that runs on this host, else samples by itself, as gpu-triage check does. q, Escape or
@@ -68,7 +65,6 @@ def top_command(
 
     Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """
-    begin = scenario_time(simulate_at, config)
     configure("critical", config.log_format)
     made_up = config.simulate is not None or config.replay is not None
     if url is not None and made_up:
@@ -78,12 +74,12 @@ def top_command(
     client = None if made_up else _client(url, config)
     with ExitStack() as stack:
         if once:
-            _print(_once(client, config, begin, stack))
+            _print(_once(client, config, stack))
             return 0
         if client is not None:
             show(Watch(client.look, client.url, interval_seconds))
         else:
-            look = stack.enter_context(own_sampler(live_machine(config, stack, begin), config))
+            look = stack.enter_context(own_sampler(live_machine(config, stack), config))
             show(Watch(look, _THIS_HOST, interval_seconds))
     return 0
 
@@ -116,10 +112,10 @@ def _serves_https(config: Config) -> bool:
         return False
 
 
-def _once(client: ExporterClient | None, config: Config, begin: float, stack: ExitStack) -> Frame:
+def _once(client: ExporterClient | None, config: Config, stack: ExitStack) -> Frame:
     if client is not None:
         return Frame(first(client.look, _PATIENCE_SECONDS), client.url)
-    machine = stepped_machine(config, stack, begin if config.replay is None else _ONCE_SECONDS)
+    machine = stepped_machine(config, stack, last_seconds=_ONCE_SECONDS)
     report = measure(machine, config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
     return Frame(view_of(render_json(report)), _THIS_HOST)
 

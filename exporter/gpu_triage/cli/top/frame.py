@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -30,6 +30,12 @@ _GIB: Final = 1024.0**3
 _UNKNOWN: Final = "-"
 _MOST_ENDED: Final = 3
 """Maximum number of ended findings on a terminal of limited height; current ones matter more."""
+_ON_IT: Final = "ON IT"
+_HEADINGS: Final = ("GPU", "CLASS", "FOR", "BUSY", "POWER", "TEMP", "MEMORY", "PCIE", _ON_IT)
+_LEFT: Final = frozenset({"CLASS", "PCIE"})
+_LEAVE_OUT: Final = ("MEMORY", "POWER", "TEMP", _ON_IT, "FOR", "PCIE", "BUSY")
+"""Columns that a narrow terminal lacks, the first one first."""
+_LEAST_ON_IT: Final = 10
 _VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLORS.items()})
 _SEVERITY_STYLES: Final = MappingProxyType({each.value: color for each, color in SEVERITY_COLORS.items()})
 _RANKS: Final = MappingProxyType({severity.value: severity.rank for severity in Severity})
@@ -88,16 +94,31 @@ def _verdict(view: HostView) -> Text:
 
 
 def _gpus(view: HostView, columns: int) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=columns)
-    table.add_column("GPU", justify="right", no_wrap=True)
-    table.add_column("CLASS", no_wrap=True)
-    for heading in ("FOR", "BUSY", "POWER", "TEMP", "MEMORY"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("PCIE", no_wrap=True)
-    table.add_column("ON IT", ratio=1, no_wrap=True, overflow="ellipsis")
-    for gpu in view.gpus:
-        table.add_row(*_cells(gpu, view.judged_at))
+    rows = [dict(zip(_HEADINGS, _cells(gpu, view.judged_at), strict=True)) for gpu in view.gpus]
+    shown = _fitting(rows, columns)
+    # Only the last column grows.
+    width = columns if _ON_IT in shown else None
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim", width=width)
+    for heading in shown:
+        if heading == _ON_IT:
+            table.add_column(heading, ratio=1, no_wrap=True, overflow="ellipsis")
+        else:
+            table.add_column(heading, justify="left" if heading in _LEFT else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(row[heading] for heading in shown))
     return table
+
+
+def _fitting(rows: Sequence[Mapping[str, Text]], columns: int) -> list[str]:
+    """The headings of the columns that fit side by side at the width of their contents; others are left out."""
+    widths = {heading: max(len(heading), *(row[heading].cell_len for row in rows)) for heading in _HEADINGS}
+    widths[_ON_IT] = min(widths[_ON_IT], _LEAST_ON_IT)
+    shown = list(_HEADINGS)
+    for heading in _LEAVE_OUT:
+        if sum(widths[each] + 1 for each in shown) - 1 <= columns:
+            break
+        shown.remove(heading)
+    return shown
 
 
 def _reasons(view: HostView) -> Iterator[Text]:

@@ -43,6 +43,7 @@ class PageFacts:
     silence: str | None  # why the page is out of date; None while the sampler publishes
     waiting_for: str | None  # what the first round is still waiting for; None if nothing
     judge_failed: bool  # whether the judge failed in its last round
+    scenario_progress: str | None = None  # what happens next in the scenario, as a sentence
 
 
 class _Headline(NamedTuple):
@@ -103,6 +104,8 @@ def _origin(latest: Judgment | None, facts: PageFacts) -> tuple[str, str]:
     banner = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
     if facts.scenario is not None:
         banner += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
+    if facts.scenario_progress is not None:
+        banner += f" {foreign(facts.scenario_progress)}"
     return f'<p class="banner simulated" role="note">{banner}</p>\n', " (simulated)"
 
 

@@ -19,8 +19,9 @@ from tests.e2e.processes import end, wait_for
 from gpu_triage.cli.fleet.client import PrometheusClient
 from gpu_triage.cli.fleet.http_config import HttpConfig
 from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
+from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
+from gpu_triage.cli.fleet.review_queries import daily_queries, host_query
 from gpu_triage.cli.main import group
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.options.run import run_cli
@@ -194,6 +195,29 @@ def test_a_selection_leaves_out_the_others(url: str) -> None:
     assert west.observed == (24, None, 24, 24, 24)
     assert west.lost_by_day == (0, None, 0, 0, 0)
     assert (west.hosts, west.offenders) == ((), ())
+
+
+def test_before_the_first_midnight_it_says_when_and_how_to_look_now(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The history begins the day before, so its own midnight is the first.
+    first = END - DAYS * DAY_SECONDS
+    noon = first - DAY_SECONDS // 2
+    with pytest.raises(PrometheusUnavailable) as early:
+        review(_client(url), Selection(), noon, 1)
+    assert str(early.value).endswith(
+        "has recorded series of today only: the first day is complete at midnight UTC; "
+        "for a first look, give --since 6h"
+    )
+    assert "rules/recording.yml" not in str(early.value)
+    command = ["report", "--prometheus", url, "--at", str(noon), "--since", "6h"]
+    assert run_cli(group, command) == 2
+    assert "has no GPU activity in this time; let it scrape the exporters" in capsys.readouterr().err
+
+
+def test_since_and_over_exclude_each_other(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["report", "--prometheus", url, "--since", "6h", "--over", "5d"]) == 2
+    assert "give one of them" in capsys.readouterr().err
 
 
 def test_every_recorded_series_that_is_asked_for_is_recorded_by_the_rules(repository: Path) -> None:

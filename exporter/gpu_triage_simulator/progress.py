@@ -1,0 +1,42 @@
+"""Where a scenario is, and what happens next in it, as a sentence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.report.summaries import ranges
+from gpu_triage_simulator.describe import clock_time, effect_name
+from gpu_triage_simulator.scenario import Scenario
+
+
+def progress_of(scenario: Scenario, seconds: float, pace: int = 1) -> str:
+    """Scenario time, how long until the next events in real time, and which these are.
+
+    Args:
+        scenario: with all times already divided by the pace.
+        seconds: since its start, at that pace.
+        pace: how many times faster than written it is played.
+    """
+    fast = "" if pace == 1 else f", at {pace} times its pace"
+    now = f"{clock_time(int(seconds * pace))} into the scenario{fast}."
+    moments = {moment for event in scenario.events for moment in (event.at, event.until) if moment is not None}
+    coming = min((moment for moment in moments if moment > seconds), default=None)
+    if coming is None:
+        return f"{now} Nothing more happens in it."
+    return f"{now} Next, in {length_of_time(coming - seconds)}: {'; '.join(_changes(scenario, coming))}."
+
+
+def _changes(scenario: Scenario, moment: float) -> Iterator[str]:
+    """Yield the effects that begin at this moment, then those that end, together for the same GPUs."""
+    begun, ended = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for event in scenario.events:
+        where = f"GPU {ranges([str(index) for index in event.gpus])}" if event.gpus else "host"
+        for at, found in ((event.at, begun), (event.until, ended)):
+            if at == moment and (name := effect_name(event.effect)) not in found[where]:
+                found[where].append(name)
+    yield from (f"{where}: {', '.join(names)}" for where, names in begun.items() if names)
+    for where, names in ended.items():
+        if names:
+            yield f"{where}: end of {', '.join(names)}"

@@ -1,0 +1,150 @@
+"""What `make demo`, `make test` and `make full` install where it is missing, played with programs that only note it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from tests.parts import TESTS, full_part
+
+SCRIPT = TESTS / "environment" / "install-servers.sh"
+NOTES = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
+ONLY_FULL_STARTS = {"chromium", "lintian", "rpm", "zsh", "fish", "debootstrap", "slurmctld", "systemd-nspawn"}
+
+
+class Machine:
+    """A machine with only these programs on its PATH; an installed package brings the programs of its name."""
+
+    def __init__(self, folder: Path, *, root: bool = True, apt: bool = True, programs: Iterable[str] = ()) -> None:
+        self.bin, self.log = folder / "bin", folder / "log"
+        self.bin.mkdir(parents=True)
+        self.log.touch()
+        for program in ("sh", "env", "basename", "cat", "touch"):
+            (self.bin / program).symlink_to(shutil.which(program) or "")
+        for program in ("tee", "chmod", "rm", "systemctl", *programs):
+            self._add(program)
+        self._add("id", f"#!/bin/sh\necho {0 if root else 1000}\n")
+        self._add("sudo", "#!/bin/sh\nexit 1\n")
+        if apt:
+            self._add("apt-get")
+
+    def _add(self, program: str, text: str = "") -> None:
+        path = self.bin / program
+        path.write_text(text or NOTES.format(log=self.log))
+        path.chmod(0o755)
+
+    def run(self, kind: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        # Programs in /usr/sbin, which the script adds, must not count.
+        script = SCRIPT.read_text().replace("PATH=$PATH:/usr/sbin:/sbin", "")
+        environment = {"PATH": str(self.bin), **variables}
+        command = [shutil.which("sh") or "sh", "-c", script, str(SCRIPT), kind]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    @property
+    def installed(self) -> list[str]:
+        """The packages of all calls of apt-get, in order."""
+        found = re.findall(r"^apt-get .* install .*--no-install-recommends (.*)$", self.log.read_text(), re.MULTILINE)
+        return " ".join(found).split()
+
+
+def test_the_demo_says_what_is_missing_and_installs_nothing_by_itself(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, programs=["prometheus"])
+    result = machine.run("demo")
+    assert result.returncode == 1
+    assert "not found: prometheus-alertmanager." in result.stderr
+    assert "apt-get install --no-install-recommends prometheus-alertmanager" in result.stderr
+    assert "make demo INSTALL=1" in result.stderr
+    assert machine.log.read_text() == ""
+
+
+def test_the_demo_installs_its_two_servers_when_told_to(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    result = machine.run("demo", INSTALL="1")
+    assert machine.installed == ["prometheus", "prometheus-alertmanager"]
+    assert result.returncode == 1  # this apt-get brought nothing
+    assert "still not found: prometheus prometheus-alertmanager" in result.stderr
+
+
+@pytest.mark.parametrize("pager", ["prometheus-alertmanager", "alertmanager"])
+def test_a_demo_that_has_both_starts_at_once(tmp_path: Path, pager: str) -> None:
+    machine = Machine(tmp_path, programs=["prometheus", pager])
+    result = machine.run("demo")
+    assert (result.returncode, result.stderr, machine.log.read_text()) == (0, "", "")
+
+
+def test_what_the_tests_of_every_run_need_is_announced_and_then_installed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    result = machine.run("test")
+    assert result.returncode == 0
+    first = result.stderr.splitlines()[0]
+    assert "This installs Debian's packages prometheus prometheus-alertmanager" in first
+    assert "prometheus-node-exporter" in machine.installed
+    assert not set(machine.installed) & {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium", "zsh", "fish"}
+    assert len(machine.installed) == len(set(machine.installed))
+
+
+def test_the_rest_is_for_all_tests(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.run("full")
+    assert {"lintian", "rpm", "debootstrap", "slurm-wlm", "chromium", "zsh", "fish"} <= set(machine.installed)
+
+
+@pytest.mark.parametrize(("root", "apt"), [(False, True), (True, False)])
+def test_without_the_right_or_the_means_nothing_is_installed_and_the_tests_go_on(
+    tmp_path: Path, *, root: bool, apt: bool
+) -> None:
+    machine = Machine(tmp_path, root=root, apt=apt)
+    result = machine.run("test")
+    assert result.returncode == 0
+    assert "not found: prometheus prometheus-alertmanager" in result.stderr
+    assert machine.log.read_text() == ""
+    demo = machine.run("demo", INSTALL="1")
+    assert demo.returncode == 1
+
+
+def test_tests_and_lists_agree_on_what_is_started(tmp_path: Path) -> None:
+    def programs(kind: str) -> set[str]:
+        said = Machine(tmp_path / kind, apt=False).run(kind).stderr
+        return set(said.partition("not found:")[2].partition(".")[0].split())
+
+    usual, every = programs("test"), programs("full")
+    assert every - usual == ONLY_FULL_STARTS | {"victoria-metrics"}
+    named = re.compile(r'requires_tool\("([a-z-]+)"\)')
+    for path in TESTS.rglob("test_*.py"):
+        if path.name == "test_no_skips.py" or path == Path(__file__):
+            continue
+        missing = set(named.findall(path.read_text(encoding="utf-8"))) - (every if full_part(path) else usual)
+        assert not missing, f"{path.relative_to(TESTS)}: install-servers.sh does not install {missing}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("", "serve --simulate h100-8-bad-night --simulate-at 30m --simulate-pace 4"),
+        (
+            "--log.level debug",
+            "serve --simulate h100-8-bad-night --simulate-at 30m --simulate-pace 4 --log.level debug",
+        ),
+        ("--simulate-at 5m", "serve --simulate h100-8-bad-night --simulate-at 5m"),
+        ("--simulate dual-a10", "serve --simulate dual-a10"),
+        ("--simulate=dual-a10 --simulate-at 5m", "serve --simulate=dual-a10 --simulate-at 5m"),
+    ],
+)
+def test_make_run_starts_where_something_is_to_be_seen(
+    repository: Path, tmp_path: Path, arguments: str, expected: str
+) -> None:
+    for name, text in (("python", "exit 1"), ("gpu-triage", 'echo "$*"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    command = ["make", "--old-file=.venv/.stamp-runtime", "--no-print-directory", "run", f"BIN={tmp_path}"]
+    quiet = {key: value for key, value in os.environ.items() if key not in {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}}
+    result = subprocess.run(
+        [*command, f"ARGS={arguments}"], cwd=repository, env=quiet, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == expected
+    assert "every reading is made up" in result.stderr
