@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard as sdk
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.annotations import ANNOTATIONS
+from dashboards.owners import (
+    EVERY_OWNER,
+    OWNER_LABELS,
+    choices_of_owners,
+    narrowed,
+    owned_indices,
+    owned_instances,
+    owned_variables,
+)
 from dashboards.panels import PanelBuilder, datasource, panel_id
 from dashboards.selectors import CLUSTER, HOST
 
@@ -34,8 +44,8 @@ class Row:
 class Board:
     """A dashboard; `since` is its time range and `refresh` its interval, "" for none.
 
-    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, annotations, and
-    links to runbooks, which an exporter serves.
+    The switches: a single GPU instead of all selected ones, variables for GPUs and for their owners, an owner that must
+    be chosen, a variable for the label of pods, annotations, and links to runbooks, which an exporter serves.
     """
 
     uid: str
@@ -47,6 +57,8 @@ class Board:
     one_gpu: bool = False
     per_gpu: bool = True
     owners: bool = False
+    needs_owner: bool = False
+    pod_label: bool = False
     marks: bool = True
     runbooks: bool = False
 
@@ -70,8 +82,20 @@ def build(board: Board) -> model.Dashboard:
             builder = builder.with_panel(panel)
     found = builder.build()
     found.schema_version = SCHEMA_VERSION
+    if board.owners:
+        _narrow(found)
     _close_gaps(found)
     return found
+
+
+def _narrow(found: model.Dashboard) -> None:
+    """Make each query and mark read the hosts and GPUs of the chosen owner only."""
+    inside = [panel for each in found.panels or () if isinstance(each, model.RowPanel) for panel in each.panels]
+    outside = [each for each in found.panels or () if isinstance(each, model.Panel)]
+    queries: list[Any] = [target for panel in (*outside, *inside) for target in panel.targets or ()]
+    marks = (found.annotations.list_val if found.annotations else None) or ()
+    for each in (*queries, *marks):
+        each.expr = narrowed(each.expr)
 
 
 def _close_gaps(found: model.Dashboard) -> None:
@@ -102,14 +126,6 @@ def _other_dashboards() -> sdk.DashboardLink:
 POD_LABEL = "pod_label"
 """Variable for the label of kube_pod_labels by which GPUs are counted."""
 
-_OWNER_LABELS = {
-    "namespace": ("Namespace", "workload_namespace"),
-    "pod": ("Pod", "workload_pod"),
-    "slurm_job": ("Slurm job", "slurm_job_id"),
-    "user": ("User", "user"),
-}
-"""Title and label of the variables used by `selectors.OWNER`."""
-
 
 def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     found: list[Builder[model.VariableModel]] = [
@@ -118,24 +134,24 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         _labels("cluster", "Cluster", "label_values(gpu_exporter_build_info, cluster)", ".*"),
         _labels("job", "Job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+"),
     ]
-    instances = f'label_values(gpu_exporter_build_info{{{CLUSTER}, job=~"$job"}}, instance)'
-    gpus = f"label_values(gpu_up{{{HOST}}}, gpu)"
+    every_instance = f'label_values(gpu_exporter_build_info{{{CLUSTER}, job=~"$job"}}, instance)'
+    instances, gpus = every_instance, f"label_values(gpu_up{{{HOST}}}, gpu)"
+    if board.owners:
+        instances, gpus = owned_instances(), owned_indices()
+        found += [
+            _labels(name, label, choices_of_owners(of), EVERY_OWNER) for name, (label, of) in OWNER_LABELS.items()
+        ]
+        found += owned_variables(required=board.needs_owner)
     if board.one_gpu:
         found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
     else:
         found.append(_labels("instance", "Host", instances, ".+"))
         # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
-    if board.owners:
-        owned = f'{{__name__=~"gpu_allocated|gpu_process_owner_info", {HOST}}}'
-        # While all are selected, processes without a pod or job are included.
-        found += [
-            _labels(name, label, f"label_values({owned}, {of})", ".*") for name, (label, of) in _OWNER_LABELS.items()
-        ]
-        pod_label = sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team")
-        found.append(pod_label)
+    if board.pod_label:
+        found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.
-    return [*found, _one_label("exporter", "Runbooks from", instances)] if board.runbooks else found
+    return [*found, _one_label("exporter", "Runbooks from", every_instance)] if board.runbooks else found
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import capacity, detail, diagnosis, fleet
+from dashboards import capacity, detail, diagnosis, fleet, job
 from dashboards.board import Board, build
 
 
 def boards() -> Mapping[str, Board]:
     return {
         "diagnosis.json": diagnosis.board(),
+        "job.json": job.board(),
         "detail.json": detail.board(),
         "fleet.json": fleet.board(),
         "capacity.json": capacity.board(),

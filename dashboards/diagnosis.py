@@ -47,6 +47,7 @@ def board() -> Board:
         "OK is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
         "the hosts, choose the data source that scrapes this one.",
         since="3h",
+        owners=True,
         runbooks=True,
         rows=(
             Row("", *_first_screen()),

@@ -29,6 +29,7 @@ def board() -> Board:
         since="6h",
         refresh="1m",
         owners=True,
+        pod_label=True,
         rows=(
             Row("", *_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
             jobs(),

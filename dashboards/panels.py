@@ -172,20 +172,27 @@ def tile(
     links: Sequence[tuple[str, str]] = (),
     decimals: int | None = None,
     graph: bool = False,
+    legend: str = "",
 ) -> PanelBuilder:
-    """A stat panel with one number or word; `links` are titles and URLs, and a click opens the first."""
+    """A stat panel with one number or word; `links` are titles and URLs, and a click opens the first.
+
+    With a `legend`, it shows what the number is about as well.
+    """
     panel = stat.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
     panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base="text"))
     panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not texts else BigValueColorMode.BACKGROUND)
     panel = panel.graph_mode(BigValueGraphMode.AREA if graph else BigValueGraphMode.NONE)
-    panel = panel.text_mode(BigValueTextMode.VALUE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    panel = panel.text_mode(BigValueTextMode.VALUE_AND_NAME if legend else BigValueTextMode.VALUE)
+    panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     if decimals is not None:
         panel = panel.decimals(decimals)
     if links:
         panel = panel.links([_link(*link) for link in links]).data_links([_link(*link) for link in links])
-    target = _target("A", Query(expr, ""))
+    # Else the graph begins at its lowest value, and any drop looks like one to nothing.
+    panel = panel.min(0) if graph else panel
+    target = _target("A", Query(expr, legend))
     return panel.with_target(target.range() if graph else target.instant())
 
 

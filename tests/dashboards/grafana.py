@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
-FILES = ("diagnosis.json", "detail.json", "fleet.json", "capacity.json")
+FILES = ("diagnosis.json", "job.json", "detail.json", "fleet.json", "capacity.json")
 
 RATE_INTERVAL = "4m"
 """Four scrape intervals, as Grafana has it at this resolution."""
@@ -86,6 +86,8 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "__range": f"{range_seconds:g}s",
         "job": ".+",
         "instance": ".+",
+        "hosts": ".+",
+        "gpus": ".*",
         **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         **chosen,

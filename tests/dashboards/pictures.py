@@ -1,4 +1,4 @@
-"""`python -m tests.dashboards.pictures`: draw the bad night as the diagnosis dashboard shows it.
+"""`python -m tests.dashboards.pictures`: draw the diagnosis of a bad night, and the dashboard of a job with a slow GPU.
 
 Panels, queries and layout are the dashboard's, and the answers come from a real Prometheus. The page in `drawing/`
 draws them with Grafana's own libraries; see dashboards/README.md for what these do not contain.
@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,12 +24,16 @@ from typing import Any
 from dashboards.steps import HELD_BACK, PATH
 from tests.dashboards.fleet import STEP_SECONDS, record_fleet
 from tests.dashboards.grafana import find, read, substitute
+from tests.dashboards.jobs import FILE as JOB_FILE
+from tests.dashboards.jobs import record_jobs
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import Browser, browser
+from tests.jobs.situations import BY_NAME, MINUTES
 from tests.rules.cases import load_any
 
 NIGHT = "h100-8-bad-night"
 SEEN_AT = 79 * 60
+SLOW_GPU = "slow-gpu"
 FILE = "diagnosis.json"
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 DRAWING = Path(__file__).with_name("drawing")
@@ -46,8 +50,8 @@ ALIAS = f"@grafana/ui={LIBRARIES}/@grafana/ui/dist/cjs/index.cjs"
 FONTS = {"inter-latin-400-normal.woff2": "Inter-Regular.woff2", "inter-latin-500-normal.woff2": "Inter-Medium.woff2"}
 """Files of Grafana's font: names in the npm package, and names under which Grafana's style sheet loads them."""
 NOTE = (
-    "Drawn with Grafana's libraries from the answers of a Prometheus to the dashboard's own queries, for the simulated "
-    f"host {NIGHT}. Not a screenshot of Grafana."
+    "Drawn with Grafana's libraries from the answers of a Prometheus to the dashboard's own queries, for {of}. Not a "
+    "screenshot of Grafana."
 )
 PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -65,10 +69,21 @@ Place = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture: the name of its file, and its panels with their places in the dashboard's grid of 24 columns."""
+    """A picture.
+
+    Attributes:
+        name: of its file.
+        panels: with their places in the dashboard's grid of 24 columns.
+        of: what it shows.
+        chosen: values of variables.
+        seen_at: end of the time range, in seconds of the scenario.
+    """
 
     name: str
     panels: Sequence[tuple[Panel, Place]]
+    of: str = f"the simulated host {NIGHT}"
+    chosen: Mapping[str, str] = field(default_factory=lambda: {"instance": NIGHT})
+    seen_at: float = SEEN_AT
 
     @property
     def height(self) -> int:
@@ -87,14 +102,16 @@ def main() -> int:
         directory = Path(folder)
         _bundle(directory)
         promtool = Path(str(programs["promtool"]))
-        fleet = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
-        with (
-            serving(fleet, Path(str(programs["prometheus"])), promtool, directory) as store,
-            browser(Path(str(programs["chromium"])), directory) as window,
-        ):
+        night = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
+        with browser(Path(str(programs["chromium"])), directory) as window:
             window.hide_scrollbars()
-            for picture in pictures():
-                _draw(picture, store, window, directory)
+            prometheus = Path(str(programs["prometheus"]))
+            for number, (fleet, drawn) in enumerate(((night, pictures()), (record_jobs(), pictures_of_jobs()))):
+                here = directory / str(number)
+                here.mkdir()
+                with serving(fleet, prometheus, promtool, here) as store:
+                    for picture in drawn:
+                        _draw(picture, store, window, directory)
     return 0
 
 
@@ -108,6 +125,15 @@ def pictures() -> list[Picture]:
         Picture("bad-night-top", [(panel, panel["gridPos"]) for panel in first_screen]),
         Picture("bad-night-panels", list(zip(charts, places, strict=True))),
     ]
+
+
+def pictures_of_jobs() -> list[Picture]:
+    """The first screen of the job dashboard, for a job of which one GPU is slow."""
+    every = read(JOB_FILE)["panels"]
+    screen = every[: next(place for place, panel in enumerate(every) if panel["type"] == "row")]
+    number, end = BY_NAME[SLOW_GPU].number, (MINUTES - 1) * 60
+    panels = [(panel, panel["gridPos"]) for panel in screen]
+    return [Picture("job", panels, "a simulated job of four hosts", {"slurm_job": number}, end)]
 
 
 def _bundle(directory: Path) -> None:
@@ -133,11 +159,12 @@ def _bundle(directory: Path) -> None:
 def _draw(picture: Picture, store: Store, window: Browser, directory: Path) -> None:
     data = {
         "from": store.start,
-        "to": store.start + SEEN_AT,
+        "to": store.start + picture.seen_at,
         "width": WIDTH,
-        "note": NOTE,
+        "note": NOTE.format(of=picture.of),
         "panels": [
-            {"panel": panel, "place": place, "answers": _answers(store, panel)} for panel, place in picture.panels
+            {"panel": panel, "place": place, "answers": _answers(store, panel, picture)}
+            for panel, place in picture.panels
         ],
     }
     (directory / "picture.js").write_text(f"window.PICTURE = {json.dumps(data)};", encoding="utf-8")
@@ -168,12 +195,13 @@ def _served(directory: Path) -> Iterator[str]:
         server.server_close()
 
 
-def _answers(store: Store, panel: Panel) -> dict[str, Any]:
+def _answers(store: Store, panel: Panel, picture: Picture) -> dict[str, Any]:
     """What Prometheus answers to each query of a panel, by its letter."""
     found = {}
+    end = picture.seen_at
     for target in panel["targets"]:
-        expr = substitute(target["expr"], SEEN_AT, instance=NIGHT)
-        series = store.at(expr, SEEN_AT) if target.get("instant") else store.over_time(expr, SEEN_AT)
+        expr = substitute(target["expr"], end, **picture.chosen)
+        series = store.at(expr, end) if target.get("instant") else store.over_time(expr, end)
         found[target["refId"]] = {
             "step": STEP_SECONDS,
             "series": [{"labels": each.labels, "values": sorted(each.values.items())} for each in series],

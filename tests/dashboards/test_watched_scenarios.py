@@ -13,6 +13,7 @@ import pytest
 from dashboards.steps import COUNTED, SEEN, SICK, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
+from tests.dashboards.jobs import FILE as JOB_FILE
 from tests.dashboards.store import Series, Store
 from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
@@ -29,7 +30,8 @@ MOMENTS = (9, 12, 30, 45, 55, 61, 75, 79, 89, 95, 107, 125)
 ABSENT = {"cluster"}
 """Labels that the hosts of these scenarios do not have: test_two_clusters.py is about hosts that have them."""
 
-TARGETS = all_targets()
+TARGETS = [target for target in all_targets() if target.file != JOB_FILE]
+"""test_job_dashboard.py is about jobs."""
 of_each_table = for_each(
     "panel",
     {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),

@@ -5,6 +5,7 @@ import {
   VizOrientation,
   createTheme,
   dateTime,
+  getDisplayValueAlignmentFactors,
   getFieldDisplayValues,
 } from '@grafana/data';
 import { BigValue, GlobalStyles, PanelChrome, Table, TimeSeries, VizRepeater } from '@grafana/ui';
@@ -35,6 +36,7 @@ function Stat({ frames, panel, theme, timeRange, width, height }) {
   return (
     <VizRepeater
       getValues={values}
+      getAlignmentFactors={getDisplayValueAlignmentFactors}
       itemSpacing={3}
       orientation={orientation === 'auto' ? VizOrientation.Auto : orientation}
       width={width}

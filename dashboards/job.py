@@ -1,0 +1,241 @@
+"""Job: why is this job slow, and which GPU or host do all others wait for?"""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.models.common import VisibilityMode
+
+from dashboards.board import Board, Row
+from dashboards.job_measures import (
+    OF_GPU,
+    behind,
+    busy,
+    caused,
+    classes_worst_first,
+    clock,
+    held_hours,
+    lost_hours,
+    lost_now,
+    mean,
+    mine,
+    of_median,
+    pace_of_best,
+    power,
+    steps,
+    worst_gpus,
+)
+from dashboards.job_tables import findings_while_it_ran, whose_gpus
+from dashboards.owners import OWNER_LABELS
+from dashboards.palette import BAD, GOOD, WATCH
+from dashboards.panels import DETAIL_LINK, PanelBuilder, Query, Size, limits, lines, tile, timeline
+from dashboards.selectors import LEGEND, MOST_SERIES, OF_HOST, TARGET, bottleneck, by_gpu, host_legend
+from dashboards.tables import CHOSEN_HOST, GPU, NARROW_HOST, Column, table_of
+from dashboards.value_mappings import BOTTLENECK, CLASS
+
+TILE = Size(5, 4)
+THIRD = Size(8, 7)
+HALF = Size(12, 9)
+_REMARKABLE = 0.07
+"""GPUs of one model differ by up to 5 % at their power limit."""
+_BEHIND = limits((_REMARKABLE, WATCH), (0.2, BAD))
+CHOSEN_OWNER = "&".join(f"${{{name}:queryparam}}" for name in OWNER_LABELS)
+DIAGNOSIS = (
+    "Diagnose this host",
+    f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&{CHOSEN_OWNER}&${{__url_time_range}}",
+)
+
+
+def board() -> Board:
+    return Board(
+        uid="gpu-triage-job",
+        title="GPU job",
+        description="Why is this job slow? Choose a Slurm job, a namespace, a pod or a user above, and a time range "
+        "that covers the job; it may have ended. Read the slowest GPU and host first: all others wait for them. "
+        "Nothing is shown until an owner is chosen. As text: gpu-triage job.",
+        since="3h",
+        owners=True,
+        needs_owner=True,
+        runbooks=True,
+        rows=(
+            Row("", *_tiles(), _classes(), _slowest_gpus(), *_pace()),
+            Row("Slowest against median", *_against_median(), _slowest_hosts(), whose_gpus(HALF)),
+            Row("What it lost, and what was found", *_lost(), findings_while_it_ran(Size(24, 9))),
+        ),
+    )
+
+
+def _tiles() -> tuple[PanelBuilder, ...]:
+    return (
+        tile(
+            "Slowest GPU",
+            "The GPU that is furthest behind the others, and by how much: how much more of its time it or its host "
+            "held it back than the best quarter, or how far its SM clock was below the median, whichever is more. "
+            f"{_ALIKE}",
+            f"topk(1, {behind()})",
+            unit="percentunit",
+            size=Size(7, 4),
+            steps=_BEHIND,
+            legend=f"GPU {{{{gpu}}}} of {OF_HOST}",
+            links=(("Everything about this GPU", DETAIL_LINK),),
+            decimals=0,
+        ),
+        tile(
+            "Slowest host",
+            "The host that is behind with all of its GPUs, and by how much even the best of them is. 0 %: no host is "
+            "slow as a whole.",
+            f"topk(1, min by ({TARGET}) ({behind()}) >= {_REMARKABLE}) or on () 0 * max({caused()})",
+            unit="percentunit",
+            size=Size(7, 4),
+            steps=_BEHIND,
+            legend=OF_HOST,
+            decimals=0,
+        ),
+        tile(
+            "Pace",
+            "Steps a second, relative to the best hour in the time range. No data: the job does not count its steps "
+            "(gpu_job_steps_total).",
+            f"min({pace_of_best()})",
+            unit="percentunit",
+            size=TILE,
+            steps=limits((0.8, WATCH), (0.95, GOOD), base=BAD),
+            graph=True,
+            decimals=0,
+        ),
+        tile(
+            "GPU time lost",
+            "Share of the job's GPU time in classes other than compute and idle.",
+            f"(sum({lost_hours()}) or 0 * {held_hours()}) / {held_hours()}",
+            unit="percentunit",
+            size=TILE,
+            steps=limits((0.05, WATCH), (0.2, BAD)),
+            decimals=0,
+        ),
+    )
+
+
+_ALIKE = "Below 7 %, GPUs differ by as much anyway."
+
+
+def _classes() -> PanelBuilder:
+    return timeline(
+        "Class of each GPU, the worst first",
+        "What limited each GPU while the job had it; the GPU that is furthest behind is the first row. One row with a "
+        "cause above rows of communication: the others wait for that one. All alike: not one GPU, but what they share. "
+        f"With more than {MOST_SERIES} GPUs: the worst.",
+        classes_worst_first(),
+        texts=BOTTLENECK,
+        size=Size(12, 11),
+        show_value=VisibilityMode.AUTO,
+    )
+
+
+def _slowest_gpus() -> PanelBuilder:
+    relative = limits((0.8, WATCH), (0.93, GOOD), base=BAD)
+    return table_of(
+        "GPUs, the slowest first, relative to the median",
+        "SM clock under load, power and busy share, each a mean while the job had the GPU, relative to the median of "
+        "its GPUs of the same model; of a pair, to the higher one. A low clock: the GPU is slow. Low power or busy "
+        "share at the same clock: it works less, and waits. Click a GPU for its details.",
+        Column("Host", label="instance", min_width=130),
+        GPU,
+        Column("Behind", expr=behind(), unit="percentunit", steps=_BEHIND, decimals=0, width=90),
+        Column("Worst class", expr=_worst_class(), texts=BOTTLENECK, width=122),
+        Column("Clock", expr=of_median(clock()), unit="percentunit", steps=relative, decimals=0, width=82),
+        Column("Power", expr=of_median(power()), unit="percentunit", decimals=0, width=86),
+        Column("Busy", expr=of_median(busy()), unit="percentunit", decimals=0, width=80),
+        sort="-Behind",
+        size=Size(12, 11),
+        empty="No data: choose a Slurm job, namespace, pod or user above",
+    )
+
+
+def _worst_class() -> str:
+    return f"min_over_time(({mine(f'max by ({OF_GPU}) ({bottleneck()})')})[$__range:1m] @ end())"
+
+
+def _pace() -> tuple[PanelBuilder, ...]:
+    return (
+        lines(
+            "Pace relative to its best hour",
+            "Steps a second, relative to the best hour in the time range. See which GPU changes color above just "
+            "before it drops. A short drop at regular times is a checkpoint or an evaluation. No data: the "
+            "job does not count its steps.",
+            Query(pace_of_best(), "{{cluster}} {{job_name}}"),
+            unit="percentunit",
+            size=HALF,
+            line_at=(0.8, WATCH),
+        ),
+        lines(
+            "Steps of each rank",
+            "Steps a second, as each rank counts them. Ranks of a synchronous job keep pace with the slowest: all "
+            "lines drop together, and the cause is in the panels of GPUs.",
+            Query(steps(), host_legend("{{job_name}} {{owner}} {{rank}}")),
+            unit="ops",
+            size=HALF,
+        ),
+    )
+
+
+def _against_median() -> tuple[PanelBuilder, ...]:
+    drawn = (
+        ("SM clock", clock(), "hertz", "Only the slowest is low: heat, power, a limit, or the chip itself."),
+        ("Power", power(), "watt", "The others draw less than before: they wait. The slowest does: it is held back."),
+        ("Busy share", busy(), "percentunit", "Only the slowest is low: it waits for its host, and the others for it."),
+    )
+    return tuple(
+        lines(
+            f"{name}: slowest and median",
+            f"The GPU that is furthest behind in the time range, beside the median of the job. {decide}",
+            Query(f"{mine(by_gpu(expr))}\nand on ({OF_GPU}) {worst_gpus(1)}", LEGEND),
+            Query(f"quantile by (cluster) (0.5, {mine(by_gpu(expr))})", "{{cluster}} median"),
+            unit=unit,
+            size=THIRD,
+        )
+        for name, expr, unit, decide in drawn
+    )
+
+
+def _slowest_hosts() -> PanelBuilder:
+    def average(expr: str) -> str:
+        return f"avg by ({TARGET}) ({expr})"
+
+    return table_of(
+        "Hosts, the slowest first",
+        "By how much even the best GPU of each host is behind, and means of its GPUs: share of time with a cause on "
+        "the GPU or its host, clock relative to the median of the job, busy share. A whole host that is behind: "
+        "storage, CPU, network, clocks or power. Click it for its diagnosis.",
+        Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
+        Column(
+            "Behind", expr=f"min by ({TARGET}) ({behind()})", unit="percentunit", steps=_BEHIND, decimals=0, width=90
+        ),
+        Column("With a cause", expr=average(caused()), unit="percentunit", decimals=0, width=122),
+        Column("Clock of median", expr=average(of_median(clock())), unit="percentunit", decimals=0),
+        Column("Busy", expr=average(mean(busy())), unit="percentunit", decimals=0, width=80),
+        Column("GPUs", expr=f"count by ({TARGET}) ({mean(power())})", width=80),
+        sort="-Behind",
+        size=HALF,
+    )
+
+
+def _lost() -> tuple[PanelBuilder, ...]:
+    return (
+        lines(
+            "GPUs lost, by class",
+            "How many GPUs' worth of time each class takes at each moment. Communication that begins together with "
+            "another class: the others wait for GPUs in that class.",
+            Query(f"sum by (class) ({lost_now()})", "{{class}}"),
+            unit="none",
+            size=HALF,
+            stacked=True,
+            names={str(name): (text, color) for name, text, color in CLASS},
+        ),
+        table_of(
+            "GPU hours lost, by host and class",
+            "What the job lost in the time range: hours of its GPUs in classes other than compute and idle.",
+            NARROW_HOST,
+            Column("Lost to", label="class", texts=CLASS, width=140),
+            Column("GPU hours", expr=f"topk({MOST_SERIES}, {lost_hours()} > 0)", unit="h", decimals=2),
+            sort="-GPU hours",
+            size=HALF,
+            empty="No data: no time lost, or no owner is chosen",
+        ),
+    )
