@@ -36,6 +36,7 @@ FULL = {
     "fleet/test_live_": "live shards, a pair of servers, agents and VictoriaMetrics",
     "hostile/test_floods.py": "floods of connections",
     "image/test_image.py": "the image, built by buildah",
+    "jobs/test_job_victoria.py": "a job's answer from VictoriaMetrics",
     "privilege/": "the daemon without privileges",
     "rules/test_recorded.py": "what is recorded of a host of eight",
     "rules/test_week.py": "half a day of healthy hosts",

@@ -59,10 +59,13 @@ def test_alertmanager_takes_the_receivers(repository: Path, tmp_path: Path, requ
         command: list[str | Path] = [requires_tool("amtool"), "check-config", path]
         result = subprocess.run(command, check=False, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
-        assert "5 receivers" in result.stdout
+        assert "6 receivers" in result.stdout
         assert "1 templates" in result.stdout
     result = subprocess.run([AMLINT, "check", "--strict", config], check=False, capture_output=True, text=True)
-    assert "No issues found" in result.stdout, result.stdout + result.stderr
+    # The receiver of the alert that nobody should receive.
+    assert "[empty-receiver]" in result.stdout, result.stdout + result.stderr
+    assert "1 info" in result.stdout, result.stdout + result.stderr
+    assert "warning" not in result.stdout, result.stdout + result.stderr
 
 
 def test_no_secret_is_inline(repository: Path) -> None:

@@ -1,6 +1,6 @@
 """What strikes many hosts, through a real Prometheus and a real Alertmanager: the notifications that a person receives.
 
-Each situation has a cluster of its own. All play at once, twenty times faster than told, through the shipped rules and
+Each situation has a cluster of its own. All play at once, ten times faster than told, through the shipped rules and
 routes. No target has a label rack. Most hosts of a cluster only count as healthy.
 """
 
@@ -37,7 +37,7 @@ def _cluster(
 
 
 SITUATIONS = Act(
-    pace=20,
+    pace=10,
     minutes=105,
     hosts=(
         *_cluster("heat", 80, "hot", (i * 0.25 // 0.5 * 0.5 for i in range(40))),

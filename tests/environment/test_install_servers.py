@@ -14,7 +14,17 @@ from tests.parts import TESTS, full_part
 
 SCRIPT = TESTS / "environment" / "install-servers.sh"
 NOTES = '#!/bin/sh\necho "$(basename "$0") $*" >>"{log}"\n'
-ONLY_FULL_STARTS = {"chromium", "lintian", "rpm", "zsh", "fish", "debootstrap", "slurmctld", "systemd-nspawn"}
+ONLY_FULL_STARTS = {
+    "chromium",
+    "lintian",
+    "rpm",
+    "zsh",
+    "fish",
+    "debootstrap",
+    "buildah",
+    "slurmctld",
+    "systemd-nspawn",
+}
 
 
 class Machine:

@@ -97,7 +97,7 @@ def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_bug_never_reads_as_a_sick_host(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(_config: Config, _stack: ExitStack, _at: float) -> Machine:
+    def broken(_config: Config, _stack: ExitStack, **_: float) -> Machine:
         raise ZeroDivisionError
 
     monkeypatch.setattr("gpu_triage.cli.check_command.stepped_machine", broken)
