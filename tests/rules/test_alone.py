@@ -166,11 +166,9 @@ CASES: Final[Mapping[str, Case]] = {
         "GpuExporterDown", range(20, END), up((1, 10), (0, END - 10), job="nodes")
     ),
     "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
-    "a fifth of a fleet": Case(
-        "GpuExportersDown", range(15, END), fleet(4), "gpu-triage: 20% of the GPU hosts cannot be scraped"
-    ),
-    "a fifth of a fleet, host by host": Case("GpuExporterDown", range(20, END), fleet(4)),
-    "less than a fifth of a fleet": Case("GpuExportersDown", NEVER, fleet(3)),
+    "a quarter of a fleet": Case("GpuExportersDown", range(15, END), fleet(5)),
+    "a quarter of a fleet, host by host": Case("GpuExporterDown", range(20, END), fleet(5)),
+    "less than a quarter of a fleet": Case("GpuExportersDown", NEVER, fleet(4)),
     "one of two hosts": Case("GpuExportersDown", NEVER, merged(up((0, END)), up((1, END), instance="b"))),
     "deaf": Case("GpuExporterXidDeaf", range(15, END), heard(0, 0)),
     "deaf but for the driver": Case("GpuExporterXidDeaf", NEVER, heard(0, 1)),
@@ -225,8 +223,8 @@ def test_an_alert_about_what_no_host_can_see(name: str, played: Mapping[str, Pla
 
 
 def test_the_page_of_a_fleet_says_how_to_list_its_hosts(played: Mapping[str, Played]) -> None:
-    (alert,) = played["a fifth of a fleet"].shown["GpuExportersDown"]
-    assert 'up{job="gpu-triage",cluster="a fifth of a fleet"} == 0' in alert.annotations["description"]
+    (alert,) = played["a quarter of a fleet"].shown["GpuExportersDown"]
+    assert "All hosts: http://" in alert.annotations["description"]
 
 
 @pytest.mark.parametrize(
