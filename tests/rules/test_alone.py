@@ -222,11 +222,6 @@ def test_an_alert_about_what_no_host_can_see(name: str, played: Mapping[str, Pla
         assert alert.annotations["summary"] == case.summary
 
 
-def test_the_page_of_a_fleet_says_how_to_list_its_hosts(played: Mapping[str, Played]) -> None:
-    (alert,) = played["a quarter of a fleet"].shown["GpuExportersDown"]
-    assert "All hosts: http://" in alert.annotations["description"]
-
-
 @pytest.mark.parametrize(
     ("series", "first"),
     [
