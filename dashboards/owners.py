@@ -42,7 +42,7 @@ def narrowed(expr: str) -> str:
     """A query that reads the hosts and GPUs of the chosen owner only.
 
     Series with owners are selected by the owner, so that the hosts need not be repeated: some servers limit the length
-    of a query. Their GPUs are, because there are none until an owner is chosen where one is required.
+    of a query. Their GPUs are: where an owner is required, the list is empty until one is chosen.
     """
     return _SELECTOR.sub(lambda found: _narrowed(found[0], hosts=found[1] not in METRICS), expr)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.rules.exhibit_series import INSTANCE, rack, scraped
 from tests.rules.handwritten import Series, merged, over, play
-from tests.rules.notifications import INSTANCE, rack, scraped
 from tests.rules.rulefile import alert_files
 
 from gpu_triage.alerting.files import rule_files

@@ -229,7 +229,7 @@ _TRAILING = (
     Option(
         "simulate-at",
         values.duration("0s", "720h"),
-        "Scenario time to start at, such as 10m; an hour after its last event at most.",
+        "Scenario time to start at, such as 10m.",
         field="simulate_at_seconds",
     ),
     Option(

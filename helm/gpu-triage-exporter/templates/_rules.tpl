@@ -84,7 +84,7 @@ it is for the pod network. command: what prints a runbook; kubectl picks a pod t
 {{- $base := "" }}
 {{- if hasKey $overrides "runbook_base_url" }}
 {{- $base = regexReplaceAll "/+$" $overrides.runbook_base_url "" }}
-{{- else if not $named }}{{- /* Then it is the pod's address, chosen by who took the node's name away. */}}
+{{- else if not $named }}{{- /* No relabeling sets instance to the node's name: it is the pod's address. */}}
 {{- $base = printf "%s://{{ $labels.instance }}/runbooks" (include "gpu-triage.scheme" .) }}
 {{- else if and .Values.hostNetwork (eq (first $named) "__meta_kubernetes_pod_node_name") }}
 {{- $base = printf "%s://{{ $labels.instance }}:%d/runbooks" (include "gpu-triage.scheme" .) (int .Values.web.port) }}

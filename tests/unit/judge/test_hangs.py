@@ -1,4 +1,4 @@
-"""A hang is judged before NCCL gives up, and a checkpoint, an evaluation or a job that loads is none."""
+"""A hang is judged before NCCL aborts the job; checkpoints, evaluations and loading data are not hangs."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -84,21 +84,7 @@ _DEFAULT_OPTIMIZER: Final = "adamw"
 @format_option(text="people", json="programs")
 @for_option("5s", MEASURE)
 @host_options(applies)
-def advise_command(
-    *,
-    config: Config,
-    parameters: str,
-    workload: str,
-    precision: str | None,
-    optimizer: str | None,
-    lora_rank: int | None,
-    step_time: float | None,
-    same_total_batch: bool,
-    heads: int | None,
-    gpus: int | None,
-    form: str,
-    seconds: float,
-) -> int:
+def advise_command(*, config: Config, form: str, seconds: float, step_time: float | None, **wanted: Any) -> int:
     """Say whether a job should use one GPU or several on this host, and show the arithmetic.
 
     Looks at the host for some seconds. Names sick links, then computes the memory of weights, gradients and
@@ -107,17 +93,7 @@ def advise_command(
 
     Exit code: 0 with a recommendation, 2 the GPUs could not be checked, or the options cannot be used.
     """
-    job = job_from(
-        parameters=parameters,
-        workload=workload,
-        precision=precision,
-        optimizer=optimizer,
-        lora_rank=lora_rank,
-        step_time=step_time,
-        same_total_batch=same_total_batch,
-        heads=heads,
-        gpus=gpus,
-    )
+    job = job_from(step_time=step_time, **wanted)
     configure("critical", config.log_format)
     watch = StepWatch()
     with ExitStack() as stack:

@@ -18,6 +18,7 @@ from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.words import Words
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 
 _OCCUPIED: Final = 0.1
@@ -44,6 +45,7 @@ class Recommendation:
     """The complete answer."""
 
     decision: Decision
+    words: Words  # in which the report on the host speaks
     first: tuple[Finding, ...]  # findings to fix before the arithmetic holds, links first
     unfit: tuple[Finding, ...]  # those that make the whole host unfit for any job
     usable_gpus: int  # GPUs that may be used, after --gpus
@@ -83,6 +85,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     small = memory is not None and not memory.fits
     return Recommendation(
         decision=decision,
+        words=report.words,
         first=first,
         unfit=unfit,
         usable_gpus=count,

@@ -16,7 +16,7 @@ from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.steps import StepTime
 from gpu_triage.cli.advise.units import count, gib, rate, time, traffic
 from gpu_triage.judge.evidence.ranges import ranges
-from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.report.grouping import entry_of, grouped
 
 _ACCESS: Final = {
     Access.NVLINK: "over NVLink",
@@ -27,7 +27,7 @@ _ACCESS: Final = {
 
 def as_text(job: Job, answer: Recommendation, step: StepTime) -> Iterator[str]:
     """Yield the answer as lines of text."""
-    yield from _first(answer.first)
+    yield from _first(answer)
     yield f"recommendation: {headline(job, answer)}"
     yield f"    because {answer.decision.because}"
     unknown = f"the step time is not known: {step.words}"
@@ -52,21 +52,17 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
         yield from (f"    {line}" for line in lines)
 
 
-def _first(findings: tuple[Finding, ...]) -> Iterator[str]:
-    """Yield the findings in the words of `check`; one that several GPUs have alike is one entry."""
-    alike: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        alike.setdefault((finding.check.code, finding.measured, finding.advice.decision), []).append(finding)
-    if alike:
-        yield "fix first:"
-    for (code, measured, decision), same in alike.items():
-        indices = [finding.gpu for finding in same if finding.gpu is not None]
-        subject = f"GPU {ranges(indices)}" if len(indices) == len(same) else same[0].subject
-        yield f"    {code}  {subject}: {measured}"
-        yield f"        means     {same[0].advice.meaning}"
-        yield f"        do        {decision}"
-    if alike:
-        yield ""
+def _first(answer: Recommendation) -> Iterator[str]:
+    """Yield the findings to fix first, worded and grouped as in `check`."""
+    if not answer.first:
+        return
+    yield "fix first:"
+    for findings in grouped(answer.first):
+        finding, entry = findings[0], entry_of(findings, answer.words)
+        yield f"    {finding.check.code}  {entry.subject}: {entry.measured}"
+        yield f"        means     {answer.words.advice(finding.advice.meaning)}"
+        yield f"        do        {answer.words.advice(finding.advice.decision)}"
+    yield ""
 
 
 def _memory(job: Job, answer: Recommendation) -> Iterator[str]:

@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from gpu_triage.cli.fleet.client import PrometheusClient
-from gpu_triage.cli.fleet.options import MOMENT, server_options
+from gpu_triage.cli.fleet.options import at_option, limit_option, server_options
 from gpu_triage.cli.fleet.query import Selection, ask
 from gpu_triage.cli.fleet.render import FleetReport, render_json, render_text
 from gpu_triage.cli.fleet.view import fleet_of
@@ -15,22 +15,12 @@ from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND
-from gpu_triage.options.values import whole_number
 
 
 @click.command("fleet", short_help="Say which hosts of a fleet to drain, from their Prometheus.")
 @server_options
-@click.option(
-    "--at", metavar="TIME", type=MOMENT, help="Time to look at, such as 2026-11-22T10:00:00Z.  [default: now]"
-)
-@click.option(
-    "--limit",
-    metavar="NUMBER",
-    type=whole_number(1, 100_000),
-    default="20",
-    show_default=True,
-    help="Most hosts to show, the worst first.",
-)
+@at_option("Time to look at, such as 2026-11-22T10:00:00Z.")
+@limit_option("Most hosts to show, the worst first.")
 @fail_on_option
 @format_option(text="people", json="programs")
 def fleet_command(

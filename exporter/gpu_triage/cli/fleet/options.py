@@ -16,7 +16,7 @@ from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
 from gpu_triage.cli.fleet.query import Selection
 from gpu_triage.cli.one_shot import Command, duration_option
 from gpu_triage.documents import quoted
-from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime
+from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime, whole_number
 
 _UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
@@ -44,6 +44,18 @@ def _show_moment(seconds: float) -> str:
 
 
 MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
+
+
+def at_option(meaning: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flag ``--at``, a time; now by default."""
+    return click.option("--at", metavar="TIME", type=MOMENT, help=f"{meaning}  [default: now]")
+
+
+def limit_option(meaning: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flag ``--limit``, how many rows to show."""
+    return click.option(
+        "--limit", metavar="NUMBER", type=whole_number(1, 100_000), default="20", show_default=True, help=meaning
+    )
 
 
 def _selector(flag: str, meaning: str) -> Callable[[Command], Command]:

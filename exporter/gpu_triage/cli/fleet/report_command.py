@@ -10,7 +10,7 @@ import click
 
 from gpu_triage.cli.fleet.client import PrometheusClient
 from gpu_triage.cli.fleet.first_look import first_look
-from gpu_triage.cli.fleet.options import MOMENT, server_options
+from gpu_triage.cli.fleet.options import at_option, server_options
 from gpu_triage.cli.fleet.query import Selection
 from gpu_triage.cli.fleet.review import review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
@@ -51,12 +51,7 @@ def parse_days(text: str) -> int:
     type=duration("30m", "24h"),
     help="Instead of whole days, a first look at the last hours, such as 6h; needs no recorded series.",
 )
-@click.option(
-    "--at",
-    metavar="TIME",
-    type=MOMENT,
-    help="The review ends at the last midnight of UTC before, or with --since then.  [default: now]",
-)
+@at_option("The review ends at the last midnight of UTC before, or with --since then.")
 @click.option(
     "--output",
     metavar="FILE",

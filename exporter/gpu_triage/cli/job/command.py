@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from gpu_triage.cli.fleet.client import PrometheusClient
-from gpu_triage.cli.fleet.options import MOMENT, parse_moment, server_options
+from gpu_triage.cli.fleet.options import at_option, limit_option, parse_moment, server_options
 from gpu_triage.cli.fleet.query import Selection
 from gpu_triage.cli.fleet.render import moment
 from gpu_triage.cli.job.advice import advice_on
@@ -30,7 +30,7 @@ from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.judge.report.text import printable
-from gpu_triage.options.values import TextType, parse_duration, whole_number
+from gpu_triage.options.values import TextType, parse_duration
 
 _MOST_LISTED: Final = 20
 _DAYS: Final = re.compile(r"([0-9]{1,3})d")
@@ -60,23 +60,14 @@ def parse_since(text: str) -> tuple[float | None, float]:
 @click.command("job", short_help="Say why a job is slow, from the Prometheus of its hosts.")
 @click.argument("job_name", metavar="JOB", type=WANTED)
 @server_options
-@click.option(
-    "--at", metavar="TIME", type=MOMENT, help="Time to look back from, such as 2026-11-22T10:00:00Z.  [default: now]"
-)
+@at_option("Time to look back from, such as 2026-11-22T10:00:00Z.")
 @click.option(
     "--since",
     metavar="TIME",
     type=TextType("TIME", parse_since, str),
     help="Look at the last part of the job only: a duration such as 2h or 3d, or a time.  [default: its start]",
 )
-@click.option(
-    "--limit",
-    metavar="NUMBER",
-    type=whole_number(1, 100_000),
-    default="20",
-    show_default=True,
-    help="Most findings, and most hosts, to show.",
-)
+@limit_option("Most findings, and most hosts, to show.")
 @fail_on_option
 @format_option(text="people", json="programs", html="tickets")
 def job_command(

@@ -98,37 +98,6 @@ def test_more_fields_than_one_call_takes_are_asked_for_in_several() -> None:
         assert inquiry.answered == 2
 
 
-def test_line_rates_are_summed_over_the_links_to_each_far_end(tmp_path: Path) -> None:
-    # "Link 0: 26.562 GB/s" of nvidia-smi nvlink -s on an H100: 18 links, dealt to four switches.
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
-        round_ = rounds.at(5)
-        bandwidth = NvlinkReader().read(round_).bandwidth
-        assert [bandwidth[f"0000:c{switch}:00.0"] / 26.562e9 for switch in (3, 4, 5, 6)] == pytest.approx([5, 5, 4, 3])
-        assert round_.inquiry.failures == []
-
-
-def test_a_driver_without_the_speed_of_each_link_tells_the_common_one() -> None:
-    # Driver 470 on V100 without switches: six links, two to each of the three others.
-    with rounds_of(load_scenario("v100-old-driver")) as rounds:
-        bandwidth = NvlinkReader().read(rounds.at(5)).bandwidth
-        others = ("0000:1c:00.0", "0000:88:00.0", "0000:8a:00.0")
-        assert bandwidth == pytest.approx(dict.fromkeys(others, 2 * 25.781e9))
-
-
-def test_an_unnamed_far_end_and_no_speed_stay_apart(tmp_path: Path) -> None:
-    name = "nvmlDeviceGetNvLinkRemotePciInfo_v2"
-    refusal = f'at = 0\neffect = {{ kind = "error", function = "{name}", code = "NOT_SUPPORTED" }}'
-    with rounds_of(pair_with(tmp_path, "h100-8", refusal)) as rounds:
-        assert NvlinkReader().read(rounds.at(5)).bandwidth == pytest.approx({"": 18 * 26.562e9})
-    with rounds_of(pair("h100-8")) as rounds:
-        round_ = rounds.at(5)
-        round_.inquiry.device.unsupported.update(("field", (164, link)) for link in range(18))
-        round_.inquiry.device.unsupported.add(("field", 90))
-        reading = NvlinkReader().read(round_)
-        assert reading.bandwidth == {}
-        assert len(reading.links) == 18
-
-
 @pytest.mark.parametrize(("state", "is_up"), [(0, False), (2, True), (3, False)])
 def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
     with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:
