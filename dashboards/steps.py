@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.check import Area
-from gpu_triage.judge.findings.table import CHECKS
+from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
 """URL of playbook and runbooks, which every exporter serves. `raw` prevents escaping of the port's colon."""
@@ -125,13 +128,23 @@ STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
 
 def alerts_of(step: Step) -> tuple[str, ...]:
     """Names of the step's alerts that are enabled by default and count toward its verdict."""
-    if step is SEEN:
-        alerts = (alert for source in shipped_sources() if source.path == _EXPORTER for alert in source.alerts)
-        return tuple(sorted({alert.name for alert in alerts if alert.severity in COUNTED}))
+    of_promql = (alert for source in shipped_sources() if source.path in _OF_PROMQL for alert in source.alerts)
+    names = {alert.name for alert in of_promql if alert.severity in COUNTED and _belongs(alert, step)}
     found = (check for check in CHECKS if check.area in step.areas and check.relayed)
-    return tuple(sorted({check.alert for check in found if check.alert and check.severity.value in COUNTED}))
+    return tuple(sorted(names | {check.alert for check in found if check.alert and check.severity.value in COUNTED}))
 
 
-_EXPORTER: Final = "alerts-exporter.yml"
+def _belongs(alert: Alert, step: Step) -> bool:
+    """Whether an alert that Prometheus judges is of the step: by the finding that it counts, or by its subject."""
+    code = _CODE.search(alert.expr)
+    area = BY_CODE[code[1]].area if code and code[1] in BY_CODE else _AREA_OF_JOBS.get(alert.name)
+    return step is SEEN if area is None else area in step.areas
+
+
+_OF_PROMQL: Final = frozenset({"alerts-exporter.yml", "alerts-fleet.yml", "alerts-jobs.yml"})
+_CODE: Final = re.compile(r'gpu_fleet_incident:since\{code="([^"]+)"')
+_AREA_OF_JOBS: Final = MappingProxyType(
+    {"GpuStragglerAcrossHosts": Area.CLOCKS, "GpuJobSlow": Area.WORK, "GpuJobHung": Area.WORK}
+)
 COUNTED: Final = frozenset({"critical", "warning"})
 """Severities that make a step suspect; others are context."""
