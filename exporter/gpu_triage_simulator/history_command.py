@@ -17,7 +17,7 @@ from typing import Final, TextIO
 
 from gpu_triage.documents import Place, read_value
 from gpu_triage.errors import ConfigError, HistoryNotWritten
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import LATEST_SECONDS, parse_datetime
 from gpu_triage_simulator.history import record_history

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gpu_triage.judge.evidence.host import length_of_time
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage_simulator.describe import clock_time, effect_name
 from gpu_triage_simulator.scenario import Scenario
 

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+from tests.listening import listening
 from tests.rig import rig
 
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL
@@ -108,22 +109,8 @@ def served(page_of: Callable[[int], bytes]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Say nothing of thousands of scrapes a minute."""
 
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
         yield address
-
-
-@contextmanager
-def serving(http: ThreadingHTTPServer) -> Iterator[str]:
-    """Runs an HTTP server in threads for the length of a ``with`` block; yields ``host:port``."""
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{http.server_port}"
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
 def scrape_configs(address: str, hosts: int) -> list[dict[str, object]]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from tests.bench.fleet import serving
+from tests.listening import listening
 
 
 @dataclass
@@ -39,5 +39,5 @@ def sink() -> Iterator[Sink]:
         def log_message(self, *_: object) -> None:
             """Log nothing: thousands of requests arrive per minute."""
 
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as found.address:
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as found.address:
         yield found

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from tests.bench import subjects, workload
 from tests.bench.environment import wiring
-from tests.bench.fleet import serving
 from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
 from tests.bench.report import Result, StandIn, document
 from tests.bench.scrape import Connection, PageSize, Scrapes, merged
 from tests.bench.subjects import this_exporter
 from tests.bench.workload import Hang
+from tests.listening import listening
 
 from gpu_triage_simulator import load_scenario
 
@@ -69,7 +69,7 @@ def test_a_scraper_keeps_its_connection_as_prometheus_does() -> None:
             self.wfile.write(b"page\n")
 
     clients: set[tuple[str, int]] = set()
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
         connection = Connection(int(address.rpartition(":")[2]))
         assert [connection.get({}) for _ in range(3)] == [(200, b"page\n")] * 3
         connection.close()

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ from deploy.examples.alertmanager import ROUTE
 from docs.alerts_page import read_notifications
 from tests.conftest import RequiresTool
 from tests.e2e.processes import alertmanager, wait_for
+from tests.listening import listening
 from tests.rules.notifications import every_exhibit
 
 RECEIVERS = Path("deploy/alertmanager/receivers.yml")
@@ -117,15 +117,8 @@ def _services() -> Iterator[tuple[str, list[Received]]]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="services", daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", got
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield f"http://{address}", got
 
 
 def _hurried(route: dict[str, Any]) -> dict[str, Any]:

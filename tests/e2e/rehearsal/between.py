@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.listening import listening
+
 
 @dataclass(slots=True)
 class Network:
@@ -44,18 +46,10 @@ def between() -> Iterator[Network]:
             """Keep no log."""
 
     class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
         def handle_error(self, *_: object) -> None:
             """A Prometheus that ends drops its connections."""
 
     server = Server(("127.0.0.1", 0), Handler)
     network = Network(f"127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, name="network", daemon=True)
-    thread.start()
-    try:
+    with listening(server):
         yield network
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
+from tests.listening import listening
 
 Minutes = float
 QUIET = 'gpu_exporter_build_info{version="1"} 1\ngpu_host_findings 0\n'
@@ -98,7 +98,6 @@ def serving(page: Callable[[int], str | None]) -> Iterator[str]:
             """Keep no log."""
 
     class Server(ThreadingHTTPServer):
-        daemon_threads = True
         # All targets are scraped at once. Where five connections may wait, as by default, the others try again seconds
         # later, and each scrape that came too late connects anew.
         request_queue_size = 512
@@ -106,12 +105,5 @@ def serving(page: Callable[[int], str | None]) -> Iterator[str]:
         def handle_error(self, *_: object) -> None:
             """A Prometheus that ends drops its connections."""
 
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, name="targets", daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Server(("127.0.0.1", 0), Handler)) as address:
+        yield address

@@ -18,7 +18,7 @@ from gpu_triage.cli.advise.recommendation import recommend
 from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.main import group
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judged, page_of, read, seen, up
 
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on

@@ -7,7 +7,7 @@ from gpu_triage.cli.advise.decision import Choice
 from gpu_triage.cli.advise.job import Job, Workload
 from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.units import gib, time
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 
 
 def headline(job: Job, answer: Recommendation) -> str:

@@ -13,7 +13,7 @@ from gpu_triage.cli.advise.memory import Alternative, Memory, alternatives, grou
 from gpu_triage.cli.advise.paths import Paths, paths_between, usable
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.report.life_cycle import life_cycle_of

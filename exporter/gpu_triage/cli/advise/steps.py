@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.read.host.textfile import OWNER, TEXTFILE, TextFilesReading
 from gpu_triage.sampler.outcomes import HOST, OutcomeStore
 

@@ -15,7 +15,7 @@ from gpu_triage.cli.advise.paths import Access, Path
 from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.steps import StepTime
 from gpu_triage.cli.advise.units import count, gib, rate, time, traffic
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.report.grouping import entry_of, grouped
 
 _ACCESS: Final = {

@@ -14,9 +14,8 @@ import click
 from gpu_triage.cli.fleet.query import LAST_SCRAPED_MINUTES
 from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, RepeatOffender, shared
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
-from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict

@@ -10,7 +10,7 @@ from gpu_triage.cli.fleet.render import moment
 from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, total
 from gpu_triage.cli.fleet.review_queries import MOST_ROWS
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.headline import STATES
 
 _UNKNOWN: Final = "-"

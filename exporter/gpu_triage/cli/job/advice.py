@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.job.cause import PACE_SHARE, leading_class, own_class, slow_in_words, subject_of
 from gpu_triage.cli.job.compare import Comparison, Standing
 from gpu_triage.cli.job.view import WAITS, Job, JobFinding
-from gpu_triage.judge.evidence.host import length_of_time
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
 
 OF_CLASS: Final = {

@@ -10,7 +10,7 @@ from gpu_triage.cli.fleet.view import HostKey
 from gpu_triage.cli.job.compare import Comparison, Standing
 from gpu_triage.cli.job.pace import Pace
 from gpu_triage.cli.job.view import GOOD, WAITS, Job, JobGpu
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.headline import STATES
 
 LOST_SHARE: Final = 0.1

@@ -10,8 +10,7 @@ from gpu_triage.cli.fleet.render import moment
 from gpu_triage.cli.fleet.view import HostKey
 from gpu_triage.cli.job.view import Job, JobGpu
 from gpu_triage.cli.job.wanted import workload_of
-from gpu_triage.judge.evidence.host import length_of_time
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
 
 _EDGE_STEPS: Final = 3
 """Scrapes of different hosts, and prologs of a job's nodes, differ by seconds: so much counts as the same time."""

@@ -28,7 +28,7 @@ from gpu_triage.cli.job.rows import (
 )
 from gpu_triage.cli.job.runs import Run
 from gpu_triage.cli.job.view import JobFinding, JobGpu
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped

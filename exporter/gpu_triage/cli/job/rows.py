@@ -15,7 +15,7 @@ from gpu_triage.cli.job.compare import Comparison, Standing
 from gpu_triage.cli.job.notes import places_in_words
 from gpu_triage.cli.job.pace import Pace, by_host
 from gpu_triage.cli.job.view import GOOD, Job, JobFinding, JobGpu
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.report.headline import STATES
 

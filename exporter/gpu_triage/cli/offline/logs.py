@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.kernel import KeptEvent, LogSection, Tally
 from gpu_triage.cli.offline.times import LogTime, log_time, with_year, written
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host.driver_messages import LOADING_SECONDS
 
 _END: Final = "the end of the log"

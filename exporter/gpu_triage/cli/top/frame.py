@@ -14,8 +14,7 @@ from rich.text import Text
 
 from gpu_triage.cli.top.view import BoundView, FindingView, GpuView, HostView
 from gpu_triage.judge.bottleneck.bound import bound_in_words
-from gpu_triage.judge.evidence.host import length_of_time
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS
 from gpu_triage.judge.report.grouping import Fact, alike, entry

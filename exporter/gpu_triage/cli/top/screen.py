@@ -21,7 +21,7 @@ from gpu_triage.cli.top.exporter_client import NotJudgedYet
 from gpu_triage.cli.top.frame import Frame, render
 from gpu_triage.cli.top.view import HostView
 from gpu_triage.errors import ExporterUnreachable
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 
 Look = Callable[[], HostView]
 """Returns the latest verdict; raises ExporterUnreachable if the exporter does not answer."""

@@ -16,9 +16,10 @@ from gpu_triage.judge.evidence.faults import (
     uncorrected_errors,
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS

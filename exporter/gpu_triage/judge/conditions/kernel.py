@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS, Amount
 from gpu_triage.judge.evidence.remember import OWNER_LABELS, Count
 from gpu_triage.judge.evidence.series import Series
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL

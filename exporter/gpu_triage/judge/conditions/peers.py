@@ -10,8 +10,8 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import owners_of
-from gpu_triage.judge.evidence.ranges import ranges
 from gpu_triage.judge.evidence.slots import lesser_slot, link_speed, traffic_text
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED

@@ -12,9 +12,10 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.cgroups import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to, owners_text
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.metrics import GPU_BASELINE_MISMATCH

@@ -13,6 +13,7 @@ from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
@@ -67,15 +68,6 @@ _SERVERS = {
 
 def _tasks(of_job: float | None) -> str:
     return "tasks" if of_job is None else "tasks of the job"
-
-
-def length_of_time(seconds: float) -> str:
-    """Format a duration for people, in one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
-    # Switch to the next unit only at two of it: "90 min" is more precise than "2 h".
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Indices of GPUs as text."""
+"""Indices of GPUs and lengths of time as text; imports nothing, for the simulator reads it too."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def ranges(indices: Iterable[str]) -> str:
         else:
             runs.append([index])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def length_of_time(seconds: float) -> str:
+    """Format a duration for people, in one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
+    # Switch to the next unit only at two of it: "90 min" is more precise than "2 h".
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

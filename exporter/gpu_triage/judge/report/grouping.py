@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.check import Unit
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import BY_CODE

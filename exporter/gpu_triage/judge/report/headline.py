@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.report import Report

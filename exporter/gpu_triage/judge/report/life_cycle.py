@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity

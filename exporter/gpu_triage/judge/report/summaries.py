@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE

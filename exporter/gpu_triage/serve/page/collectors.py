@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from gpu_triage.judge.evidence.host import length_of_time
 from gpu_triage.judge.evidence.series import Evidence, Series
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,

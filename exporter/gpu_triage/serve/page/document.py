@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.evidence.ranges import ranges
+from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict

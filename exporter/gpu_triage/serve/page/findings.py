@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.judge.conditions.repeat_offenders import Repetition, repetitions, slots_without_gpu
-from gpu_triage.judge.evidence.host import HostEvidence, length_of_time
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, ClassPeriod
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.verdicts import WORST_FIRST
 from gpu_triage.judge.report.report import GpuVerdict
 from gpu_triage.judge.report.words import CLUSTER, Words

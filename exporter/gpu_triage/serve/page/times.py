@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Final
 
-from gpu_triage.judge.evidence.host import length_of_time
+from gpu_triage.judge.evidence.wording import length_of_time
 
 _MINUTE: Final = 60.0
 
