@@ -32,11 +32,23 @@ NARROW: Labels = {"alertname": "GpuPcieWidthDowntrained", "severity": "critical"
 STORAGE: Labels = {"alertname": "GpuStarved", "severity": "warning", "code": "storage.starved", "uuid": "GPU-0"}
 
 
+def _in_fleet(code: str) -> Labels:
+    return {"alertname": "GpuInFleetIncident", "severity": "none", "code": code}
+
+
 def _ticket(name: str, **labels: str) -> Labels:
     return {"alertname": name, "severity": "warning", **labels}
 
 
 HELD_BACK = [
+    (_in_fleet("host.down"), DOWN),
+    (
+        _in_fleet("thermal.hw"),
+        {"alertname": "GpuHwThermalThrottling", "severity": "critical", "code": "thermal.hw", **SIX},
+    ),
+    (_in_fleet("storage.not_responding"), _ticket("GpuHostTaskHung", code="host.hung_task")),
+    (_in_fleet("network.port_down"), _ticket("GpuInfinibandLinkDegraded", code="network.port_slow")),
+    (_in_fleet("driver.unavailable"), MISSING),
     (XID, LOST),
     (XID, UNCORRECTED),
     (LOST, RESET),
@@ -67,15 +79,17 @@ TOLD = [
     (XID, _ticket("GpuRowRemapPending", uuid="GPU-2")),
     (XID_OF_UNKNOWN, _ticket("GpuBaselineDrift", field="power_limit")),
     (NARROW, STORAGE),
+    (_in_fleet("thermal.hw"), DOWN),
+    (_in_fleet("host.down"), DRIVER),
     (_ticket("GpuHostSwapping"), STORAGE),
     (DOWN, DRIVER),
     (MISSING, _ticket("GpuBaselineDrift", field="power_limit")),
 ]
 FLEET_WIDE: tuple[Labels, Labels] = (
-    {"alertname": "GpuExportersDown", "severity": "critical", "cluster": "east", "job": "gpu-triage"},
-    DOWN | {"cluster": "east", "job": "gpu-triage", "instance": "rack-7"},
+    {"alertname": "GpuFleetHwThermalThrottling", "severity": "critical", "cluster": "east", "job": "gpu-triage"},
+    {"alertname": "GpuFleetSwThermalThrottling", "severity": "warning", "cluster": "east", "job": "gpu-triage"},
 )
-OTHER_CLUSTER = DOWN | {"cluster": "west", "job": "gpu-triage", "instance": "rack-7"}
+OTHER_CLUSTER = FLEET_WIDE[1] | {"cluster": "west"}
 
 
 def _fire(url: str, alerts: list[Labels]) -> None:

@@ -42,21 +42,26 @@ def rack(hosts: int, down: int) -> Series:
     return merged(*(scraped(each, name) for name, each in zip(names, values, strict=True)))
 
 
-def many(code: str, hosts: int = 12) -> Series:
-    """The first hosts of two racks of eight, one half hour ago, with a finding that is confirmed since."""
+def many(code: str, hosts: int = 12, *, of: int = 16, state: float = 2, began: int = RECENTLY) -> Series:
+    """The first hosts of a fleet, in racks of fourteen, with a finding that is shown since half an hour.
+
+    Args:
+        state: of the finding; 1 is pending.
+        began: the minute at which its condition began.
+    """
     check = BY_CODE[code]
     facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
     about = "gpu_host_finding" if check.of_host else "gpu_finding"
     subject = {} if check.of_host else {"gpu": "0"}
     every = []
-    for number in range(1, 17):
+    for number in range(1, of + 1):
         instance = INSTANCE if number == 7 else f"10.4.0.{number}:9836"
-        every.append(host("up", steady(1), instance, rack=f"r{1 + (number > 14)}"))
+        every.append(host("up", steady(1), instance, rack=f"r{1 + (number - 1) // 14}"))
         every.append(host("gpu_exporter_build_info", steady(1), instance))
         if number <= hosts:
-            since = lately(60.0 * RECENTLY, math.nan)
+            since = lately(60.0 * began, math.nan)
             uuid = {"uuid": f"GPU-{number}"} if subject else {}
-            every.append(host(about, lately(2, math.nan), instance, **subject, **uuid, **facts))
+            every.append(host(about, lately(state, math.nan), instance, **subject, **uuid, **facts))
             every.append(host(f"{about}_since_timestamp_seconds", since, instance, **subject, **uuid, **facts))
             for metric, values, more in _SHARED.get(code, ()):
                 every.append(host(metric, values, instance, **more))

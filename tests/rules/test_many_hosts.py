@@ -1,0 +1,71 @@
+"""When a fault on several hosts is one incident of the fleet, and which hosts it mutes: rules in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.exhibit_series import NOW, RECENTLY, many
+from tests.rules.handwritten import Played, Series, play
+from tests.rules.rulefile import alert_files
+
+pytestmark = pytest.mark.slow
+
+HEAT: Final = "GpuFleetHwThermalThrottling"
+
+
+class Case(NamedTuple):
+    series: Series
+    alert: str
+    after: int | None  # minutes from the beginning to the alert; None if it never fires
+
+
+CASES: Mapping[str, Case] = {
+    "a quarter of a fleet": Case(many("thermal.hw", 4), HEAT, 5),
+    "a quarter of a fleet, pending": Case(many("thermal.hw", 4, state=1), HEAT, 5),
+    "less than a quarter": Case(many("thermal.hw", 3), HEAT, None),
+    "two hosts of four": Case(many("thermal.hw", 2, of=4), HEAT, None),
+    "ten hosts of many": Case(many("thermal.hw", 10, of=60), HEAT, 5),
+    "nine hosts of many": Case(many("thermal.hw", 9, of=60), HEAT, None),
+    "hot for longer": Case(many("thermal.hw", began=RECENTLY - 31), HEAT, None),
+    "warm": Case(many("thermal.sw", 4), "GpuFleetSwThermalThrottling", 20),
+    "brake": Case(many("power.brake", 4), "GpuFleetPowerBrake", 3),
+    "driver": Case(many("driver.unavailable", 4), "GpuFleetDriverUnavailable", 4),
+    "storage": Case(many("storage.not_responding", 4), "GpuFleetStorageDown", 4),
+    "fabric": Case(many("fabric.unhealthy", 4), "GpuFleetFabricUnhealthy", 4),
+    "network": Case(many("network.port_down", 4), "GpuFleetNetworkDown", 4),
+}
+
+
+@pytest.fixture(scope="module")
+def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    rules = tuple(path for path in alert_files() if path.name != "alerts-jobs.yml")
+    series = {name: case.series for name, case in CASES.items()}
+    return play(requires_tool("promtool"), tmp_path_factory.mktemp("many"), rules, series, minutes=NOW + 1, shown={})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_many_hosts_are_an_incident_from_ten_or_a_quarter_on(name: str, played: Mapping[str, Played]) -> None:
+    case = CASES[name]
+    expected = [] if case.after is None else list(range(RECENTLY + case.after, NOW + 1))
+    assert played[name].minutes(case.alert) == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exactly_the_hosts_of_an_incident_are_muted_from_its_beginning_on(
+    name: str, played: Mapping[str, Played]
+) -> None:
+    case, muted = CASES[name], played[name].firing.get("GpuInFleetIncident", {})
+    if case.after is None:
+        assert muted == {}
+        return
+    affected = {
+        key.split('instance="')[1].split('"')[0]
+        for key in case.series
+        if key.startswith(("gpu_finding{", "gpu_host_finding{"))
+    }
+    assert {dict(labels)["instance"] for labels in muted} == affected
+    # An evaluation later: groups are evaluated one after the other.
+    assert {min(minutes) for minutes in muted.values()} == {RECENTLY + 1}
