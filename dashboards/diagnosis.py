@@ -28,7 +28,7 @@ from dashboards.selectors import (
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import GPU, NARROW_HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP
+from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
 UID = "gpu-triage-diagnosis"
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
@@ -154,10 +154,8 @@ def _bottleneck() -> PanelBuilder:
 
 
 def _alerts() -> PanelBuilder:
-    severity = "\nor\n".join(
-        f"{rank} * max by ({TARGET}, gpu, alertname, action) ({alerts(_of_severity(name))})"
-        for rank, name, _ in SEVERITY[:3]
-    )
+    firing = 'alertstate="firing", '
+    severity = by_severity(lambda matcher: f"max by ({TARGET}, gpu, alertname, action) ({alerts(firing + matcher)})")
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
     return table_of(
         "Firing alerts",
@@ -172,10 +170,6 @@ def _alerts() -> PanelBuilder:
         size=Size(9, 7),
         empty="The rules do not run",
     )
-
-
-def _of_severity(name: str) -> str:
-    return f'alertstate="firing", severity="{name}"'
 
 
 def _work() -> tuple[PanelBuilder, ...]:

@@ -8,7 +8,7 @@ from dashboards.panels import PanelBuilder, Size
 from dashboards.selectors import OWNER, TARGET, gpu, host
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import CLUSTER, GPU, NARROW_HOST, Column, table_of
-from dashboards.value_mappings import FINDING, SEVERITY
+from dashboards.value_mappings import FINDING, SEVERITY, by_severity
 from gpu_triage.read.exporter.judgment import GPU_FINDING, GPU_HOST_FINDING
 
 _BY = f"{TARGET}, gpu, code, action"
@@ -17,10 +17,7 @@ _OWNER = "slurm_job_id, workload_namespace, workload_pod, user"
 
 def findings_while_it_ran(size: Size) -> PanelBuilder:
     """Findings on the job's GPUs and hosts, with the time for which they were there."""
-    severity = "\nor\n".join(
-        f"{rank} * group by ({_BY}) (max_over_time(({_found(_of_severity(name))}){OVER}))"
-        for rank, name, _ in SEVERITY[:3]
-    )
+    severity = by_severity(lambda matcher: f"group by ({_BY}) (max_over_time(({_found(matcher)}){OVER}))")
     began = f"min by ({_BY}) (min_over_time((({_found()}) * 0 + time()){OVER}))"
     return table_of(
         "Findings while it ran",
@@ -44,10 +41,6 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
         size=size,
         empty="No data: no finding, or no owner is chosen",
     )
-
-
-def _of_severity(name: str) -> str:
-    return f'severity="{name}"'
 
 
 def _found(matchers: str = "") -> str:

@@ -8,7 +8,7 @@ from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
+from dashboards.value_mappings import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT, by_severity
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
@@ -32,9 +32,7 @@ BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), texts
 def findings(size: Size) -> PanelBuilder:
     """Present findings on the selected GPUs and their hosts, with start times."""
     by = f"{TARGET}, gpu, code, action"
-    severity = "\nor\n".join(
-        f"{rank} * group by ({by}) ({_present(_of_severity(name))})" for rank, name, _ in SEVERITY[:3]
-    )
+    severity = by_severity(lambda matcher: f"group by ({by}) ({_present(matcher)})")
     return table_of(
         "Findings",
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
@@ -51,10 +49,6 @@ def findings(size: Size) -> PanelBuilder:
         size=size,
         empty="No data: no finding. Step 0 tells whether the exporter responds",
     )
-
-
-def _of_severity(name: str) -> str:
-    return f'severity="{name}"'
 
 
 _STATES = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import (
@@ -57,6 +57,14 @@ SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
 ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))
 STEP: Final = ((-1, "N/A", GRAY), (0, "OK", GOOD))
 SEVERITY: Final = ((1, "critical", BAD), (2, "warning", WATCH), (3, "info", INFO), (4, "none", GRAY))
+
+
+def by_severity(query: Callable[[str], str]) -> str:
+    """The rank of each series in SEVERITY, as a query; `query` gets a matcher of one severity."""
+    return "\nor\n".join(f"{rank} * {query(_SEVERITY_IS.format(name))}" for rank, name, _ in SEVERITY[:3])
+
+
+_SEVERITY_IS: Final = 'severity="{}"'
 _RECOVERY_COLORS: Final[Mapping[str, str]] = {
     "nothing": GOOD,
     "drain peer-to-peer work": WATCH,
