@@ -170,6 +170,16 @@ CASES: Final[Mapping[str, Case]] = {
     "a rank makes nearly as many steps": Case(
         fleet(*(healthy(2, slurm(), n) for n in range(2)), more={**PACES, "2": steps("b", 55, "4711", "2")})
     ),
+    "ranks of a user": Case(
+        merged(*(steps("ab"[rank // 2], 50 if rank == 2 else 60, "alice", str(rank)) for rank in range(4))),
+        frozenset({("b", "rank 2", "fix_job")}),
+    ),
+    "jobs of one name of a user": Case(
+        merged(steps("a", 60, "alice"), steps("b", 40, "alice"), steps("c", 60, "alice"))
+    ),
+    "jobs of one name of a user, rank 0 each": Case(
+        merged(*(steps(name, pace, "alice", "0") for name, pace in (("a", 60), ("b", 40), ("c", 60))))
+    ),
     "a rank of two": Case(
         merged(steps("a", 60, "ml_train-0"), steps("b", 40, "ml_train-1")), frozenset({("b", "rank ", "fix_job")})
     ),
