@@ -20,6 +20,10 @@ from gpu_triage_simulator import load_scenario
 JOB = "gpu-triage"
 HOST = "@host@"
 """Stands in UUIDs for the number of the host, so that no two hosts share one."""
+WORK = "@work@"
+"""Stands in the names of pods for the number of the job, or all hosts of the fleet would be one job."""
+JOB_HOSTS = 4
+"""Hosts of a job."""
 
 SETTLE_SECONDS = 120
 SLOPE_SECONDS = 60
@@ -35,7 +39,7 @@ class FleetSeries:
     """One series of the host that every host of the fleet is like."""
 
     name: str  # of the metric
-    labels: str  # as written between the braces, with HOST in the UUIDs
+    labels: str  # as written between the braces, with HOST in the UUIDs and WORK in the names of pods
     value: float  # at the fleet's start
     slope: float  # growth a second; 0 for gauges
 
@@ -75,20 +79,23 @@ def _samples(page: str) -> Mapping[tuple[str, str], float]:
 
 
 def written(labels: Mapping[str, str]) -> str:
-    """Labels as between the braces of a page, with HOST in the UUIDs."""
+    """Labels as between the braces of a page, with HOST in the UUIDs and WORK in the names of pods."""
     return ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(labels.items()))
 
 
 def _token(key: str, value: str) -> str:
+    if key == "workload_pod":
+        return re.sub(r"^train-", f"train-{WORK}-", value)
     return re.sub(r"^GPU-[0-9a-f]{4}", f"GPU-{HOST}", value) if key.endswith("uuid") else value
+
+
+def of_host(text: str, number: int) -> str:
+    """Labels, or a page, of one host of the fleet."""
+    return text.replace(HOST, f"{number:04x}").replace(WORK, f"job{number // JOB_HOSTS:04d}")
 
 
 def host_name(number: int) -> str:
     return f"host-{number:04d}"
-
-
-def uuid_part(number: int) -> str:
-    return f"{number:04x}"
 
 
 @contextmanager
@@ -133,18 +140,19 @@ class LinearPages:
         self._series = series
         self._clock_seconds = clock_seconds
         self._lock = threading.Lock()
-        self._rendered: tuple[float, bytes] | None = None
+        self._rendered: tuple[float, str] | None = None
 
     def __call__(self, host: int) -> bytes:
         with self._lock:
             now = self._clock_seconds["now"]
             if self._rendered is None or self._rendered[0] != now:
                 self._rendered = (now, self._render(now - self._clock_seconds["start"]))
-            return self._rendered[1].replace(HOST.encode(), uuid_part(host).encode())
+            page = self._rendered[1]
+        return of_host(page, host).encode()
 
-    def _render(self, elapsed: float) -> bytes:
+    def _render(self, elapsed: float) -> str:
         lines = [f"{s.name}{{{s.labels}}} {_value(s, elapsed, self._clock_seconds['now'])}\n" for s in self._series]
-        return "".join(lines).encode()
+        return "".join(lines)
 
 
 def _value(series: FleetSeries, elapsed: float, now: float) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 import click
-from tests.bench.fleet import HOST, JOB, MET, MET_SECONDS, MET_SHARE, FleetSeries, host_name, uuid_part
+from tests.bench.fleet import JOB, MET, MET_SECONDS, MET_SHARE, FleetSeries, host_name, of_host
 
 BLOCK_SECONDS = 7200
 """promtool reads its input once for each block that it spans: each block gets a file of its own."""
@@ -128,7 +128,7 @@ def write_past(pasts: list[Past], hosts: range, part: Part, out: TextIO) -> int:
         times = range(-(-begin // past.step_seconds) * past.step_seconds, part.until, past.step_seconds)
         for target, host in _targets(past, hosts):
             for series in past.series:
-                labels = series.labels.replace(HOST, uuid_part(host))
+                labels = of_host(series.labels, host)
                 head = f"{past.name}{{{','.join(filter(None, (target, labels)))}}} "
                 out.write("".join(head + tail for tail in _tails(series.value, series.slope, times, part.end)))
                 count += len(times)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import psutil
-from tests.bench.fleet import HOST, MET_SECONDS, MET_SHARE, is_met, uuid_part, written
+from tests.bench.fleet import MET_SECONDS, MET_SHARE, is_met, of_host, written
 
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.history import History, history_config, record_history
@@ -87,7 +87,7 @@ class PlayedPages:
         self._history = history
         self._start_seconds = start_seconds
         self._lock = threading.Lock()
-        self._frames: dict[int, bytes] = {}
+        self._frames: dict[int, str] = {}
         self._series = [
             (name, written({key: value for key, value in labels if key not in TARGET}), values)
             for (name, labels), values in history.series.items()
@@ -105,9 +105,9 @@ class PlayedPages:
             frame = self._frames.get(step)
             if frame is None:
                 frame = self._frames[step] = self._rendered(step)
-        return frame.replace(HOST.encode(), uuid_part(host).encode())
+        return of_host(frame, host).encode()
 
-    def _rendered(self, step: int) -> bytes:
+    def _rendered(self, step: int) -> str:
         moment = step % self._history.steps
         # Times that the host reports are those of its history: moved to now, a Prometheus takes them for recent ones.
         moved = self._start_seconds - self._history.start_seconds
@@ -121,4 +121,4 @@ class PlayedPages:
             elif is_met(name, labels):
                 value = MET_SECONDS + MET_SHARE * step * self._history.step_seconds
             lines.append(f"{name}{{{labels}}} {value!r}\n")
-        return "".join(lines).encode()
+        return "".join(lines)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 from tests.bench.environment import wiring
-from tests.bench.fleet import HOST, FleetSeries, LinearPages, host_series, scrape_configs, served, uuid_part
+from tests.bench.fleet import FleetSeries, LinearPages, host_series, of_host, scrape_configs, served
 from tests.bench.fleet_past import DAY, backfill, past_of
 from tests.bench.page import write_section
 from tests.bench.rules_page import SCALED_HOSTS, Fleet, Phase, Scrapes, Seen, document, too_slow
@@ -70,7 +70,7 @@ class HotPages:
         page = self._pages(host)
         if not self.hot or host >= self._hosts:
             return page
-        return page + self._findings.replace(HOST, uuid_part(host)).encode()
+        return page + of_host(self._findings, host).encode()
 
 
 def review(url: str) -> list[tuple[float, str]]:

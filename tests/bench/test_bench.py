@@ -12,7 +12,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.bench import subjects, workload
+from tests.bench import fleet, subjects, workload
 from tests.bench.environment import wiring
 from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
 from tests.bench.report import Result, StandIn, document
@@ -119,3 +119,9 @@ def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> Non
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_four_hosts_of_a_fleet_are_one_job() -> None:
+    labels = fleet.written({"uuid": "GPU-7c963d6b", "workload_pod": "train-3"})
+    assert fleet.of_host(labels, 3) == 'uuid="GPU-00033d6b",workload_pod="train-job0000-3"'
+    assert fleet.of_host(labels, 4) == 'uuid="GPU-00043d6b",workload_pod="train-job0001-3"'

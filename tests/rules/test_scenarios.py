@@ -44,7 +44,6 @@ ELSEWHERE = {
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuExporterJudgeReloadFailed": "test_alone.py: a history is never told to reload",
-    "GpuStragglerAcrossHosts": "test_job_stragglers.py: a scenario is of one host",
     "GpuJobHung": "test_job_hangs.py: a scenario is of one host",
     "GpuJobSlow": "test_job_pace.py: a scenario has no job that writes its steps",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
