@@ -43,7 +43,7 @@ FULL = {
 }
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""
 
-OF_OTHER_FILES = ("all scenarios to their end, also every 15 s", "all other rows of the fault matrix")
+OF_OTHER_FILES = ("all other scenarios, and those of `make test` scraped every 15 s", "all other rows of the fault matrix")
 """What most of the tests marked `full` in other files are."""
 
 ONE_BY_ONE = "tests/rules/test_scenarios.py"
