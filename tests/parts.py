@@ -39,11 +39,11 @@ FULL = {
     "jobs/test_job_victoria.py": "a job's answer from VictoriaMetrics",
     "privilege/": "the daemon without privileges",
     "rules/test_recorded.py": "what is recorded of a host of eight",
-    "rules/test_week.py": "half a day of healthy hosts",
+    "rules/test_week.py": "six hours of healthy hosts",
 }
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""
 
-OF_OTHER_FILES = ("all other scenarios, and those of `make test` scraped every 15 s", "all other rows of the fault matrix")
+OF_OTHER_FILES = ("all other scenarios, and the cover scraped every 30 s", "all other rows of the fault matrix")
 """What most of the tests marked `full` in other files are."""
 
 ONE_BY_ONE = "tests/rules/test_scenarios.py"

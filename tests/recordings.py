@@ -36,8 +36,6 @@ from gpu_triage_simulator.history import Family, History, SeriesKey, history_con
 STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
 minute, so its exporter samples as often."""
-FULL_STEP_SECONDS: Final = 15
-"""Between two scrapes of what `make full` plays."""
 
 OFF_BY_DEFAULT: Final = {"pcie_throughput": True, "process_memory_locality": True}
 IN_DETAIL: Final = (

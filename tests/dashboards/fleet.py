@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.promql.promtool import Run, ask
-from tests.recordings import FULL_STEP_SECONDS, REPOSITORY, recorded, thinned
+from tests.recordings import REPOSITORY, recorded, thinned
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.rulefile import read_rules, rule_files
@@ -123,7 +123,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
 
 def scraped(scenario: Scenario, seconds: float) -> History:
     """What a Prometheus scrapes of a host, of a job on it, and of kube-state-metrics."""
-    history = recorded(scenario, seconds=seconds, step_seconds=FULL_STEP_SECONDS)
+    history = recorded(scenario, seconds=seconds)
     return _with_pod_labels(_with_job(thinned(history, STEP_SECONDS)))
 
 

@@ -17,7 +17,7 @@ from tests.jobs.situations import SITUATIONS, Scheduler, Situation
 from gpu_triage.cli.main import group
 from gpu_triage.options.run import run_cli
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test of a worker waits for the jobs to be recorded
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the first test waits for the jobs to be recorded
 
 
 def ask(store: Store, name: str, *arguments: str) -> Result:

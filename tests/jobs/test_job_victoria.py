@@ -12,7 +12,7 @@ from tests.jobs.conftest import cluster_of
 from tests.jobs.situations import SITUATIONS, Scheduler
 from tests.jobs.test_job_command import document, name_of
 
-pytestmark = pytest.mark.timeout(900)  # the first test of a worker waits for the jobs to be recorded
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the jobs to be recorded
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Scenarios through the rules, and what all of them show together.
 
-`make test` plays the cover, scraped every minute; `make full` all others so, and the cover every 15 s; `make long` all
+`make test` plays the cover, scraped every minute; `make full` all others so, and the cover every 30 s; `make long` all
 every 5 s, 15 s and minute.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RequiresTool
 from tests.promql.vocabulary import CLASSES
-from tests.recordings import FULL_STEP_SECONDS
+from tests.recordings import STEP_SECONDS
 from tests.rules.cover import COVER, SCENARIOS, gpu_minutes, shown_by
 from tests.rules.examine import examine
 from tests.rules.rulefile import alert_files
@@ -20,7 +20,7 @@ from tests.rules.verdict import disagreements, wanted
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage_simulator import Scenario
 
-LONGEST, USUAL, SHORTEST = 60, FULL_STEP_SECONDS, 5
+LONGEST, RECORDED, USUAL, SHORTEST = 60, int(STEP_SECONDS), 15, 5
 """Scrape intervals that the rules are for, in seconds."""
 
 NAMES = {alert.name for source in shipped_sources() for alert in source.alerts if alert.enabled}
@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     else:
         longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
         usual = [(COVER[name], (LONGEST,)) for name in longest_first if name in COVER]
-        beyond = [(SCENARIOS[name], (USUAL if name in COVER else LONGEST,)) for name in longest_first]
+        beyond = [(SCENARIOS[name], (RECORDED if name in COVER else LONGEST,)) for name in longest_first]
         cases = [pytest.param(each, steps, id=_id(each.name, steps)) for each, steps in usual]
         cases += [pytest.param(each, steps, id=_id(each.name, steps), marks=pytest.mark.full) for each, steps in beyond]
     metafunc.parametrize(("scenario", "steps_seconds"), cases)
