@@ -21,6 +21,8 @@ MOST_SERIES = 2000
 """That a panel may read for a job of 64 GPUs."""
 GPUS_OF_MOST = 64
 
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the jobs to be recorded
+
 every_situation = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 of_each_table = for_each(
     "panel", [each for each in panels(read(FILE)) if each["type"] == "table"], ids=lambda panel: panel["title"]
