@@ -54,7 +54,13 @@ COUNTED_OTHERWISE = {
 counter had when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is
 recorded."""
 ANY_OF_EQUALS = {
-    f"job: {panel} A" for panel in ("Busy share: slowest and median", "Power: slowest and median", "Slowest GPU")
+    f"job: {panel} A"
+    for panel in (
+        "Busy share: slowest and median",
+        "Power: slowest and median",
+        "SM clock: slowest and median",
+        "Slowest GPU",
+    )
 }
 """The slowest GPU: here two GPUs lost as much, and each server names another one."""
 BEGINS_LATER = re.compile(r"quantile_over_time\(|:1m\]")

@@ -1,6 +1,6 @@
 """Scenarios through the rules, and what all of them show together.
 
-`make test` plays the cover, scraped every minute; `make full` all others so, and the cover every 30 s; `make long` all
+`make test` plays the cover, scraped every minute; `make full` most others so, and the cover every 30 s; `make long` all
 every 5 s, 15 s and minute.
 """
 
@@ -60,10 +60,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     else:
         longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
         usual = [(COVER[name], (LONGEST,)) for name in longest_first if name in COVER]
-        beyond = [(SCENARIOS[name], (RECORDED if name in COVER else LONGEST,)) for name in longest_first]
+        beyond = [(SCENARIOS[name], (_beyond(name),)) for name in longest_first]
         cases = [pytest.param(each, steps, id=_id(each.name, steps)) for each, steps in usual]
         cases += [pytest.param(each, steps, id=_id(each.name, steps), marks=pytest.mark.full) for each, steps in beyond]
     metafunc.parametrize(("scenario", "steps_seconds"), cases)
+
+
+OF_SHORT_BURSTS = {"training-day"}
+"""Classes of which need samples as often as by default; recordings sample only as often as they are scraped."""
+
+
+def _beyond(name: str) -> int:
+    """The interval at which `make full` plays a scenario."""
+    if name in OF_SHORT_BURSTS:
+        return USUAL
+    return RECORDED if name in COVER else LONGEST
 
 
 def _id(name: str, steps_seconds: tuple[int, ...]) -> str:
