@@ -54,30 +54,30 @@ COLORS: Final[Mapping[Verdict, Color]] = MappingProxyType(
 CLASS_COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
         # Red: the GPU is sick.
-        "sick": "#c92a2a",
+        "sick": "#be1b25",
         # Amber: the GPU is throttled.
-        "thermal": "#e8590c",
-        "power_brake": "#f08c00",
+        "thermal": "#ff783f",
+        "power_brake": "#f6910f",
         # Magenta: the path to it is broken.
-        "pcie_link": "#c2259d",
-        "power_cap": "#f5b82e",
-        "clock_cap": "#c9a227",
+        "pcie_link": "#cc379e",
+        "power_cap": "#f7c248",
+        "clock_cap": "#a48100",
         # Violet: the software is at fault.
-        "hung": "#5f3dc4",
+        "hung": "#5a3ec2",
         # Blue: the host starves it.
-        "memory": "#1c4fa0",
-        "storage": "#1c7ed6",
-        "cpu": "#4dabf7",
-        "network": "#0c8599",
-        "numa": "#66c5d6",
-        "communication": "#845ef7",
+        "memory": "#1e4da0",
+        "storage": "#217ad1",
+        "cpu": "#2aa8fd",
+        "network": "#008fb5",
+        "numa": "#3ccfdd",
+        "communication": "#8265fd",
         # Green: the GPU itself is the bottleneck, as it should be.
-        "compute": "#2f9e44",
-        "unattributed": "#b39ddb",
-        "idle": "#8a94a3",
+        "compute": "#29a45e",
+        "unattributed": "#a998dc",
+        "idle": "#9796a4",
     }
 )
-"""Fill color of each class, in order of rank; legible on light and dark backgrounds."""
+"""Fill color of each class, in order of rank; legible on light and dark backgrounds, and apart without red or green."""
 
 TONE_COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
