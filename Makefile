@@ -184,6 +184,10 @@ dashboards: $(DEV) ## write dashboards/*.json from their builders
 schema: ## type-check the dashboards against Grafana's schema; needs npm and the network
 	tests/dashboards/typecheck.sh
 
+.PHONY: scenes
+scenes: servers $(DEV) $(GRAFANA_LIBRARIES) ## the dashboards in Grafana's own scenes and Chromium; needs chromium and npm
+	$(BIN)/pytest tests/dashboards/test_scenes.py --long
+
 .PHONY: pictures
 pictures: servers $(DEV) $(GRAFANA_LIBRARIES) ## redraw docs/img/*.png; needs chromium and npm
 	$(BIN)/python -m tests.dashboards.pictures

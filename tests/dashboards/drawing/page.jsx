@@ -1,170 +1,125 @@
-// The page of `make pictures`: panels of a dashboard, drawn with Grafana's libraries from `window.PICTURE`, which
-// tests/dashboards/pictures.py writes: what a Prometheus answers to the panels' queries. `window.DRAWN` is a promise.
+// A dashboard in @grafana/scenes. `window.draw(settings)` shows the JSON under /dashboards; `window.settled()` is a
+// promise of the end of all queries; `window.failures()` has what Prometheus refused, and panels in trouble.
+import { PluginType, ThemeContext, createTheme, standardTransformers, standardTransformersRegistry, EventBusSrv } from '@grafana/data';
 import {
-  ThemeContext,
-  VizOrientation,
-  createTheme,
-  dateTime,
-  getDisplayValueAlignmentFactors,
-  getFieldDisplayValues,
-} from '@grafana/data';
-import { BigValue, GlobalStyles, PanelChrome, Table, TimeSeries, VizRepeater } from '@grafana/ui';
+  config,
+  setAppEvents,
+  setDataSourceSrv,
+  setPluginImportUtils,
+  setRunRequest,
+} from '@grafana/runtime';
+import { SceneGridRow, VizPanel, sceneGraph, sceneUtils } from '@grafana/scenes';
+import { GlobalStyles } from '@grafana/ui';
 import { flushSync } from 'react-dom';
 import { createRoot } from 'react-dom/client';
+import { MemoryRouter } from 'react-router-dom';
 
-import { fieldConfigOf, framesOf } from './frames.js';
-import { StateTimeline } from './timeline.jsx';
+import { Prometheus, UID, runRequest } from './datasource.js';
+import { plugins } from './panels.jsx';
+import { sceneOf } from './scene.js';
 
-const TIME_ZONE = 'utc';
-// The dashboard's grid, in pixels.
-const COLUMNS = 24;
-const ROW_HEIGHT = 30;
-const GAP = 8;
+const theme = createTheme({ colors: { mode: 'dark' } });
+const prometheus = new Prometheus();
+let scene;
 
-function Stat({ frames, panel, theme, timeRange, width, height }) {
-  const { colorMode, graphMode, justifyMode, orientation, reduceOptions, textMode, wideLayout } = panel.options;
-  const values = () =>
-    getFieldDisplayValues({
-      data: frames,
-      fieldConfig: fieldConfigOf(panel),
-      reduceOptions,
-      replaceVariables: (text) => text,
-      sparkline: graphMode !== 'none',
-      theme,
-      timeZone: TIME_ZONE,
-    });
-  return (
-    <VizRepeater
-      getValues={values}
-      getAlignmentFactors={getDisplayValueAlignmentFactors}
-      itemSpacing={3}
-      orientation={orientation === 'auto' ? VizOrientation.Auto : orientation}
-      width={width}
-      height={height}
-      renderValue={({ value, width, height, alignmentFactors, count }) => {
-        if (value.sparkline) {
-          value.sparkline.timeRange = timeRange;
-        }
-        return (
-          <BigValue
-            value={value.display}
-            count={count}
-            sparkline={value.sparkline}
-            colorMode={colorMode}
-            graphMode={graphMode}
-            justifyMode={justifyMode}
-            textMode={textMode}
-            alignmentFactors={alignmentFactors}
-            wideLayout={wideLayout}
-            width={width}
-            height={height}
-            theme={theme}
-          />
-        );
-      }}
-      source={frames}
-      renderCounter={0}
-      autoGrid
-    />
+function prepare() {
+  config.theme2 = theme;
+  config.bootData = { ...config.bootData, user: { timezone: 'utc' } };
+  // Some are exported under two names.
+  standardTransformersRegistry.setInit(() =>
+    [...new Set(Object.values(standardTransformers))].map((transformation) => ({
+      id: transformation.id,
+      name: transformation.name,
+      transformation,
+      editor: () => null,
+    }))
   );
+  setAppEvents(new EventBusSrv());
+  setRunRequest(runRequest);
+  const settings = { uid: UID, name: 'Prometheus', type: 'prometheus', meta: { id: 'prometheus', type: PluginType.datasource } };
+  setDataSourceSrv({ get: async () => prometheus, getList: () => [settings], getInstanceSettings: () => settings });
+  setPluginImportUtils({
+    getPanelPluginFromCache: () => undefined,
+    importPanelPlugin: (id) => Promise.reject(new Error(`there is no panel of type ${id}`)),
+  });
+  for (const [pluginId, plugin] of plugins()) {
+    sceneUtils.registerRuntimePanelPlugin({ pluginId, plugin });
+  }
 }
 
-function Lines({ frames, panel, theme, timeRange, width, height }) {
-  return (
-    <TimeSeries
-      frames={frames}
-      structureRev={1}
-      legend={panel.options.legend}
-      options={panel.options}
-      theme={theme}
-      timeRange={timeRange}
-      timeZone={TIME_ZONE}
-      width={width}
-      height={height}
-    />
+function panels() {
+  return sceneGraph.findAllObjects(scene, (each) => each instanceof VizPanel && each.isActive);
+}
+
+const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+
+/** Waits until no panel on the screen loads any more, and charts have drawn. */
+window.settled = async () => {
+  let quiet = 0;
+  while (quiet < 4) {
+    await sleep(150);
+    const states = panels().map((panel) => sceneGraph.getData(panel).state.data?.state);
+    const busy = sceneGraph.hasVariableDependencyInLoadingState(scene) || states.some((state) => !state || state === 'Loading');
+    quiet = busy || !states.length ? 0 : quiet + 1;
+  }
+  await sleep(400);
+};
+
+window.failures = () => [
+  ...prometheus.failures,
+  ...panels()
+    .filter((panel) => panel.state._pluginLoadError || sceneGraph.getData(panel).state.data?.state === 'Error')
+    .map((panel) => `${panel.state.title}: ${panel.state._pluginLoadError ?? 'its query failed'}`),
+];
+
+/** What variables have chosen and offer, by name. */
+window.variables = () =>
+  Object.fromEntries(
+    sceneGraph.getVariables(scene).state.variables.map(({ state }) => [
+      state.name,
+      { value: state.value, options: (state.options ?? []).map(({ value }) => value) },
+    ])
   );
-}
 
-function Timeline(props) {
-  return <StateTimeline {...props} options={props.panel.options} timeZone={TIME_ZONE} />;
-}
+window.unfold = () =>
+  sceneGraph
+    .findAllObjects(scene, (each) => each instanceof SceneGridRow && each.state.isCollapsed)
+    .forEach((row) => row.onCollapseToggle());
 
-function Rows({ frames, panel, width, height }) {
-  const [frame] = frames;
-  const { cellHeight, showTypeIcons, sortBy } = panel.options ?? {};
-  return (
-    <Table
-      data={frame}
-      width={width}
-      height={height}
-      noHeader={false}
-      showTypeIcons={showTypeIcons}
-      resizable
-      initialSortBy={sortBy}
-      cellHeight={cellHeight}
-    />
+window.choose = (name, value) => sceneGraph.lookupVariable(name, scene).changeValueTo(value);
+
+/** Series or rows of each panel that is on the screen, by title. */
+window.sizes = () =>
+  Object.fromEntries(
+    panels().map((panel) => [panel.state.title, (sceneGraph.getData(panel).state.data?.series ?? []).reduce((sum, each) => sum + (each.length ? 1 : 0), 0)])
   );
-}
 
-const COMPONENTS = { stat: Stat, 'state-timeline': Timeline, table: Rows, timeseries: Lines };
-
-function Panel({ drawn, frames, theme, timeRange, unit }) {
-  const { panel, place } = drawn;
-  const Component = COMPONENTS[panel.type];
-  const left = place.x * unit;
-  const top = place.y * (ROW_HEIGHT + GAP);
-  const width = place.w * unit - GAP;
-  const height = place.h * (ROW_HEIGHT + GAP) - GAP;
-  const empty = !frames.some((frame) => frame.length);
-  return (
-    <div style={{ position: 'absolute', left, top, width, height }}>
-      <PanelChrome title={panel.title} width={width} height={height}>
-        {(innerWidth, innerHeight) =>
-          empty ? (
-            <div style={{ height: innerHeight, display: 'grid', placeContent: 'center' }}>
-              {panel.fieldConfig.defaults.noValue ?? 'No data'}
-            </div>
-          ) : (
-            <Component {...{ frames, panel, theme, timeRange }} width={innerWidth} height={innerHeight} />
-          )
-        }
-      </PanelChrome>
-    </div>
-  );
-}
-
-function inTheme(theme, children) {
-  return (
+window.draw = async ({ file, note = '', ...settings }) => {
+  const board = await (await fetch(`/dashboards/${file}`)).json();
+  const now = Date.parse(settings.to);
+  Date.now = () => now; // "20 minutes ago" is relative to the moment shown
+  scene = sceneOf(board, settings);
+  const root = createRoot(document.getElementById('root'));
+  const inTheme = (content) => (
     <ThemeContext.Provider value={theme}>
       <GlobalStyles />
-      {children}
+      <MemoryRouter future={{ v7_startTransition: true, v7_relativeSplatPath: true }}>{content}</MemoryRouter>
     </ThemeContext.Provider>
   );
-}
-
-async function draw({ from, to, width, note, panels }) {
-  const now = to * 1000;
-  Date.now = () => now; // "20 minutes ago" is relative to the moment shown
-  const theme = createTheme({ colors: { mode: 'dark' } });
-  const timeRange = { from: dateTime(from * 1000), to: dateTime(now), raw: { from: dateTime(from * 1000), to: dateTime(now) } };
-  const frames = await Promise.all(panels.map((drawn) => framesOf(drawn, theme, TIME_ZONE)));
-  const bottom = Math.max(...panels.map(({ place }) => place.y + place.h)) * (ROW_HEIGHT + GAP);
-  const root = createRoot(document.getElementById('root'));
-  flushSync(() => root.render(inTheme(theme)));
+  flushSync(() => root.render(inTheme(null)));
   // Charts measure and draw texts once: the fonts, which the style sheet names, must be there before.
   await Promise.all([400, 500].map((weight) => document.fonts.load(`${weight} 12px Inter`)));
-  const content = (
-    <>
-      <div style={{ position: 'relative', width, height: bottom, margin: GAP }}>
-        {panels.map((drawn, number) => (
-          <Panel key={drawn.panel.id} {...{ drawn, theme, timeRange }} frames={frames[number]} unit={(width + GAP) / COLUMNS} />
-        ))}
-      </div>
-      <div style={{ margin: GAP, color: theme.colors.text.secondary, fontSize: 12 }}>{note}</div>
-    </>
+  root.render(
+    inTheme(
+      <>
+        <div style={{ padding: 16, display: 'flex', flexDirection: 'column', minHeight: '100vh' }}>
+          <scene.Component model={scene} />
+        </div>
+        <div style={{ padding: '0 16px 8px', color: theme.colors.text.secondary, fontSize: 12 }}>{note}</div>
+      </>
+    )
   );
-  root.render(inTheme(theme, content));
-  await new Promise((done) => setTimeout(done, 1500)); // charts and tables draw in effects, some of them twice
-}
+};
 
-window.DRAWN = draw(window.PICTURE);
+prepare();
+window.ready = true;
