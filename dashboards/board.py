@@ -14,13 +14,14 @@ from dashboards.owners import (
     EVERY_OWNER,
     OWNER_LABELS,
     choices_of_owners,
+    hidden_variable,
     narrowed,
     owned_indices,
     owned_instances,
     owned_variables,
 )
 from dashboards.panels import PanelBuilder, datasource, panel_id
-from dashboards.selectors import CLUSTER, HOST
+from dashboards.selectors import CLUSTER, GPU, HOST, LEGEND, OF_HOST, TARGET
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -82,17 +83,33 @@ def build(board: Board) -> model.Dashboard:
             builder = builder.with_panel(panel)
     found = builder.build()
     found.schema_version = SCHEMA_VERSION
+    _shorten_legends(found, one_gpu=board.one_gpu)
     if board.owners:
         _narrow(found)
     _close_gaps(found)
     return found
 
 
-def _narrow(found: model.Dashboard) -> None:
-    """Make each query and mark read the hosts and GPUs of the chosen owner only."""
+def _queries(found: model.Dashboard) -> list[Any]:
     inside = [panel for each in found.panels or () if isinstance(each, model.RowPanel) for panel in each.panels]
     outside = [each for each in found.panels or () if isinstance(each, model.Panel)]
-    queries: list[Any] = [target for panel in (*outside, *inside) for target in panel.targets or ()]
+    return [target for panel in (*outside, *inside) for target in panel.targets or ()]
+
+
+def _shorten_legends(found: model.Dashboard, *, one_gpu: bool) -> None:
+    """Leave out of legends what all lines have in common: the host or the GPU, if only one is selected.
+
+    Legends without further words keep their last part.
+    """
+    host, number = ("", "") if one_gpu else (f"${OF_HOST_VARIABLE} ", f"${OF_GPU_VARIABLE} ")
+    for each in _queries(found):
+        words = (each.legend_format or "").replace(f"{LEGEND} ", f"{host}{number}").replace(f"{OF_HOST} ", host)
+        each.legend_format = words.strip()
+
+
+def _narrow(found: model.Dashboard) -> None:
+    """Make each query and mark read the hosts and GPUs of the chosen owner only."""
+    queries = _queries(found)
     marks = (found.annotations.list_val if found.annotations else None) or ()
     for each in (*queries, *marks):
         each.expr = narrowed(each.expr)
@@ -148,10 +165,33 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found.append(_labels("instance", "Host", instances, ".+"))
         # Host alerts have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
+    if not board.one_gpu:
+        found += _legend_variables(board)
     if board.pod_label:
         found.append(sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team"))
     # Every exporter serves all runbooks: if this one is down, select another.
     return [*found, _one_label("exporter", "Runbooks from", every_instance)] if board.runbooks else found
+
+
+OF_HOST_VARIABLE, OF_GPU_VARIABLE = "of_host", "of_gpu"
+"""Hidden variables with the parts of legends that name host and GPU."""
+
+
+def _legend_variables(board: Board) -> list[Builder[model.VariableModel]]:
+    """Parts of legends: a blank while a single host, or a single GPU, is selected."""
+    counted = {
+        OF_HOST_VARIABLE: (OF_HOST, f"group by ({TARGET}) (gpu_exporter_build_info{{{HOST}}})"),
+        OF_GPU_VARIABLE: ("GPU {{gpu}}", f"group by ({TARGET}, gpu) (gpu_up{{{GPU if board.per_gpu else HOST}}})"),
+    }
+    return [
+        hidden_variable(
+            name,
+            "legend",
+            f'label_replace(count({narrowed(each) if board.owners else each}) > 1, "legend", "{words}", "", "") '
+            'or on () label_replace(vector(1), "legend", " ", "", "")',
+        )
+        for name, (words, each) in counted.items()
+    ]
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:

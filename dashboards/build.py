@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from dashboards import capacity, detail, diagnosis, fleet, job
+from dashboards import capacity, detail, diagnosis, fleet, host, job
 from dashboards.board import Board, build
 
 
@@ -16,6 +16,7 @@ def boards() -> Mapping[str, Board]:
         "diagnosis.json": diagnosis.board(),
         "job.json": job.board(),
         "detail.json": detail.board(),
+        "host.json": host.board(),
         "fleet.json": fleet.board(),
         "capacity.json": capacity.board(),
     }

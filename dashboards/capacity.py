@@ -15,6 +15,11 @@ TILE = Size(6, 4)
 STEP = "6h"
 """Windows of a day hardly change within this step."""
 MOST_ROWS = 50
+HOURS = "suffix: h"
+"""Hours that stay hours: Grafana's own unit turns many of them into days and weeks."""
+ENERGY = "kwatth"
+JOULES = 3_600_000
+"""In a kWh."""
 
 _SHARES = gpu("instance_gpu_name:gpu_busy:last5m")
 _BUSY = f"avg_over_time({_SHARES}[1d])"
@@ -41,18 +46,20 @@ def board() -> Board:
                 "By cluster",
                 table_of(
                     "Clusters, last day",
-                    "All selected hosts by the target label cluster; targets without the label count as one cluster.",
+                    "All selected hosts by the target label cluster; targets without the label count as one cluster. "
+                    "Lost: to a bottleneck. Idle though held: in whole stretches of 5 minutes. No data: the rules "
+                    "have not recorded a day.",
                     CLUSTER,
                     Column("GPUs", expr=f"count by (cluster) ({_SEEN})"),
                     Column("Busy", expr=f"avg by (cluster) ({_BUSY})", unit="percentunit", decimals=1),
                     Column(
                         "Lost",
                         expr=f"sum by (cluster) ({_LOST}) / 3600\nor 0 * sum by (cluster) ({_SEEN})",
-                        unit="h",
+                        unit=HOURS,
                         decimals=1,
                     ),
-                    Column("Held and idle", expr=f"sum by (cluster) ({_IDLE}) / 3600", unit="h", decimals=1),
-                    Column("Energy", expr=f"sum by (cluster) ({_ENERGY})", unit="joule"),
+                    Column("Idle though held", expr=f"sum by (cluster) ({_IDLE}) / 3600", unit=HOURS, decimals=1),
+                    Column("Energy", expr=f"sum by (cluster) ({_ENERGY}) / {JOULES}", unit=ENERGY, decimals=1),
                     sort="-GPUs",
                     size=Size(24, 5),
                 ),
@@ -71,7 +78,7 @@ def _by_model() -> Row:
         lines(
             "Busy share over a day, by model",
             "Mean over all GPUs of a model in a cluster, over the day before. Above 0.8 for weeks: buy more, or queue. "
-            "Below 0.4: share GPUs, or return some.",
+            "Below 0.4: share GPUs, or return some. No data: the rules have not recorded a day.",
             Query(_mean_by("name"), "{{cluster}} {{name}}"),
             unit="percentunit",
             size=Size(12, 8),
@@ -81,9 +88,9 @@ def _by_model() -> Row:
         lines(
             "GPU hours lost per day, by bottleneck",
             "What limited the GPUs instead of their own work, all selected clusters. Spend time or money on the "
-            "largest band first.",
+            "largest band first. No data: no time lost, or the rules have not recorded a day.",
             Query(f"sum by (class) ({cluster('name:gpu_hours_lost:sum1d')})", "{{class}}"),
-            unit="h",
+            unit=HOURS,
             size=Size(12, 8),
             every=STEP,
             stacked=True,
@@ -91,15 +98,16 @@ def _by_model() -> Row:
         ),
         lines(
             "GPU hours lost per day, by model",
-            "The same hours, by model.",
+            "The same hours, by model. No data: no time lost, or the rules have not recorded a day.",
             Query(f"sum by (cluster, name) ({cluster('name:gpu_hours_lost:sum1d')})", "{{cluster}} {{name}}"),
-            unit="h",
+            unit=HOURS,
             size=Size(12, 7),
             every=STEP,
         ),
         lines(
             "Number of GPUs",
-            "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone.",
+            "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone. No data: the rules do not "
+            "run.",
             Query(f"sum by (cluster) ({cluster('cluster:gpu_devices:sum')})", "{{cluster}} GPUs"),
             unit="none",
             size=Size(12, 7),
@@ -113,27 +121,28 @@ def _by_workload() -> Row:
         "By workload",
         lines(
             "Busy share over a day, by workload",
-            "By the target label workload, all hosts; targets without the label count as one.",
+            "By the target label workload, all hosts; targets without the label count as one. No data: the rules "
+            "have not recorded a day.",
             Query(_mean_by("workload"), _WORKLOAD),
             unit="percentunit",
             top=1,
             every=STEP,
         ),
         lines(
-            "GPU hours allocated but idle per day, by workload",
-            "GPUs held without being used, usually by notebooks and forgotten sessions: a limit on their lifetime pays "
-            "off.",
+            "GPU hours idle though held per day, by workload",
+            "GPUs held and not used for 5 minutes at a time, usually by notebooks and forgotten sessions: a limit on "
+            "their lifetime pays off. No data: the rules have not recorded a day.",
             Query(
                 f"sum by (cluster, workload) ({cluster('workload:gpu_allocated_idle_seconds:sum1d')}) / 3600", _WORKLOAD
             ),
-            unit="h",
+            unit=HOURS,
             every=STEP,
         ),
         lines(
             "Energy per day, by workload",
-            "Consumption of the GPUs alone, without their hosts.",
-            Query(f"sum by (cluster, workload) ({cluster('workload:gpu_energy_joules:sum1d')})", _WORKLOAD),
-            unit="joule",
+            "Consumption of the GPUs alone, without their hosts. No data: the rules have not recorded a day.",
+            Query(f"sum by (cluster, workload) ({cluster('workload:gpu_energy_joules:sum1d')}) / {JOULES}", _WORKLOAD),
+            unit=ENERGY,
             every=STEP,
         ),
     )
@@ -145,18 +154,19 @@ def _by_owner() -> Row:
         lines(
             "GPU hours allocated per day, by owner",
             "Hours for which each namespace, or user and account of Slurm, had a GPU: given by the scheduler, else "
-            "held by its processes.",
+            "held by its processes. No data: the exporters do not know who has GPUs.",
             Query(_owned("allocated"), _OWNER),
-            unit="h",
+            unit=HOURS,
             size=Size(12, 8),
             every=STEP,
             stacked=True,
         ),
         lines(
             "GPU hours allocated but unused per day, by owner",
-            "The part of these hours in which the GPU did nothing for them. Talk to the largest first.",
+            "The part of these hours in which the GPU did nothing for them. Talk to the largest first. No data: the "
+            "exporters do not know who has GPUs.",
             Query(f"{_owned('allocated')} - {_owned('busy')}", _OWNER),
-            unit="h",
+            unit=HOURS,
             size=Size(12, 8),
             every=STEP,
             stacked=True,
@@ -165,26 +175,36 @@ def _by_owner() -> Row:
     )
 
 
+def _least_used(expr: str) -> str:
+    return f"({expr})\nand on ({TARGET})\nbottomk({MOST_ROWS}, avg by ({TARGET}) ({_BUSY}))"
+
+
+def _least_busy(expr: str) -> str:
+    return f"{by_gpu(expr)}\nand on ({TARGET}, gpu)\nbottomk({MOST_ROWS}, {by_gpu(_BUSY)})"
+
+
 def _by_host() -> Row:
     return Row(
         "By host and GPU",
         table_of(
             "Least used hosts, last day",
-            "Candidates to share or to return.",
+            "Candidates to share or to return. Idle though held: in whole stretches of 5 minutes. No data: the rules "
+            "have not recorded a day.",
             HOST,
-            Column("Busy", expr=f"bottomk({MOST_ROWS}, avg by ({TARGET}) ({_BUSY}))", unit="percentunit", decimals=1),
-            Column("Hours held and idle", expr=f"sum by ({TARGET}) ({_IDLE}) / 3600", unit="h", decimals=1),
-            Column("Energy", expr=f"sum by ({TARGET}) ({_ENERGY})", unit="joule"),
+            Column("Busy", expr=_least_used(f"avg by ({TARGET}) ({_BUSY})"), unit="percentunit", decimals=1),
+            Column("Idle though held", expr=_least_used(f"sum by ({TARGET}) ({_IDLE}) / 3600"), unit=HOURS, decimals=1),
+            Column("Energy", expr=_least_used(f"sum by ({TARGET}) ({_ENERGY}) / {JOULES}"), unit=ENERGY, decimals=1),
             sort="Busy",
             size=Size(12, 9),
         ),
         table_of(
             "Hours lost by host, last day",
-            "Which hosts lost most, and to what; all GPUs of a host.",
+            "Which hosts lost most, and to what; all GPUs of a host. No data: no time lost, or the rules have not "
+            "recorded a day.",
             HOST,
             Column("Lost to", label="class", texts=CLASS),
             Column(
-                "Hours", expr=f"topk({MOST_ROWS}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit="h", decimals=1
+                "Hours", expr=f"topk({MOST_ROWS}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit=HOURS, decimals=1
             ),
             sort="-Hours",
             size=Size(12, 9),
@@ -192,12 +212,17 @@ def _by_host() -> Row:
         table_of(
             "Headroom of each GPU",
             "95th percentile of the busy share of 5 minutes, and highest memory use of the last day. Both low: a "
-            "smaller GPU or a MIG instance would do.",
+            "smaller GPU or a MIG instance would do. The least busy ones. No data: the rules have not recorded a day.",
             HOST,
             GPU,
-            Column("Busy", expr=f"max by ({TARGET}, gpu) (bottomk({MOST_ROWS}, {_BUSY}))", unit="percentunit"),
-            Column("95th percentile", expr=by_gpu(f"quantile_over_time(0.95, {_SHARES}[1d])"), unit="percentunit"),
-            Column("Highest memory", expr=by_gpu(f"max_over_time({_MEMORY}[1d])"), unit="bytes"),
+            Column("Busy", expr=_least_busy(_BUSY), unit="percentunit", decimals=0),
+            Column(
+                "95th percentile",
+                expr=_least_busy(f"quantile_over_time(0.95, {_SHARES}[1d])"),
+                unit="percentunit",
+                decimals=0,
+            ),
+            Column("Highest memory", expr=_least_busy(f"max_over_time({_MEMORY}[1d])"), unit="bytes"),
             sort="95th percentile",
             size=Size(12, 9),
         ),
@@ -209,7 +234,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
     return (
         tile(
             "Busy share, last day",
-            "Mean over all selected GPUs.",
+            "Mean over all selected GPUs. No data: the rules have not recorded a day.",
             f"avg({_BUSY})",
             unit="percentunit",
             size=TILE,
@@ -217,19 +242,31 @@ def _tiles() -> tuple[PanelBuilder, ...]:
         ),
         tile(
             "GPU hours lost, last day",
-            "Hours in which something other than its own work limited a GPU, while it was not idle.",
+            "Hours in which something other than its own work limited a GPU, while it was not idle. No data: the "
+            "rules have not recorded a day.",
             f"sum({_LOST}) / 3600 or 0 * sum({_SEEN})",
-            unit="h",
+            unit=HOURS,
             size=TILE,
+            decimals=1,
         ),
         tile(
-            "GPU hours allocated but idle, last day",
-            "Hours in which a process held a GPU and hardly used it: capacity paid for and wasted.",
-            f"sum({_IDLE}) / 3600",
-            unit="h",
+            "GPU hours allocated but unused, last day",
+            "Hours that namespaces, users and accounts had and in which the GPU did nothing for them: capacity paid "
+            "for and wasted. Of it, hours in which a GPU did nothing at all are below, by cluster, workload and "
+            "host. No data: the rules have not recorded a day, or the exporters do not know who has GPUs.",
+            f"sum({_owned('allocated')} - {_owned('busy')})",
+            unit=HOURS,
             size=TILE,
+            decimals=1,
         ),
-        tile("Energy, last day", "What all selected GPUs consumed.", f"sum({_ENERGY})", unit="joule", size=TILE),
+        tile(
+            "Energy, last day",
+            "What all selected GPUs consumed, without their hosts. No data: the rules have not recorded a day.",
+            f"sum({_ENERGY}) / {JOULES}",
+            unit=ENERGY,
+            size=TILE,
+            decimals=1,
+        ),
     )
 
 
@@ -244,15 +281,16 @@ def _owners() -> PanelBuilder:
     had, used = _owned("allocated"), _owned("busy")
     return table_of(
         "GPU hours by owner, last day",
-        "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares.",
+        "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares. No "
+        "data: the exporters do not know who has GPUs.",
         CLUSTER,
         Column("Namespace", label="workload_namespace"),
         Column("User", label="user"),
         Column("Account", label="account"),
-        Column("Had", expr=f"topk({MOST_ROWS}, {had})", unit="h", decimals=1),
-        Column("Used", expr=used, unit="h", decimals=1),
-        Column("Lost", expr=f"{had} - {used}", unit="h", decimals=1),
-        sort="-Lost",
+        Column("Had", expr=f"topk({MOST_ROWS}, {had})", unit=HOURS, decimals=1),
+        Column("Used", expr=used, unit=HOURS, decimals=1),
+        Column("Unused", expr=f"{had} - {used}", unit=HOURS, decimals=1),
+        sort="-Unused",
         size=Size(24, 8),
     )
 
@@ -270,14 +308,19 @@ def _owned(what: str) -> str:
 def _throttled() -> PanelBuilder:
     reasons = 'reason=~"hw_thermal|sw_thermal|hw_power_brake|sw_power_cap"'
     held = gpu("instance_gpu_reason:gpu_throttle_seconds:increase1d", reasons)
+    hours = f"sum by ({TARGET}, gpu, reason) ({held}) / 3600"
     return table_of(
         "Hours throttled, last day",
-        "The GPUs throttled longest, by reason. Heat that returns every day is a problem of the room, not of the job.",
+        "The GPUs throttled longest, by reason. Heat that returns every day is a problem of the room, not of the "
+        "job. No data: no GPU was throttled, or the rules have not recorded a day.",
         HOST,
         GPU,
         Column("Reason", label="reason"),
         Column(
-            "Hours", expr=f"topk({MOST_ROWS}, sum by ({TARGET}, gpu, reason) ({held}) / 3600 > 0)", unit="h", decimals=1
+            "Hours",
+            expr=f"topk({MOST_ROWS}, {hours} > 0)",
+            unit=HOURS,
+            decimals=1,
         ),
         sort="-Hours",
         size=Size(12, 9),

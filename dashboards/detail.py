@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Row
-from dashboards.detail_health import health, host_beside
+from dashboards.detail_health import health
 from dashboards.detail_links import links
 from dashboards.detail_power import power
-from dashboards.detail_processes import instances, process_profiles, processes
+from dashboards.detail_processes import instances, processes
 from dashboards.judgment import findings
-from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
+from dashboards.panels import Cell, PanelBuilder, Query, Size, lines, strip, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Texts
+from dashboards.value_mappings import BOTTLENECK, BOUND, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_COMPUTE_BOUND, GPU_VERDICT
-
-TILE = Size(4, 3)
-NARROW = Size(3, 3)
 
 
 def board() -> Board:
@@ -28,39 +25,32 @@ def board() -> Board:
         since="3h",
         runbooks=True,
         one_gpu=True,
-        rows=(
-            _now(),
-            _activity(),
-            power(),
-            links(),
-            health(),
-            processes(),
-            process_profiles(),
-            instances(),
-            host_beside(),
-        ),
+        rows=(_now(), _activity(), power(), links(), health(), processes(), instances()),
     )
 
 
 def _now() -> Row:
     return Row(
         "",
-        _state("Bottleneck now", "Which resource limits it; see the playbook.", bottleneck(), BOTTLENECK),
-        _state(
-            "Verdict now",
-            "Whether it should go on taking work. Drain: a critical finding; watch: a warning. No data: it could "
-            "not be read.",
-            gpu(GPU_VERDICT.name),
-            VERDICT,
+        strip(
+            "This GPU now",
+            "Bottleneck: which resource limits it. Verdict: whether it should go on taking work; drain with a critical "
+            "finding, watch with a warning. Status: whether it answered the driver in time. Busy: share of the last 5 "
+            "minutes. Performance state: P0 is the fastest; P8 and above are idle. What is missing could not be read. "
+            "No data: the exporter does not answer, or does not know this GPU.",
+            Cell("Bottleneck", bottleneck(), texts=BOTTLENECK),
+            Cell("Verdict", gpu(GPU_VERDICT.name), texts=VERDICT),
+            Cell("Status", gpu("gpu_up"), texts=REACHED),
+            Cell("Busy", gpu("instance_gpu:gpu_busy:ratio5m"), unit="percentunit", decimals=0),
+            Cell("Power", gpu("gpu_power_watts"), unit="watt", decimals=0),
+            Cell("Temperature", gpu("gpu_temperature_celsius", 'sensor="gpu"'), unit="celsius", decimals=0),
+            Cell("Performance state", gpu("gpu_performance_state"), unit="prefix: P"),
+            size=Size(24, 3),
         ),
-        _state("Status now", "Whether it answered the driver in time.", gpu("gpu_up"), REACHED),
-        _value("Busy now", "Share of the last 5 minutes.", gpu("instance_gpu:gpu_busy:ratio5m"), "percentunit"),
-        _value("Power now", "What the board draws.", gpu("gpu_power_watts"), "watt"),
-        _value("Temperature now", "Of the GPU.", gpu("gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
-        _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _PERFORMANCE_STATE, "none"),
         timeline(
             "Bottleneck",
-            "Which resource limited it at each moment. The first change of color is the moment to explain.",
+            "Which resource limited it at each moment. The first change of color is the moment to explain. No data: it "
+            "was not judged.",
             bottleneck(),
             texts=BOTTLENECK,
             size=Size(24, 4),
@@ -69,19 +59,19 @@ def _now() -> Row:
         _time_in_each_class(),
         table_of(
             "Identity",
-            "Model, firmware and location. GPUs of one job that differ here may differ in speed.",
+            "Model, firmware and location. GPUs of one job that differ here may differ in speed. No data: the exporter "
+            "does not know this GPU.",
             HOST,
             GPU_COLUMN,
             *(Column(title, label=label) for label, title in _IDENTITY.items()),
-            Column("Known", expr=gpu("gpu_info"), width=70),
+            Column("Known", expr=gpu("gpu_info"), hidden=True),
             size=Size(24, 4),
         ),
         table_of(
             "Settings",
             "Modes and settings. N/A: this model does not have it. Without persistence mode, each process takes "
-            "seconds longer to start; a compute mode other than default keeps further processes out.",
-            HOST,
-            GPU_COLUMN,
+            "seconds longer to start; a compute mode other than default keeps further processes out. No data: the "
+            "driver reports none.",
             Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), texts=ON),
             Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), texts=ON),
             Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), texts=ON),
@@ -89,21 +79,20 @@ def _now() -> Row:
             Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), texts=VGPU_LICENSE),
             Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
             Column("Compute mode", label="mode"),
-            Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
-            size=Size(12, 4),
+            Column("Mode", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", hidden=True),
+            size=Size(14, 4),
         ),
         table_of(
             "Driver and host",
-            "Versions and platform.",
-            HOST,
+            "Versions and platform. No data: no driver answers.",
             Column("Driver", label="driver_version"),
             Column("CUDA", label="cuda_version"),
             Column("NVML", label="nvml_version"),
-            Column("Loaded", expr=_VERSIONS, width=70),
+            Column("Loaded", expr=_VERSIONS, hidden=True),
             Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), texts=ON),
             Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
             Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
-            size=Size(12, 4),
+            size=Size(10, 4),
         ),
     )
 
@@ -120,32 +109,20 @@ _IDENTITY = {
     "board_part_number": "Part number",
 }
 
-_PERFORMANCE_STATE = gpu("gpu_performance_state")
+_VERSIONS = f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
 
 
 def _time_in_each_class() -> PanelBuilder:
     seconds = gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name)
     return table_of(
         "Time in each class",
-        "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work.",
-        HOST,
-        GPU_COLUMN,
+        "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work. No "
+        "data: it was not judged.",
         Column("Class", label="class", texts=CLASS, width=130),
         Column("Time", expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0", unit="s", decimals=0),
         sort="-Time",
         size=Size(10, 7),
     )
-
-
-_VERSIONS = f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
-
-
-def _state(title: str, meaning: str, expr: str, texts: Texts) -> PanelBuilder:
-    return tile(title, meaning, expr, unit="none", size=TILE, texts=texts)
-
-
-def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:
-    return tile(title, meaning, expr, unit=unit, size=NARROW, decimals=0, graph=True)
 
 
 def _activity() -> Row:
@@ -154,7 +131,7 @@ def _activity() -> Row:
         timeline(
             "Compute- or memory-bound",
             "What bounds its kernels in class compute, where it is reported: Hopper and later, or DCGM. Neither: small "
-            "kernels, or gaps between them.",
+            "kernels, or gaps between them. No data: it is not in class compute, or this card does not report it.",
             gpu(GPU_COMPUTE_BOUND.name),
             texts=BOUND,
             size=Size(24, 3),
@@ -162,7 +139,7 @@ def _activity() -> Row:
         lines(
             "Utilization",
             "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
-            "compare it with SM activity.",
+            "compare it with SM activity. No data: the driver reports no utilization.",
             Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
             Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
             Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
@@ -175,7 +152,8 @@ def _activity() -> Row:
         lines(
             "SM and pipeline activity",
             "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
-            "pipes. Memory reaches about 0.8 in practice, the tensor cores of the best trainings about 0.45.",
+            "pipes. Memory reaches about 0.8 in practice, the tensor cores of the best trainings about 0.45. No data: "
+            "this card does not report it.",
             *[
                 Query(gpu(f"gpu_{what}_ratio"), legend(name))
                 for what, name in (
@@ -193,26 +171,20 @@ def _activity() -> Row:
         ),
         lines(
             "GPU memory",
-            "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails.",
+            "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails. BAR1 is "
+            "the window through which the CPU and peers reach it: if it is full, GPUDirect and peer mappings fail. "
+            "No data: the driver reports no memory.",
             *[Query(gpu(f"gpu_memory_{what}_bytes"), legend(what)) for what in ("used", "free", "reserved", "total")],
+            *[Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(f"BAR1 {what}")) for what in ("used", "total")],
             unit="bytes",
-        ),
-        lines(
-            "BAR1 memory",
-            "The window through which the CPU and peers access GPU memory. Full: GPUDirect and peer mappings fail.",
-            *[Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(what)) for what in ("used", "total")],
-            unit="bytes",
-        ),
-        lines(
-            "Performance state",
-            "0 is the fastest. Stays high under load: something keeps the clocks down.",
-            _PERFORMANCE_STATE,
-            unit="none",
         ),
         lines(
             "Video encoder sessions",
-            "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails.",
+            "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails. No data: "
+            "this card has no encoder.",
             Query(gpu("gpu_encoder_sessions"), legend("sessions")),
             unit="none",
+            size=Size(24, 5),
         ),
+        folded=True,
     )

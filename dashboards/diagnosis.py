@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from grafana_foundation_sdk.models.common import VisibilityMode
 
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
 from dashboards.judgment import findings, gpus_lost, time_lost
-from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
-from dashboards.panels import PanelBuilder, Query, Size, limits, lines, panel_id, tile, timeline
+from dashboards.palette import GOOD, GRAY, WATCH
+from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, panel_id, timeline, worded_strip
 from dashboards.selectors import (
     MOST_SERIES,
     OF_HOST,
@@ -19,18 +21,24 @@ from dashboards.selectors import (
     bottleneck,
     bottleneck_in,
     by_host,
+    fewest,
     gpu,
     host,
     host_legend,
     known,
+    most,
     power_of_limit,
     worst,
 )
-from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
+from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import GPU, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
 UID = "gpu-triage-diagnosis"
+VERDICTS: Final = "Verdict of each step"
+WHO: Final = "who"
+"""Label with the words of a verdict."""
+MOST_ALERTS = 300
 RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
 """An alert that always fires: without it the rules aren't running, and half of each verdict is missing.
 
@@ -44,7 +52,8 @@ def board() -> Board:
         uid=UID,
         title="GPU fast diagnosis",
         description="Why is this GPU job slow or failing? Read the verdicts from left to right; the first that is not "
-        "OK is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
+        "OK is where to start: click it, or unfold the row of its number below. The rest about the machine is in GPU "
+        "host. Where several Prometheus servers share "
         "the hosts, choose the data source that scrapes this one.",
         since="3h",
         owners=True,
@@ -64,33 +73,93 @@ def board() -> Board:
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
-    verdicts = (_verdict(step) for step in STEPS)
-    return (*verdicts, _pace(), _bottleneck(), findings(Size(14, 10)), _alerts(), *_work())
+    return (_verdicts(), _bottleneck(), findings(Size(14, 10)), _alerts(), *_work())
+
+
+def _verdicts() -> PanelBuilder:
+    pace = Cell(
+        "Job steps per second",
+        f"sum({host('instance_job_name:gpu_job_steps:rate5m')})",
+        unit="ops",
+        steps=limits(base=GRAY),
+        decimals=2,
+    )
+    return worded_strip(
+        VERDICTS,
+        "Which GPUs are suspect at each step of the playbook now, else hosts: one by name, several by number. Red: at "
+        "least one critical; amber: warnings. OK: judged, none. N/A: cannot be judged here. Read from left to right, "
+        "and click a step for what to look at, and for the playbook. GPU-bound work is no fault. Look at the job's "
+        "steps too, as the job counts them: if they have not slowed down, nothing is slow. No data: the rules do not "
+        "run, or there is no exporter.",
+        *(Cell(step.title, verdict_query(step), links=_links(step)) for step in STEPS),
+        pace,
+        label=WHO,
+        texts=STEP,
+        size=Size(24, 4),
+    )
+
+
+def _links(step: Step) -> tuple[tuple[str, str], ...]:
+    look = f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"
+    return (("Look at it", look), (step.decide, step.url))
 
 
 def verdict_query(step: Step) -> str:
-    """Number of suspect GPUs, 0 for none, -1 if it can't be judged; no value without rules or exporter.
+    """A series with the step's suspects in the label `who`; OK for none, N/A if it can't be judged.
 
-    A GPU is suspect if its bottleneck is one of the step's classes. On a host without such GPUs, alerts count.
+    One series for GPUs and one for hosts that are suspect as a whole; none without rules or exporter. What is before
+    the bar is how bad the worst of them is.
     """
-    firing = ", ".join(
-        ('alertstate="firing"', f'severity=~"{"|".join(sorted(COUNTED))}"', f'alertname=~"{"|".join(alerts_of(step))}"')
-    )
-    if step.classes:
-        suspects = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
-        if step is not TUNE:
-            suspects += (
-                f"\n  or\n  (\n    group by ({TARGET}, gpu) ({alerts(firing)})\n"
-                f"    unless on ({TARGET})\n    {suspects}\n  )"
-            )
-    else:
-        suspects = f"group by ({TARGET}) ({host('ALERTS', firing)} or {host('up')} == 0)"
-    return (
-        f"(\n  count(\n  {suspects}\n  )\n"
-        f"  or\n  0 * count({_judged(step)})\n"
-        f"  or\n  0 * count({host('gpu_exporter_build_info')} or {host('up')}) - 1\n)\n"
-        f"and on ()\n{RULES_ANSWER}"
-    )
+    suspects = _named(_suspects(step), of_gpus=bool(step.classes))
+    judged = _said("0|OK" if step is not TUNE else "n|none", f"count({_judged(step)})")
+    known = _said("-|N/A", f"count({host('gpu_exporter_build_info')} or {host('up')})")
+    return f"(\n{suspects}\nor on ()\n{judged}\nor on ()\n{known}\n)\nand on ()\n{RULES_ANSWER}"
+
+
+def _said(word: str, expr: str) -> str:
+    return f'label_replace({expr}, "{WHO}", "{word}", "", "")'
+
+
+def _suspects(step: Step) -> str:
+    """Suspect GPUs and hosts: 1 for a warning, 2 if critical; GPU-bound ones: 3, which is not a fault.
+
+    A GPU is suspect if its bottleneck is one of the step's classes, or if one of the step's alerts about it fires. An
+    alert about a whole host counts unless some of its GPUs are in these classes.
+    """
+    names = "|".join(alerts_of(step))
+    firing = f'alertstate="firing", severity=~"{"|".join(sorted(COUNTED))}", alertname=~"{names}"'
+    if not step.classes:
+        return f"max by ({TARGET}) ({_how_bad(host('ALERTS', firing))} or 1 + ({host('up')} == 0))"
+    waiting = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
+    if step is TUNE:
+        return f"3 * {waiting}"
+    held = f"2 * {waiting}" if step is SICK else waiting
+    whole_host = f'label_replace(group by ({TARGET}) ({waiting}), "gpu", "", "", "")'
+    alerted = f"{_how_bad(f'({alerts(firing)})')}\n  unless on ({TARGET}, gpu) {whole_host}"
+    return f"max by ({TARGET}, gpu) (\n  {held}\n  or\n  ({alerted})\n)"
+
+
+def _how_bad(alerts_firing: str) -> str:
+    """Alerts with the value 2 if they are critical, 1 if they are warnings."""
+    ranks = (_ranked("critical", 1), _ranked("warning", 0))
+    return f"{alerts_firing}\n  + on (severity) group_left () ({' or '.join(ranks)})"
+
+
+def _ranked(severity: str, more: int) -> str:
+    return f'label_replace(vector({more}), "severity", "{severity}", "", "")'
+
+
+def _named(suspects: str, *, of_gpus: bool) -> str:
+    """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several."""
+    kinds = f'label_replace(\n{suspects},\n"kind", "hosts", "", "")'
+    kinds = f'label_replace({kinds}, "kind", "GPUs", "gpu", ".+")' if of_gpus else kinds
+    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "{WHO}", "$1", "instance", "(.*)")'
+    worst_one = f'label_join({worst_one}, "{WHO}", " GPU ", "{WHO}", "gpu")' if of_gpus else worst_one
+    worst_one = f'label_replace({worst_one}, "{WHO}", "$1", "{WHO}", "(.*) GPU ")' if of_gpus else worst_one
+    number = f'count_values by (kind) ("number", count by (kind) ({kinds}))'
+    several = f'label_join({worst_one}\n* on (kind) group_left (number) {number}, "several", " ", "number", "kind")'
+    said = f'label_replace({several}, "{WHO}", "$1", "several", "((?:[2-9]|[0-9]{{2,}}) .+)")'
+    return f'label_join(count_values by ({WHO}) ("rank", {said}), "{WHO}", "|", "rank", "{WHO}")'
 
 
 def _judged(step: Step) -> str:
@@ -100,52 +169,13 @@ def _judged(step: Step) -> str:
     return f"{evidence} and on ({labels}) {bottleneck()}" if step.classes else evidence
 
 
-def _verdict(step: Step) -> PanelBuilder:
-    return tile(
-        step.title,
-        f"{_counted(step)} N/A: cannot be judged here. No data: the rules do not run, or there is no exporter. "
-        f"{step.decide}",
-        verdict_query(step),
-        unit="none" if step is TUNE else "suffix: suspect",
-        size=Size(3, 4),
-        texts=((-1, "N/A", GRAY), (0, "none", GRAY)) if step is TUNE else STEP,
-        steps=limits((1, INFO)) if step is TUNE else limits((1, WATCH if step is SEEN else BAD)),
-        links=(
-            ("Look at it", f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"),
-            ("What the playbook says", step.url),
-        ),
-    )
-
-
-def _counted(step: Step) -> str:
-    if step is SEEN:
-        return "How many hosts are suspect now, because their exporter is down or in trouble. OK: none."
-    if step is TUNE:
-        return "How many GPUs are limited by nothing but their own work now."
-    return (
-        "How many GPUs are suspect at this step of the playbook now (hosts, if an alert is about a whole host). OK: "
-        "judged, none."
-    )
-
-
-def _pace() -> PanelBuilder:
-    return tile(
-        "Job steps per second",
-        "Step rate of all jobs on the selected hosts, as the jobs report it. Look here first: if it has not dropped, "
-        "nothing is slow. No data: no job writes gpu_job_steps_total.",
-        f"sum({host('instance_job_name:gpu_job_steps:rate5m')})",
-        unit="ops",
-        size=Size(3, 4),
-        graph=True,
-    )
-
-
 def _bottleneck() -> PanelBuilder:
     return timeline(
         "Bottleneck of each GPU",
-        "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU itself "
-        "is the limit, as it should be. Look for the GPU that changes color first, and for events marked at that "
-        f"time. With more than {MOST_SERIES} GPUs: the worst.",
+        "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU "
+        "itself is the limit, as it should be. Look for the GPU that changes color first, and for events marked at "
+        f"that time. With more than {MOST_SERIES} GPUs: the worst. No data: no exporter answers, or it has judged no "
+        "GPU yet.",
         worst(bottleneck()),
         texts=BOTTLENECK,
         size=Size(10, 10),
@@ -159,16 +189,15 @@ def _alerts() -> PanelBuilder:
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
     return table_of(
         "Firing alerts",
-        "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires: an "
-        "empty table means that the rules do not run.",
-        Column("Severity", expr=f"{severity}\nor\n{watchdog}", texts=SEVERITY, width=96),
-        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=200),
+        "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires. No "
+        "data: the rules do not run.",
+        Column("Severity", expr=f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})", texts=SEVERITY, width=88),
+        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
         NARROW_HOST,
         GPU,
-        Column("Action", label="action", width=128),
+        Column("Action", label="action", width=118),
         sort="Severity",
         size=Size(9, 7),
-        empty="The rules do not run",
     )
 
 
@@ -178,52 +207,56 @@ def _work() -> tuple[PanelBuilder, ...]:
         lines(
             "Step rate of each job",
             "Step rate as each job reports it. Find the moment at which it drops, and see which color above changes "
-            "just before. A job at its usual pace is not slow, whatever else shows.",
-            Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})")),
+            "just before. A job at its usual pace is not slow, whatever else shows. No data: no job counts its steps "
+            "(gpu_job_steps_total).",
+            Query(most(host("instance_job_name:gpu_job_steps:rate5m")), host_legend("{{job_name}} ({{owner}})")),
             unit="ops",
             size=size,
         ),
         lines(
             "Busy share of each GPU",
             "Share of the last 5 minutes in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
-            "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power.",
+            "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power. "
+            "No data: the rules do not run, or the GPUs do not report it.",
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
             unit="percentunit",
             size=size,
             top=1,
             line_at=(0.8, GOOD),
+            low_is_worse=True,
         ),
         lines(
             "GPU power relative to limit",
             "Power tells real work from busy waiting. Busy but low power: ranks wait for each other. One GPU below its "
-            "peers at the same load: look for throttling.",
+            "peers at the same load: look for throttling. No data: the GPUs do not report power and its limit.",
             worst(power_of_limit()),
             unit="percentunit",
             size=size,
+            low_is_worse=True,
         ),
     )
 
 
 def _watched() -> Row:
     published = host("gpu_exporter_last_publication_timestamp_seconds")
+    stale = host("gpu_exporter_collector_stale_seconds")
     return Row(
         SEEN.row,
         timeline(
             SEEN.key_panel,
-            "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
-            "monitoring failed, not necessarily the work: see whether the host is up.",
-            Query(host("up") + f"\nand on ({TARGET})\n" + known(), OF_HOST),
+            "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, monitoring "
+            "failed, not necessarily the work: see whether the host is up. No data: no exporter was scraped in the "
+            "time shown.",
+            Query(fewest(f"{host('up')}\nand on ({TARGET})\n{known()}"), OF_HOST),
             texts=UP,
             size=Size(12, 7),
         ),
         lines(
             "Age of overdue values",
-            "How long ago the worst overdue collector of each host succeeded: its values are withdrawn and "
-            "panels go empty, the driver may be hanging. Else the age of the page, a second or so.",
-            Query(
-                f"max by ({TARGET}) ({host('gpu_exporter_collector_stale_seconds')})\nor {age(by_host(published))}",
-                OF_HOST,
-            ),
+            "How long ago the worst overdue collector of each host succeeded: its values are withdrawn and panels go "
+            "empty, the driver may be hanging. Else the age of the page, a second or so. No data: no exporter "
+            "answers.",
+            Query(most(f"max by ({TARGET}) ({stale})\nor {age(by_host(published))}"), OF_HOST),
             unit="s",
             size=Size(12, 7),
             line_at=(45, WATCH),

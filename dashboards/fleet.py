@@ -6,15 +6,28 @@ from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
 from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
-from dashboards.judgment import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
-from dashboards.palette import BAD, GOOD, INFO, WATCH
-from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
-from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, known, power_of_limit
+from dashboards.palette import BAD, GOOD, GRAY, INFO, WATCH
+from dashboards.panels import Cell, PanelBuilder, Query, Size, limits, lines, strip
+from dashboards.selectors import (
+    MOST_ROWS,
+    MOST_SERIES,
+    OF_HOST,
+    TARGET,
+    bottleneck,
+    by_gpu,
+    by_host,
+    gpu,
+    host,
+    known,
+    most,
+    power_of_limit,
+    worst_gpus,
+    worst_hosts,
+)
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, UP
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_VERDICT
+from dashboards.value_mappings import BOTTLENECK, HOST_VERDICT, NOT_READ, PLAIN, UP, VERDICT
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
-TILE = Size(3, 4)
 DIAGNOSIS = ("Diagnose this host", f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}")
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Bottleneck classes to fix; communication and later ones may be inherent in the job."""
@@ -31,7 +44,7 @@ def board() -> Board:
         owners=True,
         pod_label=True,
         rows=(
-            Row("", *_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
+            Row("", _tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders()),
             jobs(),
             links(),
             differences(),
@@ -40,25 +53,29 @@ def board() -> Board:
     )
 
 
-def _tiles() -> tuple[PanelBuilder, ...]:
-    return (
-        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on ({TARGET}) {known()})",
-             unit="none", size=TILE),
-        tile("GPUs", "GPUs that answer the driver.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
-        tile("GPUs not answering", "Lost or stalled. Above 0: see the worst GPUs below.",
-             _count(f"{gpu('gpu_up')} == 0", gpu("gpu_up")), unit="none", size=TILE, steps=limits((1, BAD))),
-        tile("GPUs missing", "GPUs on the PCI bus that the driver does not list, all selected hosts.",
-             f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))",
-             unit="none", size=TILE, steps=limits((1, BAD))),
-        tile("GPUs to drain", "GPUs with a critical finding: take them, or their hosts, out of service.",
-             _with_verdict("drain"), unit="none", size=TILE, steps=limits((1, BAD))),
-        tile("GPUs to watch", "GPUs with a warning: worth a ticket, not a page.", _with_verdict("watch"), unit="none",
-             size=TILE, steps=limits((1, WATCH))),
-        tile("GPUs held up", "GPUs limited by heat, power, clocks, their link, a hang or their host.",
-             _count(f"{bottleneck()} {_LIMITED}", bottleneck()), unit="none", size=TILE, steps=limits((1, WATCH))),
-        tile("Busy GPUs", "Mean busy share of all selected GPUs.", f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})",
-             unit="percentunit", size=TILE, decimals=0, graph=True),
-    )  # fmt: skip
+def _tiles() -> PanelBuilder:
+    """All counts are of one population: the GPUs that the exporters know, whether they answer or not."""
+    fault, warning = limits((1, BAD), base=PLAIN), limits((1, WATCH), base=PLAIN)
+    known_gpus, judged, verdicts = gpu("gpu_up"), bottleneck(), gpu(GPU_VERDICT.name)
+    missing = f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))"
+    busy = f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})"
+    return strip(
+        "The fleet now",
+        "Hosts whose exporter is up, and their GPUs, those included that do not answer. Not answering: lost or "
+        "stalled. Missing: on the PCI bus, but not listed by the driver. To drain: with a critical finding; take "
+        "them, or their hosts, out of service. To watch: with a warning, worth a ticket and not a page. Held up: by "
+        "heat, power, clocks, their link, a hang or their host, or sick. Busy: mean over all. No data: no exporter "
+        "answers.",
+        Cell("Hosts", f"count({host('up')} == 1 and on ({TARGET}) {known()})"),
+        Cell("GPUs", f"count({known_gpus})"),
+        Cell("Not answering", _count(f"{known_gpus} == 0", known_gpus), steps=fault),
+        Cell("Missing", missing, steps=fault),
+        Cell("To drain", _count(f"{verdicts} == {GPU_VERDICT.value_of('drain')}", verdicts), steps=fault),
+        Cell("To watch", _count(f"{verdicts} == {GPU_VERDICT.value_of('watch')}", verdicts), steps=warning),
+        Cell("Held up", _count(f"{judged} {_LIMITED}", judged), steps=warning),
+        Cell("Busy", busy, unit="percentunit", decimals=0),
+        size=Size(24, 3),
+    )
 
 
 _PCI = 'source="pci"'
@@ -70,16 +87,11 @@ def _count(those: str, of: str) -> str:
     return f"count({those}) or 0 * count({of})"
 
 
-def _with_verdict(state: str) -> str:
-    verdicts = gpu(GPU_VERDICT.name)
-    return _count(f"{verdicts} == {GPU_VERDICT.value_of(state)}", verdicts)
-
-
 def _classes() -> PanelBuilder:
     return lines(
         "GPUs by bottleneck",
         "How many GPUs are in each class. A band that widens on many hosts at once points at what they share: "
-        "storage, network, power or the room.",
+        "storage, network, power or the room. No data: no GPU is judged.",
         Query(f'count_values("rank", {bottleneck()})', "{{rank}}"),
         unit="none",
         size=Size(24, 8),
@@ -89,55 +101,58 @@ def _classes() -> PanelBuilder:
 
 
 def _worst_hosts() -> PanelBuilder:
+    judged = f"0 * count by ({TARGET}) ({bottleneck()})"
+    exporters = host("gpu_exporter_build_info")
+    critical = f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\nor 0 * count by ({TARGET}) ({exporters})"
+    lost = f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})"
+    busy = f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})"
     return table_of(
         "Worst hosts",
         "Hosts to drain first, then to watch, with the worst class on each, how many GPUs are held up, and critical "
-        "alerts. Start at the top; click a host to diagnose it.",
-        Column("Host", label="instance", link=DIAGNOSIS),
-        HOST_VERDICT_COLUMN,
-        Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", texts=BOTTLENECK),
+        f"alerts. Start at the top; click a host to diagnose it. Of more than {MOST_ROWS}: the worst. No data: no "
+        "exporter is known.",
+        Column("Host", label="instance", link=DIAGNOSIS, min_width=170),
         Column(
-            "GPUs held up",
-            expr=f"count by ({TARGET}) ({bottleneck()} {_LIMITED})\nor 0 * count by ({TARGET}) ({bottleneck()})",
+            "Verdict",
+            expr=worst_hosts(by_host(host(GPU_HOST_VERDICT.name))),
+            texts=HOST_VERDICT,
+            absent=NOT_READ,
+            width=80,
+        ),
+        Column("Worst", expr=worst_hosts(f"min by ({TARGET}) ({bottleneck()})"), texts=BOTTLENECK, width=122),
+        Column(
+            "Held up",
+            expr=worst_hosts(f"count by ({TARGET}) ({bottleneck()} {_LIMITED}) or {judged}"),
             steps=limits((1, WATCH)),
+            width=84,
         ),
-        Column(
-            "Critical alerts",
-            expr=f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\n"
-            f"or 0 * count by ({TARGET}) ({host('gpu_exporter_build_info')})",
-            steps=limits((1, BAD)),
-        ),
-        Column(
-            "Hours lost, last day",
-            expr=f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})",
-            unit="h",
-            decimals=1,
-        ),
-        Column("GPUs", expr=by_host(host("gpu_devices", _NVML))),
-        Column("On the bus", expr=by_host(host("gpu_devices", _PCI))),
-        Column("Driver", expr=by_host(host("gpu_driver_up")), texts=UP),
-        Column(
-            "Busy", expr=f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})", unit="percentunit", decimals=0
-        ),
+        Column("Critical alerts", expr=worst_hosts(critical), steps=limits((1, BAD)), width=126),
+        Column("Lost in a day", expr=worst_hosts(lost), unit="suffix: GPU h", decimals=1, width=124),
+        Column("GPUs", expr=worst_hosts(by_host(host("gpu_devices", _NVML))), width=76),
+        Column("On the bus", expr=worst_hosts(by_host(host("gpu_devices", _PCI))), width=104),
+        Column("Driver", expr=worst_hosts(by_host(host("gpu_driver_up"))), texts=UP, width=72),
+        Column("Busy", expr=worst_hosts(busy), unit="percentunit", decimals=0, width=66),
         sort=("-Verdict", "Worst"),
         size=Size(12, 10),
     )
 
 
 def _worst_gpus() -> PanelBuilder:
+    verdict, busy = by_gpu(gpu(GPU_VERDICT.name)), by_gpu(gpu("instance_gpu:gpu_busy:ratio5m"))
+    temperature = by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"'))
     return table_of(
         "Worst GPUs",
-        "Every selected GPU: those to drain first, then those to watch, then by bottleneck. Click a GPU for its "
-        "details.",
+        "GPUs to drain first, then those to watch, then by bottleneck. Click a GPU for its details. Of more than "
+        f"{MOST_ROWS}: the worst. No data: no GPU is known.",
         HOST,
         GPU,
-        Column("Model", label="name"),
-        Column("Known", expr=f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})", width=70),
-        VERDICT_COLUMN,
-        BOTTLENECK_COLUMN,
-        Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
-        Column("Power of limit", expr=by_gpu(power_of_limit()), unit="percentunit"),
-        Column("Temperature", expr=by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"')), unit="celsius"),
+        Column("Model", label="name", min_width=120),
+        Column("Known", expr=worst_gpus(f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})"), hidden=True),
+        Column("Verdict", expr=worst_gpus(verdict), texts=VERDICT, absent=NOT_READ, width=80),
+        Column("Bottleneck", expr=worst_gpus(by_gpu(bottleneck())), texts=BOTTLENECK, width=122),
+        Column("Busy", expr=worst_gpus(busy), unit="percentunit", decimals=0, width=66),
+        Column("Power", expr=worst_gpus(by_gpu(power_of_limit())), unit="percentunit", decimals=0, width=76),
+        Column("Temp.", expr=worst_gpus(temperature), unit="celsius", decimals=0, width=76),
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 10),
     )
@@ -147,17 +162,18 @@ def _repeat_offenders() -> PanelBuilder:
     return table_of(
         "Repeat offenders",
         "Faults within the last 30 days, by board and by slot. The same fault on one board in any slot: "
-        "replace the board. On several boards in one slot: inspect slot, riser, power and cooling.",
+        "replace the board. On several boards in one slot: inspect slot, riser, power and cooling. No data: no GPU had "
+        "a fault twice in 30 days, or the exporters do not keep incidents.",
         HOST,
         GPU,
         Column("Slot", label="pci_bus_id"),
         Column("Fault", label="kind"),
-        Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH))),
-        Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH))),
+        Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH), base=GRAY)),
+        Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH), base=GRAY)),
         Column(
             "Boards in this slot",
-            expr=f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
-            steps=limits((2, BAD)),
+            expr=f"topk({MOST_OFFENDERS}, max by ({TARGET}, gpu, pci_bus_id, kind) ({_BOARDS}))",
+            steps=limits((2, BAD), base=GRAY),
         ),
         sort=("-On this board", "-In this slot"),
         size=Size(24, 8),
@@ -165,33 +181,46 @@ def _repeat_offenders() -> PanelBuilder:
 
 
 _MONTH = 'days="30"'
+_BOARDS = gpu("gpu_incident_boards_recent", _MONTH)
 
 
 def _incidents(by: str) -> str:
-    return f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
+    recent = f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
+    return f"topk({MOST_OFFENDERS}, {recent})"
+
+
+MOST_OFFENDERS = 300
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
 
 
 def _exporters() -> PanelBuilder:
+    successes = host("gpu_exporter_collector_success")
+    failed = f"count by ({TARGET}) ({successes} == 0) or 0 * count by ({TARGET}) ({successes})"
+    status = by_host(f"{host('up')} and on ({TARGET}) {known()}")
+    trouble = f"100 * (1 - {status}) + on ({TARGET}) ({failed}) or 100 * (1 - {status})"
+
+    def shown(expr: str) -> str:
+        return f"({expr})\nand on ({TARGET})\ntopk({MOST_ROWS}, {trouble})"
+
     return table_of(
         "Exporters",
-        "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings outside "
-        "a drill: remove --simulate.",
+        "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings "
+        f"outside a drill: remove --simulate. Of more than {MOST_ROWS}: those in trouble first. No data: no "
+        "exporter is known.",
         HOST,
-        Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + known()), texts=UP),
-        Column("Simulated", expr=by_host(host("gpu_exporter_simulated")), texts=((0, "no", GOOD), (1, "yes", INFO))),
+        Column("Status", expr=shown(status), texts=UP),
         Column(
-            "Released", expr=by_host(host("gpu_exporter_gpus_released")), texts=((0, "no", GOOD), (1, "yes", WATCH))
+            "Simulated", expr=shown(by_host(host("gpu_exporter_simulated"))), texts=((0, "no", GOOD), (1, "yes", INFO))
         ),
-        Column("Xid sources", expr=f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})"),
         Column(
-            "Failing collectors",
-            expr=f"count by ({TARGET}) ({host('gpu_exporter_collector_success')} == 0)\n"
-            f"or 0 * count by ({TARGET}) ({host('gpu_exporter_collector_success')})",
-            steps=limits((1, WATCH)),
+            "Released",
+            expr=shown(by_host(host("gpu_exporter_gpus_released"))),
+            texts=((0, "no", GOOD), (1, "yes", WATCH)),
         ),
+        Column("Xid sources", expr=shown(f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})")),
+        Column("Failing collectors", expr=shown(failed), steps=limits((1, WATCH))),
         sort="Status",
         size=Size(12, 8),
     )
@@ -201,8 +230,8 @@ def _collectors() -> PanelBuilder:
     return lines(
         "Slowest collector",
         "How long the slowest collector of each host took. Rising: the driver responds slowly, as it often does before "
-        "it hangs.",
-        Query(f"max by ({TARGET}) ({host('gpu_exporter_slowest_collector_seconds')})", OF_HOST),
+        f"it hangs. Of more than {MOST_SERIES} hosts: the slowest. No data: no exporter answers.",
+        Query(most(f"max by ({TARGET}) ({host('gpu_exporter_slowest_collector_seconds')})"), OF_HOST),
         unit="s",
         size=Size(12, 8),
     )

@@ -6,9 +6,8 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, by_gpu, by_host, gpu, gpu_or_host, host
-from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.value_mappings import ON
+from dashboards.selectors import TARGET, by_gpu, gpu, gpu_or_host, host
+from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
 
 
 def differences() -> Row:
@@ -17,14 +16,13 @@ def differences() -> Row:
         table_of(
             "GPUs that differ from their model",
             "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
-            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind.",
+            "among the selected hosts. Make them alike, or keep a job on GPUs of one kind. No data: none differs.",
             HOST,
             GPU,
             Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
             Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
             Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
             size=Size(12, 8),
-            empty="No data: none differs",
         ),
         table_of(
             "Drift from the baseline",
@@ -35,7 +33,7 @@ def differences() -> Row:
             Column("Field", label="field"),
             Column(
                 "Differs",
-                expr=f"max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
+                expr=f"topk({MOST_ROWS}, max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')}))",
                 texts=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             sort="-Differs",
@@ -43,40 +41,39 @@ def differences() -> Row:
         ),
         table_of(
             "Settings",
-            "Settings that should be the same on all hosts of a job.",
-            HOST,
-            GPU,
-            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), texts=ON),
-            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), texts=ON),
-            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), texts=ON),
-            Column("Power limit of default", expr=by_gpu(power_limit()), unit="percentunit"),
+            "How many GPUs have each value of the settings that should be the same on all hosts of a job; power limit: "
+            "in percent of the default. A setting with two values: GPU detail shows each GPU's. No data: no GPU is "
+            "known.",
+            CLUSTER,
+            Column("Setting", label="setting"),
+            Column("Value", label="value", width=90),
+            Column("GPUs", expr=_settings(), width=90),
+            sort=("Setting", "-GPUs"),
             size=Size(8, 7),
         ),
         table_of(
             "Versions",
-            "Driver, CUDA and exporter of each host.",
-            HOST,
+            "How many hosts have each combination of driver, CUDA and exporter. No data: no exporter answers.",
+            CLUSTER,
             Column("Driver", label="driver_version"),
-            Column("CUDA", label="cuda_version"),
+            Column("CUDA", label="cuda_version", width=80),
             Column("Exporter", label="version"),
-            Column(
-                "Known", expr=f"max by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})", width=70
-            ),
-            Column("Runs", expr=f"max by ({TARGET}, version) ({host('gpu_exporter_build_info')})", width=70),
-            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), texts=ON),
+            Column("Hosts", expr=_versions(), width=80),
+            sort="-Hosts",
             size=Size(8, 7),
         ),
         lines(
             "Drivers in use",
             "Hosts on each driver version. More than one version in a job is a risk; a change on the day the trouble "
-            "began is a suspect.",
+            "began is a suspect. No data: no driver answers.",
             Query(f"count by (cluster, driver_version) ({host('gpu_driver_info')})", "{{cluster}} {{driver_version}}"),
             unit="none",
             size=Size(8, 7),
         ),
         lines(
             "Firing alerts by name",
-            "How many of each are firing. Many hosts at once: look for what they share.",
+            "How many of each are firing. Many hosts at once: look for what they share. No data: no alert fires, or "
+            "the rules do not run.",
             Query(f"count by (cluster, alertname) ({host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}"),
             unit="none",
             size=Size(12, 8),
@@ -87,9 +84,33 @@ def differences() -> Row:
 def _unlike(metric: str, matchers: str = "") -> str:
     """Values that differ from the median for their model in their cluster."""
     labeled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_MODEL}"
-    return f"({labeled}) != on (cluster, name) group_left () quantile by (cluster, name) (0.5, {labeled})"
+    median = f"quantile by (cluster, name) (0.5, {labeled})"
+    return f"topk({MOST_ROWS}, ({labeled}) != on (cluster, name) group_left () {median})"
 
 
+def _settings() -> str:
+    """GPUs by setting and its value."""
+    on_or_off = {"persistence mode": "gpu_persistence_mode", "MIG": "gpu_mig_mode", "ECC": "gpu_ecc_mode"}
+    counted = []
+    for setting, metric in on_or_off.items():
+        values = f'count_values by (cluster) ("value", {gpu(metric)})'
+        values = f'label_replace({values}, "value", "off", "value", "0")'
+        values = f'label_replace({values}, "value", "on", "value", "1")'
+        counted.append(f'label_replace({values}, "setting", "{setting}", "", "")')
+    percent = f'count_values by (cluster) ("value", round(100 * {power_limit()}))'
+    counted.append(f'label_replace({percent}, "setting", "power limit", "", "")')
+    return "\nor\n".join(counted)
+
+
+def _versions() -> str:
+    exporters = f"group by ({TARGET}, version) ({host('gpu_exporter_build_info')})"
+    drivers = f"group by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})"
+    both = f"{drivers} * on ({TARGET}) group_left (version) {exporters}"
+    return f"count by (cluster, driver_version, cuda_version, version) ({both})"
+
+
+MOST_ROWS = 300
+"""The most rows of a table of GPUs that differ."""
 _FIRING = 'alertstate="firing"'
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dashboards.board import POD_LABEL, Row
-from dashboards.palette import GOOD
 from dashboards.panels import Query, Size, lines
 from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, table_of
@@ -24,16 +23,16 @@ def jobs() -> Row:
         table_of(
             "GPUs by pod, Slurm job and user",
             "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
-            "chosen above. Not busy for hours: ask the owner to free it.",
+            "chosen above. Not busy for hours: ask the owner to free it. Of more than "
+            f"{MOST_OWNED}: the least busy. No data: nobody has a GPU, or the exporters do not know who.",
             HOST,
             GPU,
             *(Column(title, label=label) for label, title in _LABELS.items()),
-            Column("Has it", expr=_owners(), texts=((1, "yes", GOOD),), width=70),
-            Column("Bottleneck", expr=_of_owners(bottleneck()), texts=BOTTLENECK),
-            Column("Busy", expr=_of_owners(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
+            Column("Has it", expr=_least_busy(_owners()), hidden=True),
+            Column("Bottleneck", expr=_least_busy(_of_owners(bottleneck())), texts=BOTTLENECK),
+            Column("Busy", expr=_least_busy(_of_owners(_BUSY)), unit="percentunit", decimals=0),
             sort=("Namespace", "User"),
             size=Size(24, 9),
-            empty="No data: nobody has a GPU, or the exporters do not know who",
         ),
         lines(
             "GPUs by label of pods",
@@ -46,6 +45,16 @@ def jobs() -> Row:
             stacked=True,
         ),
     )
+
+
+MOST_OWNED = 400
+_BUSY = gpu("instance_gpu:gpu_busy:ratio5m")
+
+
+def _least_busy(expr: str) -> str:
+    """Rows of the least busy GPUs, then of those without a busy share, as many as a table holds."""
+    known = f"({by_gpu(_BUSY)} or on ({TARGET}, gpu) -1 * max by ({TARGET}, gpu) ({_owners()}))"
+    return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_OWNED}, {known} and on ({TARGET}, gpu) ({_owners()}))"
 
 
 def _by_pod_label() -> str:

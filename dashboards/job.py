@@ -69,7 +69,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             "Slowest GPU",
             "The GPU that is furthest behind the others, and by how much: how much more of its time it or its host "
             "held it back than the best quarter, or how far its SM clock was below the median, whichever is more. "
-            f"{_ALIKE}",
+            f"{_ALIKE} {_CHOOSE}",
             f"topk(1, {behind()})",
             unit="percentunit",
             size=Size(7, 4),
@@ -81,7 +81,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
         tile(
             "Slowest host",
             "The host that is behind with all of its GPUs, and by how much even the best of them is. 0 %: no host is "
-            "slow as a whole.",
+            f"slow as a whole. {_CHOOSE}",
             f"topk(1, min by ({TARGET}) ({behind()}) >= {_REMARKABLE}) or on () 0 * max({caused()})",
             unit="percentunit",
             size=Size(7, 4),
@@ -102,7 +102,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
         ),
         tile(
             "GPU time lost",
-            "Share of the job's GPU time in classes other than compute and idle.",
+            f"Share of the job's GPU time in classes other than compute and idle. {_CHOOSE}",
             f"(sum({lost_hours()}) or 0 * {held_hours()}) / {held_hours()}",
             unit="percentunit",
             size=TILE,
@@ -113,6 +113,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 
 
 _ALIKE = "Below 7 %, GPUs differ by as much anyway."
+_CHOOSE = "No data: choose a Slurm job, namespace, pod or user above."
 
 
 def _classes() -> PanelBuilder:
@@ -120,7 +121,7 @@ def _classes() -> PanelBuilder:
         "Class of each GPU, the worst first",
         "What limited each GPU while the job had it; the GPU that is furthest behind is the first row. One row with a "
         "cause above rows of communication: the others wait for that one. All alike: not one GPU, but what they share. "
-        f"With more than {MOST_SERIES} GPUs: the worst.",
+        f"With more than {MOST_SERIES} GPUs: the worst. {_CHOOSE}",
         classes_worst_first(),
         texts=BOTTLENECK,
         size=Size(12, 11),
@@ -134,7 +135,8 @@ def _slowest_gpus() -> PanelBuilder:
         "GPUs, the slowest first, relative to the median",
         "SM clock under load, power and busy share, each a mean while the job had the GPU, relative to the median of "
         "its GPUs of the same model; of a pair, to the higher one. A low clock: the GPU is slow. Low power or busy "
-        "share at the same clock: it works less, and waits. Click a GPU for its details.",
+        "share at the same clock: it works less, and waits. Click a GPU for its details. "
+        f"{_CHOOSE}",
         Column("Host", label="instance", min_width=130),
         GPU,
         Column("Behind", expr=behind(), unit="percentunit", steps=_BEHIND, decimals=0, width=90),
@@ -144,7 +146,6 @@ def _slowest_gpus() -> PanelBuilder:
         Column("Busy", expr=of_median(busy()), unit="percentunit", decimals=0, width=80),
         sort="-Behind",
         size=Size(12, 11),
-        empty="No data: choose a Slurm job, namespace, pod or user above",
     )
 
 
@@ -163,14 +164,16 @@ def _pace() -> tuple[PanelBuilder, ...]:
             unit="percentunit",
             size=HALF,
             line_at=(0.8, WATCH),
+            low_is_worse=True,
         ),
         lines(
             "Steps of each rank",
             "Steps a second, as each rank counts them. Ranks of a synchronous job keep pace with the slowest: all "
-            "lines drop together, and the cause is in the panels of GPUs.",
+            "lines drop together, and the cause is in the panels of GPUs. No data: the job does not count its steps.",
             Query(steps(), host_legend("{{job_name}} {{owner}} {{rank}}")),
             unit="ops",
             size=HALF,
+            low_is_worse=True,
         ),
     )
 
@@ -184,11 +187,12 @@ def _against_median() -> tuple[PanelBuilder, ...]:
     return tuple(
         lines(
             f"{name}: slowest and median",
-            f"The GPU that is furthest behind in the time range, beside the median of the job. {decide}",
+            f"The GPU that is furthest behind in the time range, beside the median of the job. {decide} {_CHOOSE}",
             Query(f"{mine(by_gpu(expr))}\nand on ({OF_GPU}) {worst_gpus(1)}", LEGEND),
             Query(f"quantile by (cluster) (0.5, {mine(by_gpu(expr))})", "{{cluster}} median"),
             unit=unit,
             size=THIRD,
+            low_is_worse=True,
         )
         for name, expr, unit, decide in drawn
     )
@@ -202,7 +206,7 @@ def _slowest_hosts() -> PanelBuilder:
         "Hosts, the slowest first",
         "By how much even the best GPU of each host is behind, and means of its GPUs: share of time with a cause on "
         "the GPU or its host, clock relative to the median of the job, busy share. A whole host that is behind: "
-        "storage, CPU, network, clocks or power. Click it for its diagnosis.",
+        f"storage, CPU, network, clocks or power. Click it for its diagnosis. {_CHOOSE}",
         Column("Host", label="instance", link=DIAGNOSIS, min_width=120),
         Column(
             "Behind", expr=f"min by ({TARGET}) ({behind()})", unit="percentunit", steps=_BEHIND, decimals=0, width=90
@@ -221,7 +225,7 @@ def _lost() -> tuple[PanelBuilder, ...]:
         lines(
             "GPUs lost, by class",
             "How many GPUs' worth of time each class takes at each moment. Communication that begins together with "
-            "another class: the others wait for GPUs in that class.",
+            "another class: the others wait for GPUs in that class. No data: no time lost, or no owner is chosen.",
             Query(f"sum by (class) ({lost_now()})", "{{class}}"),
             unit="none",
             size=HALF,
@@ -230,12 +234,12 @@ def _lost() -> tuple[PanelBuilder, ...]:
         ),
         table_of(
             "GPU hours lost, by host and class",
-            "What the job lost in the time range: hours of its GPUs in classes other than compute and idle.",
+            "What the job lost in the time range: hours of its GPUs in classes other than compute and idle. No data: "
+            "no time lost, or no owner is chosen.",
             NARROW_HOST,
             Column("Lost to", label="class", texts=CLASS, width=140),
-            Column("GPU hours", expr=f"topk({MOST_SERIES}, {lost_hours()} > 0)", unit="h", decimals=2),
+            Column("GPU hours", expr=f"topk({MOST_SERIES}, {lost_hours()} > 0)", unit="suffix: h", decimals=2),
             sort="-GPU hours",
             size=HALF,
-            empty="No data: no time lost, or no owner is chosen",
         ),
     )

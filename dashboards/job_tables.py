@@ -22,7 +22,8 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
     return table_of(
         "Findings while it ran",
         "What the exporters found on the job's GPUs and hosts while it had them, the most severe first; what began "
-        "first is often the cause of the rest. Rows without a GPU are about the host.",
+        "first is often the cause of the rest. Rows without a GPU are about the host. No data: no finding, or no "
+        "owner is chosen.",
         Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
         Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
         NARROW_HOST,
@@ -39,7 +40,6 @@ def findings_while_it_ran(size: Size) -> PanelBuilder:
         ),
         sort=("Severity", "From"),
         size=size,
-        empty="No data: no finding, or no owner is chosen",
     )
 
 
@@ -55,8 +55,9 @@ def whose_gpus(size: Size) -> PanelBuilder:
     seen = f"(({_owners()}) * 0 + time())"
     return table_of(
         "Whose GPUs, and the same as text",
-        "Who had GPUs in the time range, of what is chosen above: how many, from when and until when. The command says "
-        "in words what the job waits for and what to do first; add --prometheus.",
+        "Who had GPUs in the time range, of what is chosen above: how many, from when and until when. The command "
+        "says in words what the job waits for and what to do first; add --prometheus. No data: choose a Slurm job, "
+        "namespace, pod or user above.",
         CLUSTER,
         Column("Slurm job", label="slurm_job_id", width=86),
         Column("Namespace", label="workload_namespace"),

@@ -4,53 +4,54 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate, when
+from dashboards.selectors import LOST, TARGET, gpu, host, lost_seconds, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
-from dashboards.value_mappings import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT, by_severity
+from dashboards.value_mappings import CLASS, FINDING, SEVERITY, by_severity
 from gpu_triage.read.exporter.judgment import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
     GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_FINDING,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
-    GPU_HOST_VERDICT,
-    GPU_VERDICT,
 )
 
 MOST_LOST: Final = 40
 """The most rows in a table of lost time."""
 
-VERDICT_COLUMN: Final = Column("Verdict", expr=by_gpu(gpu(GPU_VERDICT.name)), texts=VERDICT, absent=NOT_READ, width=80)
-HOST_VERDICT_COLUMN: Final = Column(
-    "Verdict", expr=by_host(host(GPU_HOST_VERDICT.name)), texts=HOST_VERDICT, absent=NOT_READ, width=80
-)
-BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), texts=BOTTLENECK)
-
 
 def findings(size: Size) -> PanelBuilder:
-    """Present findings on the selected GPUs and their hosts, with start times."""
+    """Present findings on the selected GPUs and their hosts, with what was measured and start times."""
     by = f"{TARGET}, gpu, code, action"
     severity = by_severity(lambda matcher: f"group by ({by}) ({_present(matcher)})")
+    shown = f"bottomk({MOST_FINDINGS}, {severity})"
+
+    def of_shown(expr: str, on: str = by) -> str:
+        return f"({expr})\nand on ({on})\n{shown}"
+
     return table_of(
         "Findings",
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
         "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
-        "wait; its alert fires while it is confirmed.",
-        Column("Severity", expr=severity, texts=SEVERITY[:3], width=96),
-        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
+        f"wait; its alert fires while it is confirmed. With more than {MOST_FINDINGS}: the most severe. No data: no "
+        "finding. Step 0 tells whether the exporter responds.",
+        Column("Severity", expr=shown, texts=SEVERITY[:3], width=90),
+        Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=160),
         NARROW_HOST,
         GPU,
-        Column("Action", label="action", width=128),
-        Column("State", expr=f"max by ({by}) ({_STATES})", texts=FINDING, width=96),
-        Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
+        Column("Measured", label=MEASURED, width=104),
+        Column("Value", expr=of_shown(measured(), MEASURED_BY), hidden=True),
+        Column("Since", expr=of_shown(when(f"min by ({by}) ({_present()})")), unit="dateTimeFromNow", width=116),
+        Column("State", expr=of_shown(f"max by ({by}) ({_STATES})"), texts=FINDING, width=82),
+        Column("Action", label="action", min_width=100),
         sort=("Severity", "Since"),
         size=size,
-        empty="No data: no finding. Step 0 tells whether the exporter responds",
     )
 
 
+MOST_FINDINGS: Final = 300
 _STATES = f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
@@ -63,7 +64,7 @@ def time_lost(size: Size) -> PanelBuilder:
     return table_of(
         "Time lost, by GPU and class",
         "How long each GPU was limited by something other than its own work in the time shown. The sum is what the "
-        "incident has cost so far.",
+        "incident has cost so far. No data: no time lost. Step 0 tells whether the exporter responds.",
         HOST,
         GPU,
         Column("Lost to", label="class", texts=CLASS, width=130),
@@ -75,7 +76,6 @@ def time_lost(size: Size) -> PanelBuilder:
         ),
         sort="-Time",
         size=size,
-        empty="No data: no time lost. Step 0 tells whether the exporter responds",
     )
 
 
@@ -83,7 +83,7 @@ def gpus_lost(size: Size) -> PanelBuilder:
     return lines(
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
-        "scrapes hides nothing. Many GPUs changing at once point at something they share.",
+        "scrapes hides nothing. Many GPUs changing at once point at something they share. No data: no time lost.",
         Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}"),
         unit="none",
         size=size,

@@ -89,7 +89,16 @@ def _hidden(name: str, label: str, everything: str, had: str, *, required: bool)
     names = "".join(f"${owner}" for owner in OWNER_LABELS)
     every = f'label_replace(vector(1), "owners", "{names}", "", "")'
     every = f'label_replace({every}, "{label}", "{everything}", "owners", "([.][*]){{{len(OWNER_LABELS)}}}")'
-    query = had if required else f"{had} or {every}"
+    variable = hidden_variable(name, label, had if required else f"{had} or {every}")
+    return (
+        variable.multi(multi=True)
+        .include_all(include_all=True)
+        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
+    )
+
+
+def hidden_variable(name: str, label: str, query: str) -> sdk.QueryVariable:
+    """A variable that is not shown, with the values of a label in the answer to a query."""
     return (
         sdk.QueryVariable(name)
         .hide(model.VariableHide.HIDE_VARIABLE)
@@ -97,9 +106,6 @@ def _hidden(name: str, label: str, everything: str, had: str, *, required: bool)
         .query({"qryType": 3, "query": f"query_result({query})", "refId": f"variable-{name}"})
         .regex(f'/{label}="([^"]+)"/')
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .multi(multi=True)
-        .include_all(include_all=True)
-        .current(model.VariableOption(selected=True, text=["All"], value=["$__all"]))
     )
 
 

@@ -29,6 +29,7 @@ from grafana_foundation_sdk.models.common import (
 from grafana_foundation_sdk.models.dashboard import (
     DashboardLinkType,
     DataSourceRef,
+    DataTransformerConfig,
     DynamicConfigValue,
     FieldColorModeId,
     Panel,
@@ -39,12 +40,12 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.palette import GOOD
 from dashboards.selectors import LEGEND
-from dashboards.value_mappings import Texts, mapping
+from dashboards.value_mappings import Texts, mapping, patterns
 
 PanelBuilder = Builder[Panel]
 
-BROKEN: Final = "No data"
-"""Text of a panel without data: never a word that could be mistaken for good news."""
+NO_DATA: Final = "No data: "
+"""Begins the last sentence of a description, which is what the panel shows without data. It gives the reason."""
 
 DETAIL_LINK: Final = (
     "/d/gpu-triage-detail?${datasource:queryparam}"
@@ -102,18 +103,21 @@ def lines(
     every: str | None = None,
     stacked: bool = False,
     logarithmic: bool = False,
+    low_is_worse: bool = False,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> PanelBuilder:
     """A time series panel: `line_at` is a limit to draw, `every` the minimum step, `names` that of series by legend.
 
-    A `floor` or `top` of None is automatic; on a logarithmic axis, 0 is drawn at the bottom.
+    A `floor` or `top` of None is automatic; on a logarithmic axis, 0 is drawn at the bottom. The legend begins with the
+    series that was highest, or with the one that was lowest if `low_is_worse`.
     """
     found = [Query(each) if isinstance(each, str) else each for each in queries]
-    panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)
+    meaning, empty = described(description)
+    panel = timeseries.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
-    panel = panel.legend(_legend()).tooltip(_tooltip())
+    panel = panel.legend(_list() if stacked else _worst_first("min" if low_is_worse else "max")).tooltip(_tooltip())
     if logarithmic:
         panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
     elif floor is not None:
@@ -147,13 +151,14 @@ def timeline(
     size: Size = HALF,
     show_value: VisibilityMode = VisibilityMode.AUTO,
 ) -> PanelBuilder:
-    """A state timeline with one bar per series; `words` has the names and colors of states."""
+    """A state timeline with one bar per series; `texts` has the names and colors of states."""
     found = [Query(each) if isinstance(each, str) else each for each in queries]
-    panel = statetimeline.Panel().id(panel_id(title)).title(title).description(description)
+    meaning, empty = described(description)
+    panel = statetimeline.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
     panel = panel.mappings(mapping(texts)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
-    panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_legend()).tooltip(_tooltip())
+    panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_list()).tooltip(_tooltip())
     panel = panel.data_links([_drilldown()]) if all("{{gpu}}" in query.legend for query in found) else panel
     for ref, query in zip(refs(len(found)), found, strict=True):
         panel = panel.with_target(_target(ref, query).range())
@@ -178,7 +183,8 @@ def tile(
 
     With a `legend`, it shows what the number is about as well.
     """
-    panel = stat.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
+    meaning, empty = described(description)
+    panel = stat.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
     panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base="text"))
     panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
@@ -196,6 +202,89 @@ def tile(
     return panel.with_target(target.range() if graph else target.instant())
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value of a strip.
+
+    Attributes:
+        title: above the value.
+        expr: query of one value.
+        unit: in Grafana's notation.
+        texts: texts and colors by value.
+        steps: thresholds that color it.
+        decimals: None for automatic.
+        links: titles and URLs; a click offers them.
+    """
+
+    title: str
+    expr: str
+    unit: str = "none"
+    texts: Texts = ()
+    steps: ThresholdsBuilder | None = None
+    decimals: int | None = None
+    links: Sequence[tuple[str, str]] = ()
+
+
+def strip(title: str, description: str, *cells: Cell, size: Size) -> PanelBuilder:
+    """Values in one stat panel, side by side, or below each other on a narrow screen. Absent ones are left out."""
+    panel = _strip(title, description, size).color_mode(BigValueColorMode.VALUE)
+    panel = panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    for ref, cell in zip(refs(len(cells)), cells, strict=True):
+        panel = panel.with_target(_target(ref, Query(cell.expr, cell.title)).instant())
+        panel = panel.override_by_query(ref, _cell_properties(cell))
+    return panel
+
+
+def worded_strip(title: str, description: str, *cells: Cell, label: str, texts: Texts, size: Size) -> PanelBuilder:
+    """A strip of words: each query's series carry the word in a label. A cell with a unit shows the value instead.
+
+    `texts` has patterns, words and background colors.
+    """
+    panel = _strip(title, description, size).color_mode(BigValueColorMode.BACKGROUND)
+    panel = panel.reduce_options(common.ReduceDataOptions().values(values=True).limit(2 * len(cells)).fields("/.*/"))
+    panel = panel.mappings(patterns(texts))
+    shown = [
+        label,
+        *(f"Value #{ref}" for ref, cell in zip(refs(len(cells)), cells, strict=True) if cell.unit != "none"),
+    ]
+    include = {"include": {"names": shown}}
+    panel = panel.transformations([DataTransformerConfig(id_val="filterFieldsByName", options=include)])
+    for ref, cell in zip(refs(len(cells)), cells, strict=True):
+        panel = panel.with_target(table_target(ref, cell.expr))
+        panel = panel.override_by_query(ref, _cell_properties(cell))
+    return panel
+
+
+def _strip(title: str, description: str, size: Size) -> stat.Panel:
+    meaning, empty = described(description)
+    panel = stat.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
+    panel = panel.graph_mode(BigValueGraphMode.NONE).text_mode(BigValueTextMode.VALUE_AND_NAME)
+    panel = panel.text(common.VizTextDisplayOptions().title_size(13).value_size(18))
+    return panel.thresholds(limits(base="text")).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+
+
+def _cell_properties(cell: Cell) -> list[DynamicConfigValue]:
+    found = [DynamicConfigValue("displayName", cell.title)]
+    if cell.unit != "none":
+        found.append(DynamicConfigValue("unit", cell.unit))
+    if cell.texts:
+        found.append(DynamicConfigValue("mappings", mapping(cell.texts)))
+    if cell.steps is not None:
+        found.append(DynamicConfigValue("thresholds", cell.steps.build()))
+    if cell.decimals is not None:
+        found.append(DynamicConfigValue("decimals", cell.decimals))
+    if cell.links:
+        found.append(DynamicConfigValue("links", [{"title": name, "url": url} for name, url in cell.links]))
+    return found
+
+
+def described(description: str) -> tuple[str, str]:
+    """The meaning of a panel, and what it shows without data: the last sentence, which begins with NO_DATA."""
+    meaning, _, reason = description.partition(NO_DATA)
+    return meaning.strip(), f"{NO_DATA}{reason.removesuffix('.')}" if reason else NO_DATA.rstrip(": ")
+
+
 def refs(count: int) -> str:
     """Query names: A, B, C and so on."""
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
@@ -204,6 +293,11 @@ def refs(count: int) -> str:
 def table_target(ref: str, expr: str) -> Dataquery:
     """An instant query at the end of the time range, with series as table rows."""
     return _target(ref, Query(expr, "")).instant().format(PromQueryFormat.TABLE)
+
+
+def instant_target(ref: str, expr: str) -> Dataquery:
+    """An instant query at the end of the time range, with one frame per series."""
+    return _target(ref, Query(expr, "")).instant()
 
 
 def _drilldown() -> LinkBuilder:
@@ -219,13 +313,15 @@ def _link(title: str, url: str) -> LinkBuilder:
     return LinkBuilder(title).type(DashboardLinkType.LINK).url(url)
 
 
-def _legend() -> common.VizLegendOptions:
-    return (
-        common.VizLegendOptions()
-        .show_legend(show_legend=True)
-        .display_mode(LegendDisplayMode.LIST)
-        .placement(LegendPlacement.BOTTOM)
-    )
+def _list() -> common.VizLegendOptions:
+    legend = common.VizLegendOptions().show_legend(show_legend=True).placement(LegendPlacement.BOTTOM)
+    return legend.display_mode(LegendDisplayMode.LIST)
+
+
+def _worst_first(extreme: str) -> common.VizLegendOptions:
+    """A table with the last and mean values of each series, sorted by its extreme, ``min`` or ``max``."""
+    legend = _list().display_mode(LegendDisplayMode.TABLE).calcs(["lastNotNull", "mean", extreme])
+    return legend.sort_by(extreme.capitalize()).sort_desc(extreme == "max")
 
 
 def _tooltip() -> common.VizTooltipOptions:

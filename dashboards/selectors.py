@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
+from gpu_triage.read.exporter.judgment import (
+    GPU_BOTTLENECK,
+    GPU_BOTTLENECK_SECONDS_TOTAL,
+    GPU_HOST_VERDICT,
+    GPU_VERDICT,
+)
 
 TARGET: Final = "cluster, job, instance"
 """Labels for joining and grouping by host. The cluster is a target label; a missing label equals an empty one."""
@@ -19,6 +24,9 @@ OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_jo
 
 MOST_SERIES: Final = 40
 """The most GPUs that fit legibly in a panel."""
+
+MOST_ROWS: Final = 100
+"""The most GPUs or hosts in a table."""
 
 OF_HOST: Final = "{{cluster}} {{instance}}"
 """Legend with the host, used in all panels; Grafana prints nothing for a missing label."""
@@ -51,11 +59,10 @@ def gpu_or_host(metric: str) -> str:
 def alerts(matchers: str) -> str:
     """Alerts about the selected GPUs, with the GPU's index, and alerts about a selected host as a whole.
 
-    While the driver or exporter is down, an alert continues; then the index comes from the findings.
+    While the driver or exporter is down, an alert continues; then the index comes from findings, of now or of before.
     """
-    now = f"({gpu('gpu_up')} or {gpu('gpu_finding')})"
-    before = f"last_over_time({gpu('gpu_finding')}[15m]) unless on ({TARGET}, uuid) {now}"
-    numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {now} or {before}))"
+    indices = f"9 + {gpu('gpu_up')} or 9 + {gpu('gpu_finding')} or last_over_time({gpu('gpu_finding')}[15m])"
+    numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {indices}))"
     of_gpus, of_hosts = (host("ALERTS", f"{which}, {matchers}") for which in ('uuid!=""', 'uuid=""'))
     return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{of_hosts}"
 
@@ -104,6 +111,28 @@ def worst(expr: str) -> str:
     """
     worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
     return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
+
+
+def worst_gpus(expr: str) -> str:
+    """Only the worst GPUs now, for tables: those to drain, then those to watch; those without a verdict last."""
+    known_gpus = f"{gpu(GPU_VERDICT.name)} or -1 * {gpu('gpu_up')}"
+    return f"({expr})\nand on ({TARGET}, gpu)\ntopk({MOST_ROWS}, {by_gpu(known_gpus)})"
+
+
+def worst_hosts(expr: str, number: int = MOST_ROWS) -> str:
+    """Only that many of the worst hosts now, for tables."""
+    known_hosts = f"{host(GPU_HOST_VERDICT.name)} or -1 * {host('gpu_exporter_build_info')}"
+    return f"({expr})\nand on ({TARGET})\ntopk({number}, {by_host(known_hosts)})"
+
+
+def most(expr: str) -> str:
+    """Only the series that were highest in the time range, chosen once for the whole picture."""
+    return f"({expr})\nand\ntopk({MOST_SERIES}, max_over_time(({expr})[$__range:1m] @ end()))"
+
+
+def fewest(expr: str) -> str:
+    """Only the series that were lowest in the time range, chosen once for the whole picture."""
+    return f"({expr})\nand\nbottomk({MOST_SERIES}, min_over_time(({expr})[$__range:1m] @ end()))"
 
 
 def age(selected: str) -> str:

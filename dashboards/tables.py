@@ -9,7 +9,18 @@ from grafana_foundation_sdk.builders import common, table
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
-from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limits, panel_id, refs, table_target
+from dashboards.panels import (
+    FULL,
+    PanelBuilder,
+    Size,
+    datasource,
+    described,
+    instant_target,
+    limits,
+    panel_id,
+    refs,
+    table_target,
+)
 from dashboards.value_mappings import PLAIN, Texts, mapping
 
 ABSENT = "N/A"
@@ -39,6 +50,7 @@ class Column:
         width: in pixels; None for an equal share of the remaining width.
         min_width: in pixels, for a column without a width; None for Grafana's 150.
         decimals: None for automatic.
+        hidden: whether the value isn't shown: the query only provides rows, and labels for other columns.
     """
 
     title: str
@@ -53,6 +65,7 @@ class Column:
     width: int | None = None
     min_width: int | None = None
     decimals: int | None = None
+    hidden: bool = False
 
 
 CHOSEN_HOST = (
@@ -70,7 +83,8 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 """Shown before each host. Grafana omits the column if no series has the label. Links rely on empty cells."""
-HOST = Column("Host", label="instance")
+HOST = Column("Host", label="instance", min_width=170)
+"""Wide enough for names that differ only at their end."""
 NARROW_HOST = Column("Host", label="instance", min_width=100)
 GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
 
@@ -81,13 +95,13 @@ def table_of(
     *columns: Column,
     sort: str | Sequence[str] = (),
     size: Size = FULL,
-    empty: str = BROKEN,
 ) -> PanelBuilder:
     """A table panel; queries are joined on the labels they share. A leading minus sign in `sort` sorts descending."""
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
-    panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(empty)
+    meaning, empty = described(description)
+    panel = table.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).filterable(filterable=True)
     panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
@@ -96,20 +110,46 @@ def table_of(
     if sort:
         panel = panel.sort_by([_sorted_by(each) for each in ([sort] if isinstance(sort, str) else sort)])
     for column in columns:
-        panel = panel.override_by_name(column.title, _properties(column))
+        panel = panel if column.hidden else panel.override_by_name(column.title, _properties(column))
     return panel
 
 
-def matrix(title: str, description: str, expr: str, *, row: str, column: str, texts: Texts, size: Size) -> PanelBuilder:
-    """A matrix with a value for each pair of two labels; cells of missing pairs are empty."""
-    panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
+def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts, size: Size) -> PanelBuilder:
+    """A matrix: a row for each host and GPU, a column for each value of a label that is a GPU index.
+
+    Rows and columns are in the order of the numbers; cells of missing pairs are empty.
+    """
+    meaning, empty = described(description)
+    panel = table.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
-    panel = panel.mappings(mapping(texts, absent="-")).thresholds(limits(base="text"))
-    options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
-    panel = panel.transformations([DataTransformerConfig(id_val="groupingToMatrix", options=options)])
-    cells = [DynamicConfigValue("custom.cellOptions", _BACKGROUND), DynamicConfigValue("custom.minWidth", _MATRIX_CELL)]
-    panel = panel.override_by_field_type("number", cells)
-    return panel.with_target(table_target("A", expr))
+    panel = panel.thresholds(limits(base="text")).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
+    shown = {"cluster": "Cluster", "instance": "Host", "gpu": "GPU"}
+    order = [*shown, *map(str, range(MOST_GPUS_OF_HOST))]
+    arranged = {
+        "excludeByName": {"Time": True, "job": True},
+        "indexByName": {name: place for place, name in enumerate(order)},
+        "renameByName": shown,
+    }
+    numbers = {"conversions": [{"targetField": "gpu", "destinationType": "number"}], "fields": {}}
+    panel = panel.transformations(
+        [
+            DataTransformerConfig(id_val="labelsToFields", options={"mode": "columns", "valueLabel": column}),
+            DataTransformerConfig(id_val="merge", options={}),
+            DataTransformerConfig(id_val="convertFieldType", options=numbers),
+            DataTransformerConfig(id_val="organize", options=arranged),
+        ]
+    )
+    cells = {"cellOptions": _BACKGROUND, "minWidth": _MATRIX_CELL}
+    properties = [DynamicConfigValue(f"custom.{name}", value) for name, value in cells.items()]
+    panel = panel.override_by_field_type("number", [DynamicConfigValue("mappings", mapping(texts)), *properties])
+    plain = [DynamicConfigValue("mappings", []), DynamicConfigValue("custom.cellOptions", {"type": "auto"})]
+    panel = panel.override_by_name("GPU", [*plain, DynamicConfigValue("custom.width", GPU.width)])
+    for each in (CLUSTER, HOST):
+        panel = panel.override_by_name(each.title, _properties(each))
+    return panel.with_target(instant_target("A", expr))
+
+
+MOST_GPUS_OF_HOST = 16
 
 
 def _with_cluster(columns: Sequence[Column]) -> list[Column]:
@@ -122,9 +162,11 @@ def _sorted_by(column: str) -> common.TableSortByFieldState:
 
 
 def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
+    """Titles of the columns that are shown, by the field that has their values."""
     queries = [column for column in columns if column.expr]
     names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
-    return {next(names) if column.expr else column.label: column.title for column in columns}
+    fields = [(next(names) if column.expr else column.label, column) for column in columns]
+    return {field: column.title for field, column in fields if not column.hidden}
 
 
 def _transformations(fields: Mapping[str, str], *, joined: bool) -> list[DataTransformerConfig]:

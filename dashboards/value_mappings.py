@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from grafana_foundation_sdk.models.dashboard import (
+    DashboardRegexMapOptions,
     DashboardSpecialValueMapOptions,
+    RegexMap,
     SpecialValueMap,
     SpecialValueMatch,
     ValueMap,
@@ -55,7 +57,9 @@ ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
 NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
 SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
 ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GRAY))
-STEP: Final = ((-1, "N/A", GRAY), (0, "OK", GOOD))
+_RANKS: Final = {"-": GRAY, "n": GRAY, "0": GOOD, "1": WATCH, "2": BAD, "3": INFO}
+STEP: Final = tuple((rf"{rank}\|(.*)", "$1", color) for rank, color in _RANKS.items())
+"""A step's verdict, by what is before the bar."""
 SEVERITY: Final = ((1, "critical", BAD), (2, "warning", WATCH), (3, "info", INFO), (4, "none", GRAY))
 
 
@@ -93,6 +97,18 @@ PORT_STATE: Final = tuple(
     (value, name, GOOD if name == "link up" else WATCH)
     for value, name in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states.items()
 )
+
+
+def patterns(texts: Texts) -> list[ValueMapping]:
+    """Value mappings of words by regular expression; a text may refer to a group of it as ``$1``."""
+    return [
+        RegexMap(
+            options=DashboardRegexMapOptions(
+                pattern=str(pattern), result=ValueMappingResult(text=text, color=color, index=index)
+            )
+        )
+        for index, (pattern, text, color) in enumerate(texts)
+    ]
 
 
 def mapping(texts: Texts, *, absent: str | None = None) -> list[ValueMapping]:

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dashboards.board import OF_GPU_VARIABLE, OF_HOST_VARIABLE
+from dashboards.selectors import OF_HOST
+
 FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
-FILES = ("diagnosis.json", "job.json", "detail.json", "fleet.json", "capacity.json")
+FILES = ("diagnosis.json", "job.json", "detail.json", "host.json", "fleet.json", "capacity.json")
+
+LEGEND_PARTS = {OF_HOST_VARIABLE: OF_HOST, OF_GPU_VARIABLE: "GPU {{gpu}}"}
 
 RATE_INTERVAL = "4m"
 """Four scrape intervals, as Grafana has it at this resolution."""
@@ -56,10 +61,18 @@ def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def targets(file: str) -> list[Target]:
     return [
-        Target(file, panel, each["refId"], each["expr"], each.get("legendFormat", ""), each.get("instant", False))
+        Target(file, panel, each["refId"], each["expr"], _legend(each), each.get("instant", False))
         for panel in panels(read(file))
         for each in panel["targets"]
     ]
+
+
+def _legend(target: Mapping[str, Any]) -> str:
+    """The legend while several hosts and GPUs are selected."""
+    text: str = target.get("legendFormat", "")
+    for variable, words in LEGEND_PARTS.items():
+        text = text.replace(f"${variable}", words)
+    return text
 
 
 def all_targets() -> list[Target]:
@@ -122,7 +135,9 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
         }
     mappings = panel["fieldConfig"]["defaults"].get("mappings", ())
     if panel["type"] == "table":
-        mappings = found[_column(target)].get("mappings", ())
+        mappings = found.get(_column(target), {}).get("mappings", ())
+    if panel["type"] == "stat" and target.ref in found:  # of several values
+        mappings = found[target.ref].get("mappings", ())
     return {
         value: (result["text"], result["color"])
         for mapping in mappings
@@ -132,8 +147,9 @@ def words_of(target: Target) -> dict[str, tuple[str, str]]:
 
 
 def _column(target: Target) -> str:
+    """The title of the column that shows a query's value; "" if none does."""
     (renamed,) = (
         each["options"]["renameByName"] for each in target.panel["transformations"] if each["id"] == "organize"
     )
-    title: str = renamed["Value" if len(target.panel["targets"]) == 1 else f"Value #{target.ref}"]
+    title: str = renamed.get("Value" if len(target.panel["targets"]) == 1 else f"Value #{target.ref}", "")
     return title

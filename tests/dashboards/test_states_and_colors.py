@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from dashboards.diagnosis import VERDICTS
 from dashboards.palette import GRAY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
@@ -85,8 +86,13 @@ def test_every_class_and_every_alert_belongs_to_one_step() -> None:
 
 @for_each("step", STEPS, ids=lambda step: step.title)
 def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
-    tile = find("diagnosis.json", step.title).panel
-    look, read_on = tile["links"]
+    overrides = find("diagnosis.json", VERDICTS).panel["fieldConfig"]["overrides"]
+    by_title = {
+        one["displayName"]: one
+        for one in ({each["id"]: each["value"] for each in override["properties"]} for override in overrides)
+    }
+    look, read_on = by_title[step.title]["links"]
+    assert read_on["title"] == step.decide
     looked_at = re.search(r"viewPanel=(\d+)", look["url"])
     assert looked_at
     (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from dashboards.steps import COUNTED, SEEN, SICK, STEPS, TUNE, Step, alerts_of
+from dashboards.diagnosis import VERDICTS, WHO
+from dashboards.measured import MEASURED
+from dashboards.steps import COUNTED, PATH, SEEN, SICK, STARVED, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
 from tests.dashboards.jobs import FILE as JOB_FILE
@@ -60,9 +62,8 @@ def test_a_table_has_the_columns_that_it_names(store: Store, panel: Mapping[str,
     fields = {"Value"} if len(mine) == 1 else {f"Value #{target.ref}" for target in mine}
     fields |= {label for target in mine for series in answer(store, target) for label in series.labels}
     transformations = {each["id"]: each["options"] for each in panel["transformations"]}
-    if "groupingToMatrix" in transformations:
-        matrix = transformations["groupingToMatrix"]
-        assert {matrix[key] for key in ("rowField", "columnField", "valueField")} - fields == set()
+    if "labelsToFields" in transformations:
+        assert {transformations["labelsToFields"]["valueLabel"], "instance", "gpu"} <= fields
         return
     assert set(transformations["filterFieldsByName"]["include"]["names"]) - fields <= ABSENT
     renamed = transformations["organize"]["renameByName"]
@@ -134,12 +135,31 @@ every_moment = for_each(
 )
 
 
-def verdict(store: Store, step: Step, instance: str, seconds: float, gpu: str = ".*") -> float | None:
-    """The number behind the step's tile; None where the tile says that there is no data."""
-    expr = substitute(find(DIAGNOSIS, step.title).expr, store.end - store.start, instance=instance, gpu=gpu)
-    found = store.at(expr, seconds)
-    assert len(found) <= 1
-    return next(iter(found[0].values.values())) if found else None
+OK, NOT_JUDGED = "0|OK", "-|N/A"
+SUSPECT = ("1|", "2|", "3|")
+"""How verdicts on suspects begin: a warning, critical, and work that is bound by the GPU."""
+
+
+def query(step: Step) -> str:
+    """The query of a step's verdict."""
+    (expr,) = (
+        each.expr
+        for each in TARGETS
+        if each.panel["title"] == VERDICTS and _title_of_cell(each.panel, each.ref) == step.title
+    )
+    return expr
+
+
+def _title_of_cell(panel: Mapping[str, Any], ref: str) -> str:
+    (override,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == ref)
+    title: str = next(each["value"] for each in override["properties"] if each["id"] == "displayName")
+    return title
+
+
+def verdict(store: Store, step: Step, instance: str, seconds: float, gpu: str = ".*") -> list[str]:
+    """The words of the step in the strip, after their rank; none where it says that there is no data."""
+    expr = substitute(query(step), store.end - store.start, instance=instance, gpu=gpu)
+    return sorted(series.labels[WHO] for series in store.at(expr, seconds))
 
 
 def counted_alerts(expectation: Expectation) -> Iterator[str]:
@@ -157,7 +177,9 @@ def test_a_step_is_suspect_where_the_scenario_expects_one_of_its_classes_or_aler
     classes = set(expectation.bottleneck.values())
     for step in STEPS:
         if classes & set(step.classes) or alerted & set(alerts_of(step)):
-            assert (verdict(store, step, instance, expectation.at) or 0) > 0, step.title
+            said = verdict(store, step, instance, expectation.at)
+            assert said, step.title
+            assert all(each.startswith(SUSPECT) for each in said), step.title
 
 
 @every_moment
@@ -169,7 +191,7 @@ def test_a_step_is_ok_or_not_judged_where_the_scenario_expects_nothing_of_it(
     for step in STEPS:
         # Compute is no fault, and not every expectation names it.
         if step is not TUNE and not set(expectation.bottleneck.values()) & set(step.classes):
-            assert verdict(store, step, instance, expectation.at) in {0, -1}, step.title
+            assert verdict(store, step, instance, expectation.at) in ([OK], [NOT_JUDGED]), step.title
 
 
 @every_moment
@@ -201,40 +223,48 @@ def test_the_table_lists_the_expected_alerts_and_always_the_watchdog(
 
 def test_a_healthy_host_is_judged_at_every_step_and_nothing_is_suspect(store: Store) -> None:
     said = {step.title: verdict(store, step, NIGHT, 9 * 60) for step in STEPS if step is not TUNE}
-    assert said == dict.fromkeys(said, 0)
+    assert [title for title, words in said.items() if words != [OK]] == []
 
 
 def test_a_host_without_a_driver_is_sick_and_its_gpus_are_not_judged(store: Store) -> None:
     said = {step.title: verdict(store, step, "no-driver", 60 * 60) for step in STEPS}
-    assert said[SICK.title] == 1
-    assert {said[step.title] for step in STEPS if step.classes and step is not SICK} == {-1}
+    assert said[SICK.title] == ["2|no-driver"]
+    assert all(said[step.title] == [NOT_JUDGED] for step in STEPS if step.classes and step is not SICK)
 
 
 def test_an_exporter_that_is_silent_is_told_by_the_step_before_all_others(store: Store) -> None:
-    assert verdict(store, SEEN, "exporter", 105 * 60) == 1
+    (said,) = verdict(store, SEEN, "exporter", 105 * 60)
+    assert said.endswith("|exporter")
 
 
 def test_without_an_exporter_no_step_gives_a_verdict(store: Store) -> None:
-    assert {verdict(store, step, "no-such-host", 60 * 60) for step in STEPS} == {None}
+    assert all(verdict(store, step, "no-such-host", 60 * 60) == [] for step in STEPS)
 
 
 def test_without_rules_no_step_gives_a_verdict(store: Store) -> None:
     for step in STEPS:
-        expr = substitute(find(DIAGNOSIS, step.title).expr, 0).replace("GpuTriageWatchdog", "NoSuchAlert")
+        expr = substitute(query(step), 0).replace("GpuTriageWatchdog", "NoSuchAlert")
         assert store.at(expr, 60 * 60) == []
 
 
 def test_without_the_judge_no_step_is_ok(store: Store) -> None:
     for step in STEPS:
         if step.classes:
-            expr = find(DIAGNOSIS, step.title).expr.replace("gpu_bottleneck{", "no_such_metric{")
+            expr = query(step).replace("gpu_bottleneck{", "no_such_metric{")
             (series,) = store.at(substitute(expr, 0, instance=NIGHT), 9 * 60)
-            assert set(series.values.values()) == {-1}, step.title
+            assert series.labels[WHO] == NOT_JUDGED, step.title
 
 
 def test_one_gpu_alone_is_judged_by_itself_and_by_its_hosts_alerts(store: Store) -> None:
-    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="6") == 1
-    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="0") == 0
+    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="6") == [f"2|{NIGHT} GPU 6"]
+    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="0") == [OK]
+
+
+def test_a_step_with_several_suspects_has_their_number_and_the_color_of_the_worst(store: Store) -> None:
+    assert verdict(store, PATH, NIGHT, 30 * 60) == [f"1|{NIGHT} GPU 5"]
+    assert verdict(store, STARVED, NIGHT, 79 * 60) == ["1|7 GPUs"]
+    everywhere = verdict(store, SICK, ".+", 55 * 60)
+    assert any(re.fullmatch(r"2\|\d+ GPUs", each) for each in everywhere)
 
 
 def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> None:
@@ -258,6 +288,27 @@ def cells(store: Store, target: Target, seconds: float) -> dict[tuple[str, ...],
         for series in found
         for value in series.values.values()
     }
+
+
+def test_the_findings_say_what_was_measured_in_its_unit(store: Store) -> None:
+    (expr,) = (
+        each.expr
+        for each in TARGETS
+        if each.panel["title"] == "Findings" and each.file == DIAGNOSIS and MEASURED in each.expr
+    )
+    found = {
+        (series.labels.get("gpu"), series.labels["code"]): series.labels.get(MEASURED)
+        for series in store.at(substitute(expr, 0, instance=NIGHT), 30 * 60)
+    }
+    assert found["5", "pcie.width"] == "x4 of x16"
+    every = {
+        series.labels["code"]: series.labels[MEASURED]
+        for minute in MOMENTS
+        for series in store.at(substitute(expr, 0), minute * 60)
+        if MEASURED in series.labels
+    }
+    assert re.fullmatch(r"\d+ %", every["thermal.hw"])
+    assert re.fullmatch(r"\d+", every["xid.79"])
 
 
 def test_the_findings_say_how_bad_they_are_and_since_when(store: Store) -> None:

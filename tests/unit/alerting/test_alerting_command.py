@@ -19,7 +19,7 @@ from gpu_triage.options.run import run_cli
 
 pytestmark = pytest.mark.slow
 
-DASHBOARDS = ("capacity.json", "detail.json", "diagnosis.json", "fleet.json", "job.json")
+DASHBOARDS = ("capacity.json", "detail.json", "diagnosis.json", "fleet.json", "host.json", "job.json")
 
 
 def written(folder: Path) -> dict[str, str]:

@@ -1,0 +1,19 @@
+"""GPU host: CPUs, storage, network, kernel log and jobs of the machines around the GPUs."""
+
+from __future__ import annotations
+
+from dashboards.board import Board
+from dashboards.host_resources import network, processors, storage
+from dashboards.host_software import jobs, kernel
+
+
+def board() -> Board:
+    return Board(
+        uid="gpu-triage-host",
+        title="GPU host",
+        description="The machines around the GPUs: CPUs, storage, memory, network, the kernel log, and the limits of "
+        "jobs. Read it after the diagnosis, which says whether a GPU waits for its host at all.",
+        since="3h",
+        runbooks=False,
+        rows=(processors(), kernel(), storage(), network(), jobs()),
+    )
