@@ -31,7 +31,7 @@ from dashboards.selectors import (
     worst,
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, SICK, STEPS, TUNE, Step, alerts_of
-from dashboards.tables import GPU, NARROW_HOST, Column, table_of
+from dashboards.tables import GPU, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, SEVERITY, STEP, UP, by_severity
 
 UID = "gpu-triage-diagnosis"
@@ -191,9 +191,9 @@ def _alerts() -> PanelBuilder:
         "Firing alerts",
         "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires. No "
         "data: the rules do not run.",
-        Column("Severity", expr=f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})", texts=SEVERITY, width=88),
-        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
-        NARROW_HOST,
+        Column("Severity", expr=f"bottomk({MOST_ALERTS}, {severity}\nor\n{watchdog})", texts=SEVERITY, width=86),
+        Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
+        Column("Host", label="instance", min_width=112),
         GPU,
         Column("Action", label="action", width=118),
         sort="Severity",

@@ -128,11 +128,11 @@ def link_columns() -> tuple[Column, ...]:
     return (
         HOST,
         GPU,
-        Column("Share", expr=share, unit="percentunit", steps=limits((0.99, GOOD), base=WATCH), decimals=0, width=72),
-        Column("Width", expr=of_link("width"), unit="prefix:x", width=66),
-        Column("Expected", expr=of_link("expected_width"), unit="prefix:x", width=88),
-        Column("Slot", expr=of_link("slot_max_width"), unit="prefix:x", width=60),
+        Column("Share", expr=share, unit="percentunit", steps=limits((0.99, GOOD), base=WATCH), decimals=0, width=80),
+        Column("Width", expr=of_link("width"), unit="prefix:x", width=76),
+        Column("Expected", expr=of_link("expected_width"), unit="prefix:x", width=100),
+        Column("Slot", expr=of_link("slot_max_width"), unit="prefix:x", width=66),
         Column("Gen", expr=of_link("generation"), unit="prefix:gen ", width=66),
-        Column("Expected gen", expr=of_link("expected_generation"), unit="prefix:gen ", width=110),
-        Column("Slot's gen", expr=of_link("slot_max_generation"), unit="prefix:gen ", width=90),
+        Column("Expected gen", expr=of_link("expected_generation"), unit="prefix:gen ", width=124),
+        Column("Slot's gen", expr=of_link("slot_max_generation"), unit="prefix:gen ", width=102),
     )

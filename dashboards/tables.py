@@ -86,7 +86,7 @@ CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
 HOST = Column("Host", label="instance", min_width=170)
 """Wide enough for names that differ only at their end."""
 NARROW_HOST = Column("Host", label="instance", min_width=100)
-GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
+GPU = Column("GPU", label="gpu", link=detail_link(), width=60)
 
 
 def table_of(

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tests.conftest import RequiresTool
 from tests.dashboards.grafana import FILES, panels, read, rows
 from tests.dashboards.jobs import FILE as JOB_FILE
 from tests.dashboards.scenes import LIBRARIES, Scenes, View, scenes
@@ -27,13 +28,15 @@ MAY_BE_EMPTY = {"cluster", "slurm_job", "namespace", "pod", "user"}
 
 
 @pytest.fixture(scope="module")
-def shown(store: Store, requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenes]:
+def shown(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenes]:
     """A window for dashboards, with the history of the scenarios behind it."""
-    chromium = requires_tool("chromium")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
     if not LIBRARIES.is_dir():
         pytest.skip("Grafana's libraries are not installed: run `make scenes`, which fetches them with npm")
     directory = tmp_path_factory.mktemp("scenes")
-    with browser(chromium, directory) as window, scenes(window, store.address, directory) as running:
+    with browser(Path(chromium), directory) as window, scenes(window, store.address, directory) as running:
         yield running
 
 

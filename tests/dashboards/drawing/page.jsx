@@ -112,10 +112,10 @@ window.draw = async ({ file, note = '', ...settings }) => {
   root.render(
     inTheme(
       <>
+        <div style={{ padding: '8px 16px 0', color: theme.colors.text.secondary, fontSize: 12 }}>{note}</div>
         <div style={{ padding: 16, display: 'flex', flexDirection: 'column', minHeight: '100vh' }}>
           <scene.Component model={scene} />
         </div>
-        <div style={{ padding: '0 16px 8px', color: theme.colors.text.secondary, fontSize: 12 }}>{note}</div>
       </>
     )
   );

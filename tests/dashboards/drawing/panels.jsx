@@ -64,7 +64,7 @@ function orEmpty(Component) {
 }
 
 function Stat({ frames, fieldConfig, options, replaceVariables, renderCounter, theme, timeRange, timeZone, width, height }) {
-  const { colorMode, graphMode, justifyMode, orientation, reduceOptions, textMode, wideLayout } = options;
+  const { colorMode, graphMode, justifyMode, orientation, reduceOptions, text, textMode, wideLayout } = options;
   const values = () =>
     getFieldDisplayValues({
       data: frames,
@@ -95,6 +95,7 @@ function Stat({ frames, fieldConfig, options, replaceVariables, renderCounter, t
             colorMode={colorMode}
             graphMode={graphMode}
             justifyMode={justifyMode}
+            text={text}
             textMode={textMode}
             alignmentFactors={alignmentFactors}
             wideLayout={wideLayout}

@@ -169,16 +169,16 @@ def test_lines_made_to_be_slow_are_read(character: str) -> None:
 
 @pytest.mark.parametrize("name", [*SHAPES, *PACKED])
 def test_a_file_that_is_made_to_be_slow_takes_no_longer_than_its_size_asks_for(tmp_path: Path, name: str) -> None:
-    """Four times the size takes about four times as long, not sixteen times."""
-    took = {}
-    for size in (SIZE // 4, SIZE):
+    """Four times the size takes about four times as long, not sixteen times. The least of three, else it is noise."""
+    took: dict[int, list[float]] = {SIZE // 4: [], SIZE: []}
+    for size, seconds in [*took.items()] * 3:
         path = tmp_path / f"{size}"
         path.write_bytes(front(SHAPES[name], size) if name in SHAPES else PACKED[name](size))
         began = time.process_time()
         report = report_on(path)
-        took[size] = time.process_time() - began
+        seconds.append(time.process_time() - began)
         assert_said(report)
-    assert took[SIZE] < 10 * took[SIZE // 4]
+    assert min(took[SIZE]) < 10 * min(took[SIZE // 4])
 
 
 def assert_said(report: Report) -> None:
