@@ -96,11 +96,12 @@ class Scenes:
             time.sleep(0.2)
 
     def choose(self, variable: str, value: str | Sequence[str]) -> None:
+        """Choose a value, as its picker does."""
         self._window.evaluate(f"window.choose({json.dumps(variable)}, {json.dumps(value)}); 0")
         self.settle()
 
     def unfold(self) -> None:
-        """Click the title of each folded row."""
+        """Unfold each folded row, as a click on its title does."""
         self._window.evaluate("window.unfold(); 0")
         self.settle()
 
@@ -117,9 +118,9 @@ class Scenes:
         return found
 
     @property
-    def panels(self) -> dict[str, int]:
-        """How many frames each panel on the screen has, by title."""
-        found: dict[str, int] = self._window.evaluate("window.sizes()")
+    def panels(self) -> dict[str, dict[str, Any]]:
+        """Each panel by title: how many frames have data, where it is, and what it says without data."""
+        found: dict[str, dict[str, Any]] = self._window.evaluate("window.panels()")
         return found
 
     @property

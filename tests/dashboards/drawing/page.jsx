@@ -88,10 +88,15 @@ window.unfold = () =>
 
 window.choose = (name, value) => sceneGraph.lookupVariable(name, scene).changeValueTo(value);
 
-/** Series or rows of each panel that is on the screen, by title. */
-window.sizes = () =>
+/** Each panel that is on the screen, by title: how many frames with data, where it is, and what it says without data. */
+window.panels = () =>
   Object.fromEntries(
-    panels().map((panel) => [panel.state.title, (sceneGraph.getData(panel).state.data?.series ?? []).reduce((sum, each) => sum + (each.length ? 1 : 0), 0)])
+    panels().map((panel) => {
+      const frames = (sceneGraph.getData(panel).state.data?.series ?? []).filter(({ length }) => length).length;
+      const element = document.querySelector(`[data-viz-panel-key="${panel.state.key}"]`);
+      const { left, top, width } = element.getBoundingClientRect();
+      return [panel.state.title, { frames, left, top, width, says: element.querySelector('[data-empty]')?.innerText ?? '' }];
+    })
   );
 
 window.draw = async ({ file, note = '', ...settings }) => {
