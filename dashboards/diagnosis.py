@@ -153,13 +153,15 @@ def _named(suspects: str, *, of_gpus: bool) -> str:
     """The suspects as words, after the worst one's rank: ``2|node-7 GPU 5`` for one, ``1|6 GPUs`` for several."""
     kinds = f'label_replace(\n{suspects},\n"kind", "hosts", "", "")'
     kinds = f'label_replace({kinds}, "kind", "GPUs", "gpu", ".+")' if of_gpus else kinds
-    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "{WHO}", "$1", "instance", "(.*)")'
-    worst_one = f'label_join({worst_one}, "{WHO}", " GPU ", "{WHO}", "gpu")' if of_gpus else worst_one
-    worst_one = f'label_replace({worst_one}, "{WHO}", "$1", "{WHO}", "(.*) GPU ")' if of_gpus else worst_one
+    # VictoriaMetrics garbles a label that is joined from itself: each step has a label of its own.
+    worst_one = f'label_replace(topk by (kind) (1, {kinds}), "named", "$1", "instance", "(.*)")'
+    if of_gpus:
+        worst_one = f'label_join({worst_one}, "of_gpu", " GPU ", "instance", "gpu")'
+        worst_one = f'label_replace({worst_one}, "named", "$1", "of_gpu", "(.* GPU .+)")'
     number = f'count_values by (kind) ("number", count by (kind) ({kinds}))'
     several = f'label_join({worst_one}\n* on (kind) group_left (number) {number}, "several", " ", "number", "kind")'
-    said = f'label_replace({several}, "{WHO}", "$1", "several", "((?:[2-9]|[0-9]{{2,}}) .+)")'
-    return f'label_join(count_values by ({WHO}) ("rank", {said}), "{WHO}", "|", "rank", "{WHO}")'
+    said = f'label_replace({several}, "named", "$1", "several", "((?:[2-9]|[0-9]{{2,}}) .+)")'
+    return f'label_join(count_values by (named) ("rank", {said}), "{WHO}", "|", "rank", "named")'
 
 
 def _judged(step: Step) -> str:
