@@ -26,7 +26,6 @@ _FORMS: Final[Mapping[Unit, str]] = MappingProxyType(
         Unit.HERTZ: "$1 MHz",
         Unit.LANES: "x$1",
         Unit.GENERATION: "gen $1",
-        Unit.COUNT: "$1",
         Unit.BYTES: "$1 GiB",
         Unit.BYTES_PER_SECOND: "$1 MiB/s",
     }

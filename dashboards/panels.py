@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 from zlib import crc32
 
-from grafana_foundation_sdk.builders import common, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders import common, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders.dashboard import DashboardLink as LinkBuilder
 from grafana_foundation_sdk.builders.dashboard import FieldColor
 from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig as ThresholdsBuilder
@@ -112,9 +112,7 @@ def lines(
     series that was highest, or with the one that was lowest if `low_is_worse`.
     """
     found = [Query(each) if isinstance(each, str) else each for each in queries]
-    meaning, empty = described(description)
-    panel = timeseries.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
+    panel = headed(timeseries.Panel(), title, description, size).unit(unit)
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
     panel = panel.legend(_list() if stacked else _worst_first("min" if low_is_worse else "max")).tooltip(_tooltip())
@@ -153,9 +151,7 @@ def timeline(
 ) -> PanelBuilder:
     """A state timeline with one bar per series; `texts` has the names and colors of states."""
     found = [Query(each) if isinstance(each, str) else each for each in queries]
-    meaning, empty = described(description)
-    panel = statetimeline.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
+    panel = headed(statetimeline.Panel(), title, description, size).unit("none").decimals(0)
     panel = panel.mappings(mapping(texts)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
     panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_list()).tooltip(_tooltip())
@@ -183,9 +179,7 @@ def tile(
 
     With a `legend`, it shows what the number is about as well.
     """
-    meaning, empty = described(description)
-    panel = stat.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
+    panel = headed(stat.Panel(), title, description, size).unit(unit)
     panel = panel.mappings(mapping(texts)).thresholds(steps or limits(base="text"))
     panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
     panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not texts else BigValueColorMode.BACKGROUND)
@@ -256,9 +250,7 @@ def worded_strip(title: str, description: str, *cells: Cell, label: str, texts: 
 
 
 def _strip(title: str, description: str, size: Size) -> stat.Panel:
-    meaning, empty = described(description)
-    panel = stat.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
+    panel = headed(stat.Panel(), title, description, size).unit("none")
     panel = panel.graph_mode(BigValueGraphMode.NONE).text_mode(BigValueTextMode.VALUE_AND_NAME)
     panel = panel.text(common.VizTextDisplayOptions().title_size(13).value_size(18))
     return panel.thresholds(limits(base="text")).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
@@ -279,10 +271,15 @@ def _cell_properties(cell: Cell) -> list[DynamicConfigValue]:
     return found
 
 
-def described(description: str) -> tuple[str, str]:
-    """The meaning of a panel, and what it shows without data: the last sentence, which begins with NO_DATA."""
+_Panel = TypeVar("_Panel", stat.Panel, statetimeline.Panel, table.Panel, timeseries.Panel)
+
+
+def headed(panel: _Panel, title: str, description: str, size: Size) -> _Panel:
+    """The panel with what all types have: the last sentence of its description, a reason, is shown without data."""
     meaning, _, reason = description.partition(NO_DATA)
-    return meaning.strip(), f"{NO_DATA}{reason.removesuffix('.')}" if reason else NO_DATA.rstrip(": ")
+    empty = f"{NO_DATA}{reason.removesuffix('.')}" if reason else NO_DATA.rstrip(": ")
+    panel = panel.id(panel_id(title)).title(title).description(meaning.strip()).no_value(empty)
+    return panel.span(size.width).height(size.height).datasource(datasource())
 
 
 def refs(count: int) -> str:

@@ -127,12 +127,16 @@ def worst_hosts(expr: str, number: int = MOST_ROWS) -> str:
 
 def most(expr: str) -> str:
     """Only the series that were highest in the time range, chosen once for the whole picture."""
-    return f"({expr})\nand\ntopk({MOST_SERIES}, max_over_time(({expr})[$__range:1m] @ end()))"
+    return _extreme(expr, "topk", "max")
 
 
 def fewest(expr: str) -> str:
     """Only the series that were lowest in the time range, chosen once for the whole picture."""
-    return f"({expr})\nand\nbottomk({MOST_SERIES}, min_over_time(({expr})[$__range:1m] @ end()))"
+    return _extreme(expr, "bottomk", "min")
+
+
+def _extreme(expr: str, choice: str, value: str) -> str:
+    return f"({expr})\nand\n{choice}({MOST_SERIES}, {value}_over_time(({expr})[$__range:1m] @ end()))"
 
 
 def age(selected: str) -> str:

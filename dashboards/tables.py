@@ -13,11 +13,9 @@ from dashboards.panels import (
     FULL,
     PanelBuilder,
     Size,
-    datasource,
-    described,
+    headed,
     instant_target,
     limits,
-    panel_id,
     refs,
     table_target,
 )
@@ -100,9 +98,7 @@ def table_of(
     columns = tuple(_with_cluster(columns))
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
-    meaning, empty = described(description)
-    panel = table.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).filterable(filterable=True)
+    panel = headed(table.Panel(), title, description, size).filterable(filterable=True)
     panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, column.expr))
@@ -119,9 +115,7 @@ def matrix(title: str, description: str, expr: str, *, column: str, texts: Texts
 
     Rows and columns are in the order of the numbers; cells of missing pairs are empty.
     """
-    meaning, empty = described(description)
-    panel = table.Panel().id(panel_id(title)).title(title).description(meaning).no_value(empty)
-    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
+    panel = headed(table.Panel(), title, description, size).unit("none")
     panel = panel.thresholds(limits(base="text")).sort_by([_sorted_by(name) for name in ("Cluster", "Host", "GPU")])
     shown = {"cluster": "Cluster", "instance": "Host", "gpu": "GPU"}
     order = [*shown, *map(str, range(MOST_GPUS_OF_HOST))]

@@ -50,7 +50,6 @@ NOT_READ: Final = "not read"
 UP: Final = ((1, "up", GOOD), (0, "down", BAD))
 REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """For GPUs: a lost or stalled one isn't just down."""
-YES: Final = ((1, "yes", GOOD), (0, "no", BAD))
 PLAIN: Final = "text"
 """The text color, for neutral states. Not usable as a cell background, because it is nearly white."""
 ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))

@@ -40,7 +40,7 @@ function prepare() {
   setDataSourceSrv({ get: async () => prometheus, getList: () => [settings], getInstanceSettings: () => settings });
   setPluginImportUtils({
     getPanelPluginFromCache: () => undefined,
-    importPanelPlugin: (id) => Promise.reject(new Error(`there is no panel of type ${id}`)),
+    importPanelPlugin: (id) => Promise.reject(new Error(`unknown panel type: ${id}`)),
   });
   for (const [pluginId, plugin] of plugins()) {
     sceneUtils.registerRuntimePanelPlugin({ pluginId, plugin });
