@@ -52,9 +52,8 @@ def board() -> Board:
         uid=UID,
         title="GPU fast diagnosis",
         description="Why is this GPU job slow or failing? Read the verdicts from left to right; the first that is not "
-        "OK is where to start: click it, or unfold the row of its number below. The rest about the machine is in GPU "
-        "host. Where several Prometheus servers share "
-        "the hosts, choose the data source that scrapes this one.",
+        "OK is where to start: click it, or unfold the row of its number below. More about the machine is in GPU "
+        "host. Where several Prometheus servers share the hosts, choose the data source that scrapes this one.",
         since="3h",
         owners=True,
         runbooks=True,

@@ -150,8 +150,8 @@ def network() -> Row:
         ),
         table_of(
             "Ports without a link",
-            "Their physical state. Polling or disabled: no signal, or no cable. No data: all ports have a link, or "
-            "there is none.",
+            "Their physical state. Polling or disabled: no signal, or no cable. No data: every port has a link, or the "
+            "host has no InfiniBand.",
             HOST,
             Column("Port of", label="device"),
             Column("Port", label="port"),
