@@ -32,6 +32,7 @@ with suppress(ImportError):  # this file also works in a folder of its own
         pytest_configure,
         pytest_ignore_collect,
         pytest_itemcollected,
+        pytest_runtest_protocol,
         pytest_terminal_summary,
         pytest_xdist_make_scheduler,
     )

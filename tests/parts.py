@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ TESTS = Path(__file__).parent
 
 FULL = {
     "bench/test_attribution": "how soon a fault has its class, and how steady classes are",
+    "dashboards/test_job_dashboard.py": "the dashboard of a job",
     "dashboards/test_two_clusters.py": "the dashboards over two clusters",
     "dashboards/test_watched_scenarios.py": "the dashboards over a fleet of scenarios",
     "deploy/test_first_minute.py": "the three paths of the README, in commands and seconds",
@@ -38,7 +39,9 @@ FULL = {
     "image/test_image.py": "the image, built by buildah",
     "jobs/test_job_victoria.py": "a job's answer from VictoriaMetrics",
     "privilege/": "the daemon without privileges",
+    "rules/test_labels.py": "two clusters, replicas and edited labels",
     "rules/test_recorded.py": "what is recorded of a host of eight",
+    "rules/test_simulated_jobs.py": "jobs of several hosts, simulated",
     "rules/test_week.py": "six hours of healthy hosts",
 }
 """Files of which `make full` runs all tests, by how their paths begin; of other files it runs those marked `full`."""
@@ -48,6 +51,22 @@ OF_OTHER_FILES = ("all other scenarios, and the cover scraped every 30 s", "all 
 
 ONE_BY_ONE = "tests/rules/test_scenarios.py"
 """A file whose tests share nothing but recordings, so that any worker may take the next."""
+
+IN_REAL_TIME = (
+    "dashboards/test_scenes.py",
+    "deploy/test_package_life.py",
+    "deploy/test_slurm_live.py",
+    "e2e/",
+    "faults/",
+    "fleet/test_live",
+    "hostile/",
+    "privilege/",
+    "unit/sampler/",
+)
+"""Files whose tests watch real programs or threads do something in time, by how their paths begin."""
+
+GIVES_WAY_BY = 5
+"""The niceness of all other tests."""
 
 NOT_FULL, ONLY_FULL = "not full", "full"
 """The choices of `make test` and `make full`."""
@@ -84,6 +103,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of these files."""
     if full_part(item.path):
         item.add_marker(pytest.mark.full)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let tests that only compute give way to those whose servers would otherwise be late."""
+    name = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+    if os.geteuid() == 0:  # nobody else could take it back
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if name.startswith(IN_REAL_TIME) else GIVES_WAY_BY)
+    return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -37,6 +37,9 @@ STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
 minute, so its exporter samples as often."""
 
+MARGIN_SECONDS: Final = 120
+"""How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+
 OFF_BY_DEFAULT: Final = {"pcie_throughput": True, "process_memory_locality": True}
 IN_DETAIL: Final = (
     "gpu_process_*",
@@ -97,6 +100,11 @@ def recorded(
                 )
             kept = made
     return shortened(kept, seconds)
+
+
+def seconds_of(scenario: Scenario) -> float:
+    """Up to a little after its last expectation; 0 where it has none."""
+    return max((float(each.at) + MARGIN_SECONDS for each in scenario.expectations), default=0.0)
 
 
 def key(scenario: Scenario, step_seconds: float) -> str:

@@ -21,6 +21,7 @@ from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 
 SHORTEST_SCRAPE_SECONDS = 0.5
+SCRAPE_INTERVAL = "15s"
 _DELAYS = {
     "rules.alert.resend-delay": "1m",
     "rules.alert.for-grace-period": "10m",
@@ -102,16 +103,17 @@ def servers(
     flags: Sequence[str] = (),
     delays: Mapping[str, str] = MappingProxyType({}),
     alerts_to: str = "",
+    interval: str = SCRAPE_INTERVAL,
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
     """Alertmanager, and Prometheus with the rules in ``rules/``, inside a ``with`` block; raises StackError.
 
     Prometheus sends its alerts to the address `alerts_to`, if that is not ""; `delays` are flags of it, such as
-    ``rules.alert.resend-delay``, that are divided by the pace.
+    ``rules.alert.resend-delay``, that are divided by the pace, as is the `interval` of scrapes and evaluations.
     """
     prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in range(2))
     _write(directory / "alertmanager.yml", routes)
-    _write(directory / "prometheus.yml", _prometheus_config(jobs, alerts_to or alertmanager, pace))
+    _write(directory / "prometheus.yml", _prometheus_config(jobs, alerts_to or alertmanager, interval, pace))
     pager = Server(
         "alertmanager",
         alertmanager_command(
@@ -180,8 +182,8 @@ def exporter_command(address: str, scenario: str, pace: int) -> list[str]:
     return [sys.executable, "-m", "gpu_triage", "serve", *flags, *intervals, "--log.level", "warning"]
 
 
-def _prometheus_config(jobs: Sequence[dict[str, Any]], alertmanager: str, pace: int) -> object:
-    interval = paced_duration("15s", pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
+def _prometheus_config(jobs: Sequence[dict[str, Any]], alertmanager: str, written: str, pace: int) -> object:
+    interval = paced_duration(written, pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
     return {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
         "rule_files": ["rules/*.yml"],

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.promql.promtool import Run, ask
-from tests.recordings import REPOSITORY, recorded, thinned
+from tests.recordings import REPOSITORY, recorded, seconds_of, shortened, thinned
 from tests.rules.cases import FOLDER, load_any
-from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
+from tests.rules.examine import input_series, mentioned
 from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.options.config import Setting
@@ -117,13 +117,14 @@ def _loaded(name: str) -> Scenario:
 
 
 def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
-    length = max([SHORTEST_SECONDS, *(float(each.at) + MARGIN_SECONDS for each in scenario.expectations)])
+    length = max(SHORTEST_SECONDS, seconds_of(scenario))
     return with_rules(scraped(scenario, min(length, LONGEST_SECONDS)), promtool, directory)
 
 
 def scraped(scenario: Scenario, seconds: float) -> History:
     """What a Prometheus scrapes of a host, of a job on it, and of kube-state-metrics."""
-    history = recorded(scenario, seconds=seconds)
+    # The rules' tests read all of it: otherwise, whoever came second would record it again.
+    history = shortened(recorded(scenario, seconds=max(seconds, seconds_of(scenario))), seconds)
     return _with_pod_labels(_with_job(thinned(history, STEP_SECONDS)))
 
 

@@ -21,6 +21,7 @@ def run(repository: Path, *arguments: str) -> str:
     return subprocess.run(command, cwd=repository, check=False, capture_output=True, text=True).stdout
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "files"), [(NOT_FULL, {HALF: 1}), (ONLY_FULL, {HALF: 2, WHOLE: 3}), ("", {HALF: 3, WHOLE: 3})]
@@ -47,6 +48,7 @@ def test_the_last_lines_say_what_ran_and_what_is_beyond_it(repository: Path) -> 
     assert re.fullmatch(r"1 passed in [0-9.]+s", told.splitlines()[-1])
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_a_path_of_the_readme_takes_is_printed_once(repository: Path) -> None:
     walked = "test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands"

@@ -61,6 +61,7 @@ RESTARTED = Act(
 REPLICATED = Act(
     pace=20,
     minutes=112,
+    interval="30s",
     settings=Settings(replica_labels=("replica",)),
     hosts=tuple(
         Host(_west(play, replica=replica), play) for play in ("double-bit", "gsp", "healthy") for replica in ("a", "b")
@@ -69,6 +70,7 @@ REPLICATED = Act(
 LATE = Act(
     pace=20,
     minutes=112,
+    interval="30s",
     late_minutes=2,
     hosts=(
         *(Host(_west(play), play) for play in ("double-bit", "gsp", "healthy")),

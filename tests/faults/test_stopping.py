@@ -11,6 +11,7 @@ from tests.faults.disk import WAIT_SECONDS, Disk, listening, settled, slot, unti
 from tests.faults.stand_in import Daemon, StandIn, up
 
 STOP_SECONDS = 3.0
+LEFT_BEHIND = "a recording is still being written"
 
 
 @pytest.fixture
@@ -135,6 +136,7 @@ def test_a_second_signal_changes_nothing(host: StandIn, disk: Disk) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: Disk, seconds: float) -> None:
+    """By the exporter, or on a busy machine by the process that it leaves behind: the log says which."""
     with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
         settled(daemon, disk)
         disk.takes(seconds)
@@ -143,10 +145,11 @@ def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: 
         took = stopped(daemon)
         log = daemon.log.read_text()
     assert took < STOP_SECONDS
-    assert "recorded the last minutes" in log
+    assert "recorded the last minutes" in log or LEFT_BEHIND in log, log
+    until(lambda: list(disk.recordings.glob("*.tar.gz")))
     (recording,) = disk.recordings.glob("*.tar.gz")
     assert "gpu-1" in recording.name
-    assert [each.name for each in disk.recordings.iterdir() if each.name.startswith(".partial")] == []
+    until(lambda: not [each for each in disk.recordings.iterdir() if each.name.startswith(".partial")])
 
 
 def test_a_recording_that_takes_longer_than_the_exporter_has_is_finished_without_it(host: StandIn, disk: Disk) -> None:
@@ -158,5 +161,5 @@ def test_a_recording_that_takes_longer_than_the_exporter_has_is_finished_without
         took = stopped(daemon)
         log = daemon.log.read_text()
     assert took < STOP_SECONDS
-    assert "a recording is still being written" in log
+    assert LEFT_BEHIND in log
     until(lambda: list(disk.recordings.glob("*.tar.gz")))

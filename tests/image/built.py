@@ -70,7 +70,11 @@ class Image:
             # unshare ignores SIGTERM, and a program that changed its user does not end with it.
             with suppress(ProcessLookupError, AssertionError):
                 os.kill(container.pid, signal.SIGTERM)
-            outer.wait(STOP_SECONDS)
+            try:
+                outer.wait(STOP_SECONDS)
+            finally:
+                outer.kill()
+                outer.wait()
 
 
 @dataclass(frozen=True, slots=True)

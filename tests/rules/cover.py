@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from tests.recordings import MARGIN_SECONDS
 from tests.rules.cases import every_name, load_any
-from tests.rules.examine import MARGIN_SECONDS
 from tests.rules.verdict import wanted
 
 from gpu_triage.alerting.shipped import shipped_sources

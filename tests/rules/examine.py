@@ -13,15 +13,13 @@ from pathlib import Path
 
 from tests.promql.expressions import uses
 from tests.promql.promtool import Answers, Labels, Run, Sample, ask, selector
-from tests.recordings import STEP_SECONDS, published, recorded, thinned
+from tests.recordings import STEP_SECONDS, published, recorded, seconds_of, thinned
 from tests.rules.rulefile import read_rules
 
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK
 from gpu_triage_simulator.history import History, history_config
 from gpu_triage_simulator.scenario import Scenario
 
-MARGIN_SECONDS = 120
-"""How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
 EVALUATION_SECONDS = 30.0
 """How often the most urgent rules are evaluated."""
 
@@ -73,10 +71,6 @@ def examine(
         asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
         found.append(_examination(evaluation, ask(promtool, asked, directory), numbers_of(run)))
     return tuple(found)
-
-
-def seconds_of(scenario: Scenario) -> float:
-    return max(float(each.at) for each in scenario.expectations) + MARGIN_SECONDS
 
 
 def prepare(

@@ -53,6 +53,11 @@ def alert_files() -> tuple[Path, ...]:
     return tuple(path for path in rule_files() if path.name.startswith("alerts"))
 
 
+def job_files() -> tuple[Path, ...]:
+    """Those about jobs. Only what is said of stragglers needs more: what is recorded of findings."""
+    return tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
+
+
 def groups_of(paths: Iterable[Path]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rule.group for rule in read_rules(paths)))
 

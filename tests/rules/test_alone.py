@@ -209,7 +209,7 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
     series = {name: case.series for name, case in CASES.items()}
     shown = {case.alert: SHOWN_AT for case in CASES.values() if case.summary}
     directory = tmp_path_factory.mktemp("alone")
-    rules = tuple(path for path in alert_files() if path.name != "alerts-findings.yml")
+    rules = tuple(path for path in alert_files() if path.name not in {"alerts-findings.yml", "alerts-jobs.yml"})
     return play(requires_tool("promtool"), directory, rules, series, minutes=END, shown=shown)
 
 

@@ -8,9 +8,8 @@ from math import nan
 import pytest
 from tests.finding_values import wrong_in
 from tests.parts import some
-from tests.recordings import recorded
+from tests.recordings import recorded, seconds_of
 from tests.rules.cover import COVER, SCENARIOS
-from tests.rules.examine import seconds_of
 
 from gpu_triage.read.exporter.judgment import GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_FINDING_VALUE
 from gpu_triage_simulator import Scenario

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import RECORDED
-from tests.parts import some
 from tests.promql.promtool import Run, Sample, ask
 from tests.rules.cases import load_any
 from tests.rules.examine import CLASSES, prepare
@@ -27,7 +26,7 @@ MINUTES, EDITED = 40, 12
 END = MINUTES * 60.0
 FIRES = ["dual-a10", "path-peers", "held-back"]
 """Scenarios in which alerts fire at the end."""
-scenarios = pytest.mark.parametrize("name", some([*FIRES, "h100-mig"], {"held-back"}))
+scenarios = pytest.mark.parametrize("name", [*FIRES, "h100-mig"])
 
 
 def played(name: str, minutes: int = MINUTES) -> Run:
@@ -65,7 +64,7 @@ def test_two_clusters_have_the_same_alerts_and_recorded_series(
         assert len(east) + len(west) == len(found)
 
 
-@pytest.mark.parametrize("name", some(FIRES, {"held-back"}))
+@pytest.mark.parametrize("name", FIRES)
 def test_a_ruler_that_sees_every_replica_judges_each_by_itself(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.parts import some
 from tests.rules.exhibit_series import INSTANCE, rack, scraped
 from tests.rules.handwritten import Series, merged, over, play
 from tests.rules.rulefile import alert_files
@@ -26,6 +27,7 @@ CASES: dict[str, Series] = {
     "rack": rack(20, 5),
 }
 PATH = "/runbooks/GpuExporterDown"
+IN_KUBERNETES = "kubectl exec ds/gpu-triage -- gpu-triage explain"
 
 
 def links(
@@ -59,7 +61,7 @@ def test_an_alert_about_a_fleet_has_its_runbook_on_a_host_of_it_that_is_up(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [Settings().runbook_command, "kubectl exec ds/gpu-triage -- gpu-triage explain"])
+@pytest.mark.parametrize("command", some([Settings().runbook_command, IN_KUBERNETES], {IN_KUBERNETES}))
 def test_without_any_exporter_the_alert_has_the_command(
     command: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.parts import some
 from tests.promql.promtool import Alert, Run, ask
 from tests.recordings import DRILL
 from tests.rig import scenario_with
@@ -76,7 +75,7 @@ def fired(
     return {at: found for (_, at), found in ask(promtool, run, directory).alerts.items() if found}
 
 
-@pytest.mark.parametrize("known_by", some(["the other ranks", "steps", "pods"], {"the other ranks"}))
+@pytest.mark.parametrize("known_by", ["the other ranks", "steps", "pods"])
 def test_a_rank_that_stops_is_told_of_within_five_minutes(
     known_by: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
@@ -95,7 +94,6 @@ def test_a_rank_that_stops_is_told_of_within_five_minutes(
     assert all(len(found) == 1 for found in alerts.values())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("first", "others"),
     [

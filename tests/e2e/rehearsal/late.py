@@ -25,10 +25,17 @@ _Request = tuple[float, bytes, Mapping[str, str]]
 
 @contextmanager
 def agent(
-    directory: Path, pace: int, job: Mapping[str, Any], server: str, program: str, *, delay_seconds: float
+    directory: Path,
+    pace: int,
+    job: Mapping[str, Any],
+    server: str,
+    program: str,
+    *,
+    delay_seconds: float,
+    interval: str,
 ) -> Iterator[None]:
     """A Prometheus agent that scrapes the job and sends it to a server, for the length of a ``with`` block."""
-    interval = paced_duration("15s", pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
+    interval = paced_duration(interval, pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
     with _delayed(f"{server}/api/v1/write", delay_seconds) as url:
         config = {
             "global": {"scrape_interval": interval, "scrape_timeout": interval},

@@ -14,7 +14,7 @@ from typing import Literal
 from deploy.demo.paced_routes import paced_alertmanager
 from deploy.demo.pager import pager
 from deploy.demo.processes import Server
-from deploy.demo.stack import Stack, find_programs, servers, write_rules
+from deploy.demo.stack import SCRAPE_INTERVAL, Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
 from tests.e2e.rehearsal.between import Network, between
 from tests.e2e.rehearsal.late import RECEIVES, agent
@@ -39,6 +39,7 @@ class Act:
     delays: Mapping[str, str] = field(default_factory=dict)  # flags of Prometheus that are divided by the pace
     # how much later than scraped everything arrives by remote write; None where Prometheus scrapes
     late_minutes: Minutes | None = None
+    interval: str = SCRAPE_INTERVAL  # of scrapes and evaluations, as Prometheus writes it
     settings: Settings = DEFAULTS  # of the rules
 
 
@@ -104,14 +105,33 @@ def _start(ending: ExitStack, act: Act, script: Script, inbox: Inbox, directory:
     job, programs = script.job(ending.enter_context(serving(script.page))), find_programs()
     if act.late_minutes is None:
         stack = ending.enter_context(
-            servers(directory, act.pace, [job], routes, programs, delays=act.delays, alerts_to=network.address)
+            servers(
+                directory,
+                act.pace,
+                [job],
+                routes,
+                programs,
+                delays=act.delays,
+                alerts_to=network.address,
+                interval=act.interval,
+            )
         )
         network.alertmanager = stack.alertmanager
     else:
-        stack = ending.enter_context(servers(directory, act.pace, [], routes, programs, flags=[RECEIVES]))
+        stack = ending.enter_context(
+            servers(directory, act.pace, [], routes, programs, flags=[RECEIVES], interval=act.interval)
+        )
         delay_seconds = act.late_minutes * 60 / act.pace
         ending.enter_context(
-            agent(directory, act.pace, job, stack.prometheus, programs.prometheus, delay_seconds=delay_seconds)
+            agent(
+                directory,
+                act.pace,
+                job,
+                stack.prometheus,
+                programs.prometheus,
+                delay_seconds=delay_seconds,
+                interval=act.interval,
+            )
         )
     return _Running(act, script, stack, network)
 

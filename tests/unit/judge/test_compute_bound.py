@@ -116,6 +116,7 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_nothing_is_claimed_outside_the_class_or_in_a_pause(tmp_path: Path) -> None:
     pause = load("utilization = 0.0", at=100, until=160)

@@ -57,11 +57,10 @@ def began(seen: Judged, code: str, subject: str, state: State) -> float | None:
 @pytest.mark.parametrize(
     ("events", "confirmed_by"),
     [
-        ([event(STOPS, 0), event(SPINS, 1)], STOPPED_AT + 240),
-        ([event(SPINS)], TOLD),
-        ([event(STOPS)], TOLD),
+        pytest.param([event(STOPS, 0), event(SPINS, 1)], STOPPED_AT + 240, id="one stops and the other spins"),
+        pytest.param([event(SPINS)], TOLD, id="both spin", marks=pytest.mark.full),
+        pytest.param([event(STOPS)], TOLD, id="both stop", marks=pytest.mark.full),
     ],
-    ids=["one stops and the other spins", "both spin", "both stop"],
 )
 def test_gpus_of_one_job_that_are_stuck(events: list[str], confirmed_by: float, tmp_path: Path) -> None:
     with judged(scenario_with(tmp_path, "training-day", *events), CONFIG) as seen:
@@ -86,20 +85,12 @@ def test_the_gpu_that_stopped_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [event(SPINS, until=STOPPED_AT + 100)],
-        [event(STOPS, until=STOPPED_AT + 150)],
-        [event(STOPS), event(SAVES)],
-        [event(STOPS, 0), event(SPINS, 1), event(SAVES)],
-        [event(SPINS, 1)],
-        [event(STOPS, at=0)],
-    ],
-    ids=[
-        "a barrier of 100 s",
-        "a pause of 150 s",
-        "both wait for a checkpoint",
-        "one waits for the other's checkpoint",
-        "one waits for the other's evaluation",
-        "loads, and never worked",
+        pytest.param([event(SPINS, until=STOPPED_AT + 100)], id="a barrier of 100 s"),
+        pytest.param([event(STOPS, until=STOPPED_AT + 150)], id="a pause of 150 s", marks=pytest.mark.full),
+        pytest.param([event(STOPS), event(SAVES)], id="both wait for a checkpoint", marks=pytest.mark.full),
+        pytest.param([event(STOPS, 0), event(SPINS, 1), event(SAVES)], id="one waits for the other's checkpoint"),
+        pytest.param([event(SPINS, 1)], id="one waits for the other's evaluation", marks=pytest.mark.full),
+        pytest.param([event(STOPS, at=0)], id="loads, and never worked", marks=pytest.mark.full),
     ],
 )
 def test_what_is_no_hang(events: list[str], tmp_path: Path) -> None:
@@ -109,12 +100,14 @@ def test_what_is_no_hang(events: list[str], tmp_path: Path) -> None:
         assert {began(seen, HUNG, gpu, State.CONFIRMED) for gpu in "01"} == {None}
 
 
+@pytest.mark.full
 def test_a_pause_of_four_and_a_half_minutes_is_never_confirmed(tmp_path: Path) -> None:
     with judged(scenario_with(tmp_path, "training-day", event(STOPS, until=STOPPED_AT + 270)), CONFIG) as seen:
         seen.run_to(ABORTED)
         assert began(seen, COLLECTIVE, HOST, State.CONFIRMED) is None
 
 
+@pytest.mark.full
 def test_the_next_job_that_loads_has_not_stopped(tmp_path: Path) -> None:
     """It begins where another one ended, and holds memory from the start."""
     kill = 'kind = "kill", pids = [7000, 7001]'

@@ -65,6 +65,7 @@ def test_every_class_counts_from_0_and_all_add_up_to_the_time_judged(tmp_path: P
             assert spent["storage"] == pytest.approx(150, abs=60)
 
 
+@pytest.mark.full
 def test_a_pause_of_a_job_flips_nothing(tmp_path: Path) -> None:
     pauses = (rest(300, 320), rest(620, 710), rest(1010, 1250))
     with judged(play(tmp_path, *pauses), COARSE) as seen:
@@ -91,6 +92,7 @@ def test_a_checkpoint_that_fills_disk_and_cpu_flips_nothing(tmp_path: Path) -> N
         assert [at for at, _ in seen.changes["0"] if at > 60] == []
 
 
+@pytest.mark.full
 def test_storage_that_nobody_writes_to_is_waited_for_even_at_a_standstill(tmp_path: Path) -> None:
     dead = (rest(300, 8000), host(300, 8000, 'kind = "pressure", resource = "io", some = 0.95, full = 0.9'))
     with judged(play(tmp_path, *dead), MINUTELY) as seen:
@@ -112,6 +114,7 @@ def test_a_job_that_stops_is_hung_within_five_minutes_and_never_one_that_never_w
         assert "hung" not in {name for _, name in seen.changes["1"]}
 
 
+@pytest.mark.full
 def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
     """Longer than the two hours after which nobody remembers that it worked."""
     hours = 3600
@@ -123,6 +126,7 @@ def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
         assert "work.hung" in seen.report.gpus[0].codes
 
 
+@pytest.mark.full
 def test_an_evaluation_at_half_pace_does_not_flip_the_class(tmp_path: Path) -> None:
     half = 'at = 300\nuntil = 400\neffect = { kind = "load", utilization = 0.5 }'
     with judged(play(tmp_path, half), QUICK) as seen:
@@ -146,6 +150,7 @@ def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
         assert seen.running.value("gpu_host_verdict") == 0
 
 
+@pytest.mark.full
 def test_video_streams_starve_nobody(tmp_path: Path) -> None:
     streams = 'at = 0\neffect = { kind = "load", utilization = 0.08, encoder = 0.65 }'
     slow = host(0, 1000, 'kind = "pressure", resource = "io", some = 0.9')
@@ -165,8 +170,10 @@ def test_a_gpu_that_works_for_nobody_listed_is_not_idle_and_no_free_sibling() ->
     ("effect", "name"),
     [
         ('kind = "cpu", user = 0.96, system = 0.03', "cpu"),
-        ('kind = "network", device = "enp6s0", receive_bytes_per_second = 3.05e8', "network"),
-        ('kind = "pressure", resource = "memory", some = 0.4', "memory"),
+        pytest.param(
+            'kind = "network", device = "enp6s0", receive_bytes_per_second = 3.05e8', "network", marks=pytest.mark.full
+        ),
+        pytest.param('kind = "pressure", resource = "memory", some = 0.4', "memory", marks=pytest.mark.full),
     ],
 )
 def test_a_host_that_starves_a_gpu_to_a_standstill_is_named_within_a_minute(

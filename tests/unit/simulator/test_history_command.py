@@ -125,6 +125,7 @@ def test_progress_is_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "writing" in terminal.getvalue()
 
 
+@pytest.mark.full
 def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
     scenario = load_scenario("a100-power-capped")
     told = estimate(scenario, 2 * 3600, 60, {})

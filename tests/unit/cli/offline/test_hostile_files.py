@@ -13,6 +13,7 @@ from types import FunctionType
 import pytest
 from tests.bench.offline import PACKED, SHAPES, front
 from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
+from tests.parts import some
 
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.scan import Scanner
@@ -129,7 +130,11 @@ class Endless:
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(b"[    1.000000] NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=x, Ch 00000001\n", id="flood"),
+        pytest.param(
+            b"[    1.000000] NVRM: Xid (PCI:0000:41:00): 31, pid=1, name=x, Ch 00000001\n",
+            id="flood",
+            marks=pytest.mark.full,
+        ),
         pytest.param(b"no line ends here, ever ", id="one line"),
         pytest.param(b"<gpu><a><b>", id="open tags"),
         pytest.param(smi(smi_gpu(processes=["1 a"])).encode(), id="many reports", marks=pytest.mark.full),
@@ -167,7 +172,7 @@ def test_lines_made_to_be_slow_are_read(character: str) -> None:
         Scanner("x").read(pieces(opened(io.BytesIO(f"{start}{character * 3000}\n".encode()), lambda _count: None)))
 
 
-@pytest.mark.parametrize("name", [*SHAPES, *PACKED])
+@pytest.mark.parametrize("name", some([*SHAPES, *PACKED], {"messages 0", "messages 3", "one line", "members"}))
 def test_a_file_that_is_made_to_be_slow_takes_no_longer_than_its_size_asks_for(tmp_path: Path, name: str) -> None:
     """Four times the size takes about four times as long, not sixteen times. The least of three, else it is noise."""
     took: dict[int, list[float]] = {SIZE // 4: [], SIZE: []}
