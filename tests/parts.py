@@ -37,7 +37,7 @@ FULL = {
     "fleet/test_live_": "live shards, a pair of servers, agents and VictoriaMetrics",
     "hostile/test_floods.py": "floods of connections",
     "image/test_image.py": "the image, built by buildah",
-    "jobs/test_job_victoria.py": "a job's answer from VictoriaMetrics",
+    "jobs/": "a job's answer, from Prometheus and from VictoriaMetrics",
     "privilege/": "the daemon without privileges",
     "rules/test_labels.py": "two clusters, replicas and edited labels",
     "rules/test_recorded.py": "what is recorded of a host of eight",

@@ -53,9 +53,14 @@ def alert_files() -> tuple[Path, ...]:
     return tuple(path for path in rule_files() if path.name.startswith("alerts"))
 
 
-def job_files() -> tuple[Path, ...]:
-    """Those about jobs. Only what is said of stragglers needs more: what is recorded of findings."""
-    return tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
+def group_alone(alert: str, directory: Path) -> tuple[Path, ...]:
+    """A file with nothing but the group of an alert, which reads nothing that is recorded in another one."""
+    (group,) = {rule.group for rule in read_rules(rule_files()) if rule.name == alert}
+    found = [yaml.load(path.read_bytes(), yaml.CSafeLoader)["groups"] for path in alert_files()]
+    alone = [each for groups in found for each in groups if each["name"] == group]
+    path = directory / "rules.yml"
+    path.write_text(yaml.safe_dump({"groups": alone}), encoding="utf-8")
+    return (path,)
 
 
 def groups_of(paths: Iterable[Path]) -> tuple[str, ...]:

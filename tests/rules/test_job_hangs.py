@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.rules.handwritten import Played, Series, counter, host, merged, play
 from tests.rules.job_fleets import MINUTES, Gpu, Owner, between, fleet, healthy, lasting, pod, since, slurm, steps
-from tests.rules.rulefile import job_files
+from tests.rules.rulefile import group_alone
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,8 @@ def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory
     series = {name: case.series for name, case in CASES.items()}
     directory = tmp_path_factory.mktemp("hangs")
     promtool = requires_tool("promtool")
-    return play(promtool, directory, job_files(), series, minutes=END, shown={ALERT: SHOWN_AT}, evaluation_seconds=30)
+    rules = group_alone(ALERT, directory)
+    return play(promtool, directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT}, evaluation_seconds=30)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import RequiresTool
 from tests.rules.handwritten import Played, Series, merged, play
 from tests.rules.job_fleets import MINUTES, Gpu, between, fleet, healthy, lasting, pod, since, slurm, steps
-from tests.rules.rulefile import job_files
+from tests.rules.rulefile import group_alone
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,8 @@ CASES: Final[Mapping[str, Case]] = {
 def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
     series = {name: case.series for name, case in CASES.items()}
     directory = tmp_path_factory.mktemp("pace")
-    return play(requires_tool("promtool"), directory, job_files(), series, minutes=END, shown={ALERT: SHOWN_AT})
+    rules = group_alone(ALERT, directory)
+    return play(requires_tool("promtool"), directory, rules, series, minutes=END, shown={ALERT: SHOWN_AT})
 
 
 @pytest.mark.parametrize("name", CASES)

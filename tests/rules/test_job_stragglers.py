@@ -12,7 +12,7 @@ from tests.conftest import RequiresTool
 from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Played, Series, merged, play
 from tests.rules.job_fleets import Gpu, fleet, healthy, lasting, pod, slower, slurm, steps
-from tests.rules.rulefile import alert_files, groups_of, job_files
+from tests.rules.rulefile import alert_files, groups_of, rule_files
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +226,7 @@ def test_a_lock_of_clocks_is_named_as_that(played: Mapping[str, Played]) -> None
 
 def test_a_job_has_few_recorded_series(requires_tool: RequiresTool, tmp_path: Path) -> None:
     series = fleet(*(healthy(8, slurm(), number) for number in range(4)), more=PACES)
-    rules = job_files()
+    rules = tuple(path for path in rule_files() if path.name == "alerts-jobs.yml")
     question = ('count({__name__=~".+:gpu_.+:.+",owner=~".+/.*"})', 70 * 60.0)
     run = Run(rules, groups_of(rules), 60, series, (question,))
     ((recorded,),) = ask(requires_tool("promtool"), run, tmp_path).samples.values()

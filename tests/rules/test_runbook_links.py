@@ -50,6 +50,7 @@ def test_a_host_that_is_down_has_its_runbook_on_one_that_is_up(requires_tool: Re
     assert INSTANCE not in other
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_an_alert_about_a_fleet_has_its_runbook_on_a_host_of_it_that_is_up(
     requires_tool: RequiresTool, tmp_path: Path

@@ -184,5 +184,5 @@ def _set_curve(context: ssl.SSLContext, section: TlsSection) -> None:
     for name in names:
         try:
             context.set_ecdh_curve(_CURVES[name])
-        except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11
+        except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11, and with Debian 12's
             raise _Unusable(f"Python's ssl cannot set {name} on this host; write another curve", key) from error
