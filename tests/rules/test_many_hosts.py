@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -14,12 +15,24 @@ from tests.rules.rulefile import alert_files
 pytestmark = pytest.mark.slow
 
 HEAT: Final = "GpuFleetHwThermalThrottling"
+OVER_AT: Final = NOW - 9
 
 
 class Case(NamedTuple):
     series: Series
     alert: str
     after: int | None  # minutes from the beginning to the alert; None if it never fires
+
+
+def over_soon(series: Series) -> Series:
+    """The same, but that the findings are over at a minute."""
+    ends = {"gpu_finding{": 0.0, "gpu_finding_since": math.nan}
+    return {
+        key: [*values[:OVER_AT], *[after] * (len(values) - OVER_AT)]
+        if (after := next((end for name, end in ends.items() if key.startswith(name)), None)) is not None
+        else values
+        for key, values in series.items()
+    }
 
 
 CASES: Mapping[str, Case] = {
@@ -30,6 +43,7 @@ CASES: Mapping[str, Case] = {
     "ten hosts of many": Case(many("thermal.hw", 10, of=60), HEAT, 5),
     "nine hosts of many": Case(many("thermal.hw", 9, of=60), HEAT, None),
     "hot for longer": Case(many("thermal.hw", began=RECENTLY - 31), HEAT, None),
+    "over": Case(over_soon(many("thermal.hw", 4)), HEAT, 5),
     "warm": Case(many("thermal.sw", 4), "GpuFleetSwThermalThrottling", 20),
     "brake": Case(many("power.brake", 4), "GpuFleetPowerBrake", 3),
     "driver": Case(many("driver.unavailable", 4), "GpuFleetDriverUnavailable", 4),
@@ -69,3 +83,9 @@ def test_exactly_the_hosts_of_an_incident_are_muted_from_its_beginning_on(
     assert {dict(labels)["instance"] for labels in muted} == affected
     # An evaluation later: groups are evaluated one after the other.
     assert {min(minutes) for minutes in muted.values()} == {RECENTLY + 1}
+
+
+def test_a_host_is_muted_for_a_little_longer_than_its_own_alert_lasts(played: Mapping[str, Played]) -> None:
+    own, muted = (max(played["over"].minutes(name)) for name in ("GpuHwThermalThrottling", "GpuInFleetIncident"))
+    assert own == OVER_AT - 1
+    assert own + 5 <= muted < NOW
