@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
-from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host
+from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host, only
 from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
 from dashboards.value_mappings import CLASS
 
 TILE = Size(6, 4)
 STEP = "6h"
 """Windows of a day hardly change within this step."""
-MOST_ROWS = 50
+MOST_LISTED = 50
 HOURS = "suffix: h"
 """Hours that stay hours: Grafana's own unit turns many of them into days and weeks."""
 ENERGY = "kwatth"
@@ -176,11 +176,11 @@ def _by_owner() -> Row:
 
 
 def _least_used(expr: str) -> str:
-    return f"({expr})\nand on ({TARGET})\nbottomk({MOST_ROWS}, avg by ({TARGET}) ({_BUSY}))"
+    return only(expr, TARGET, f"bottomk({MOST_LISTED}, avg by ({TARGET}) ({_BUSY}))")
 
 
 def _least_busy(expr: str) -> str:
-    return f"{by_gpu(expr)}\nand on ({TARGET}, gpu)\nbottomk({MOST_ROWS}, {by_gpu(_BUSY)})"
+    return only(by_gpu(expr), f"{TARGET}, gpu", f"bottomk({MOST_LISTED}, {by_gpu(_BUSY)})")
 
 
 def _by_host() -> Row:
@@ -204,7 +204,7 @@ def _by_host() -> Row:
             HOST,
             Column("Lost to", label="class", texts=CLASS),
             Column(
-                "Hours", expr=f"topk({MOST_ROWS}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit=HOURS, decimals=1
+                "Hours", expr=f"topk({MOST_LISTED}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))", unit=HOURS, decimals=1
             ),
             sort="-Hours",
             size=Size(12, 9),
@@ -287,7 +287,7 @@ def _owners() -> PanelBuilder:
         Column("Namespace", label="workload_namespace"),
         Column("User", label="user"),
         Column("Account", label="account"),
-        Column("Had", expr=f"topk({MOST_ROWS}, {had})", unit=HOURS, decimals=1),
+        Column("Had", expr=f"topk({MOST_LISTED}, {had})", unit=HOURS, decimals=1),
         Column("Used", expr=used, unit=HOURS, decimals=1),
         Column("Unused", expr=f"{had} - {used}", unit=HOURS, decimals=1),
         sort="-Unused",
@@ -318,7 +318,7 @@ def _throttled() -> PanelBuilder:
         Column("Reason", label="reason"),
         Column(
             "Hours",
-            expr=f"topk({MOST_ROWS}, {hours} > 0)",
+            expr=f"topk({MOST_LISTED}, {hours} > 0)",
             unit=HOURS,
             decimals=1,
         ),

@@ -10,7 +10,7 @@ from dashboards.host_resources import busiest_cpus, disk_busy, network_utilizati
 from dashboards.host_software import blocked_processes, kernel_log
 from dashboards.palette import GOOD, GRAY, WATCH
 from dashboards.panels import Query, Size, lines, timeline
-from dashboards.selectors import MOST_ROWS, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, legend, worst
+from dashboards.selectors import MOST_ROWS, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, legend, only, worst
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK, BOUND, Texts
@@ -139,7 +139,7 @@ def _with_owner(metric: str) -> str:
 
 def _largest(expr: str) -> str:
     by = f"{TARGET}, gpu, pid"
-    return f"{expr}\nand on ({by})\ntopk({3 * MOST_ROWS}, max by ({by}) ({gpu('gpu_process_memory_bytes')}))"
+    return only(expr, by, f"topk({3 * MOST_ROWS}, max by ({by}) ({gpu('gpu_process_memory_bytes')}))")
 
 
 def _busy_clock(select: Callable[..., str]) -> str:

@@ -20,6 +20,7 @@ from dashboards.selectors import (
     host,
     known,
     most,
+    only,
     power_of_limit,
     worst_gpus,
     worst_hosts,
@@ -202,7 +203,7 @@ def _exporters() -> PanelBuilder:
     trouble = f"100 * (1 - {status}) + on ({TARGET}) ({failed}) or 100 * (1 - {status})"
 
     def shown(expr: str) -> str:
-        return f"({expr})\nand on ({TARGET})\ntopk({MOST_ROWS}, {trouble})"
+        return only(expr, TARGET, f"topk({MOST_ROWS}, {trouble})")
 
     return table_of(
         "Exporters",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import POD_LABEL, Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu
+from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu, only
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.value_mappings import BOTTLENECK
 
@@ -54,7 +54,7 @@ _BUSY = gpu("instance_gpu:gpu_busy:ratio5m")
 def _least_busy(expr: str) -> str:
     """Rows of the least busy GPUs, then of those without a busy share, as many as a table holds."""
     known = f"({by_gpu(_BUSY)} or on ({TARGET}, gpu) -1 * max by ({TARGET}, gpu) ({_owners()}))"
-    return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_OWNED}, {known} and on ({TARGET}, gpu) ({_owners()}))"
+    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_OWNED}, {known} and on ({TARGET}, gpu) ({_owners()}))")
 
 
 def _by_pod_label() -> str:

@@ -12,6 +12,7 @@ from dashboards.selectors import (
     by_gpu,
     gpu,
     link_of_expected,
+    only,
     worst_gpus,
     worst_hosts,
 )
@@ -117,7 +118,7 @@ def _adapters() -> PanelBuilder:
 
 def most_degraded(expr: str) -> str:
     """Rows of the most degraded links only."""
-    return f"({by_gpu(expr)})\nand on ({TARGET}, gpu)\nbottomk({MOST_ROWS}, {by_gpu(link_of_expected())})"
+    return only(by_gpu(expr), f"{TARGET}, gpu", f"bottomk({MOST_ROWS}, {by_gpu(link_of_expected())})")
 
 
 def link_columns() -> tuple[Column, ...]:

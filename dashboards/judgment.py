@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards.measured import MEASURED, MEASURED_BY, measured
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, TARGET, gpu, host, lost_seconds, rate, when
+from dashboards.selectors import LOST, TARGET, gpu, host, lost_seconds, only, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.value_mappings import CLASS, FINDING, SEVERITY, by_severity
@@ -29,7 +29,7 @@ def findings(size: Size) -> PanelBuilder:
     shown = f"bottomk({MOST_FINDINGS}, {severity})"
 
     def of_shown(expr: str, on: str = by) -> str:
-        return f"({expr})\nand on ({on})\n{shown}"
+        return only(expr, on, shown)
 
     return table_of(
         "Findings",

@@ -103,6 +103,11 @@ def lost_seconds() -> str:
     return f"increase({gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST)}[$__range])"
 
 
+def only(expr: str, by: str, chosen: str) -> str:
+    """Keep only the series with the labels `by` of one that `chosen` keeps, which is a topk or bottomk."""
+    return f"({expr})\nand on ({by})\n{chosen}"
+
+
 def worst(expr: str) -> str:
     """Keep only the series of the GPUs with the worst bottleneck in the time range.
 
@@ -110,19 +115,19 @@ def worst(expr: str) -> str:
     all are kept.
     """
     worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
-    return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
+    return only(expr, f"{TARGET}, gpu", f"bottomk({MOST_SERIES}, {worst_value})")
 
 
 def worst_gpus(expr: str) -> str:
     """Only the worst GPUs now, for tables: those to drain, then those to watch; those without a verdict last."""
     known_gpus = f"{gpu(GPU_VERDICT.name)} or -1 * {gpu('gpu_up')}"
-    return f"({expr})\nand on ({TARGET}, gpu)\ntopk({MOST_ROWS}, {by_gpu(known_gpus)})"
+    return only(expr, f"{TARGET}, gpu", f"topk({MOST_ROWS}, {by_gpu(known_gpus)})")
 
 
 def worst_hosts(expr: str, number: int = MOST_ROWS) -> str:
     """Only that many of the worst hosts now, for tables."""
     known_hosts = f"{host(GPU_HOST_VERDICT.name)} or -1 * {host('gpu_exporter_build_info')}"
-    return f"({expr})\nand on ({TARGET})\ntopk({number}, {by_host(known_hosts)})"
+    return only(expr, TARGET, f"topk({number}, {by_host(known_hosts)})")
 
 
 def most(expr: str) -> str:
