@@ -85,14 +85,14 @@ QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow and not full'
 
 .PHONY: quick
 quick: $(DEV) ## before each commit, about a minute: lint, types, generated files and quick tests
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target quick-documents quick-unit-2 quick-unit-1 quick-lint
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target quick-documents quick-unit-2 quick-unit-1 quick-lint
 
 .PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
 quick-lint: lint types
 quick-unit-1: $(DEV)
-	$(QUICKLY) $(wildcard tests/unit/[a-n]*/) $(PYTEST_ARGS)
+	$(QUICKLY) $(wildcard tests/unit/[a-o]*/) tests/unit/serve $(PYTEST_ARGS)
 quick-unit-2: $(DEV)
-	$(QUICKLY) $(wildcard tests/unit/[o-z]*/ tests/unit/test_*.py) $(PYTEST_ARGS)
+	$(QUICKLY) $(filter-out tests/unit/serve/,$(wildcard tests/unit/[p-z]*/ tests/unit/test_*.py)) $(PYTEST_ARGS)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \

@@ -55,11 +55,12 @@ ONE_BY_ONE = "tests/rules/test_scenarios.py"
 IN_REAL_TIME = (
     "dashboards/test_scenes.py",
     "deploy/test_package_life.py",
-    "deploy/test_slurm_live.py",
+    "deploy/test_slurm",
     "e2e/",
     "faults/",
     "fleet/test_live",
     "hostile/",
+    "image/",
     "privilege/",
     "unit/sampler/",
 )

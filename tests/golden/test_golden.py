@@ -51,6 +51,8 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 LONG_SECONDS = 300
+QUICK = {"dual-a10-hangs", "h100-mig", "idle-downshift", "lost-before-start", "no-driver", "rtx-4070-ti-super"}
+"""What `make quick` looks at."""
 LONGEST = {"h100-8-bad-night", "h100-8", "moved-slot", "sick-host"}
 """Take longer than all others together: `make full` plays them."""
 
@@ -177,9 +179,9 @@ EACH = [
     pytest.param(
         name,
         id=name,
-        marks=[pytest.mark.full] if scenario_of(name) in LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
+        marks=[pytest.mark.full] if scenario_of(name) in LONGEST else [pytest.mark.slow] * (name not in QUICK),
     )
-    for name, seconds in CASES.items()
+    for name in CASES
 ]
 
 
