@@ -90,9 +90,9 @@ quick: $(DEV) ## before each commit, about a minute: lint, types, generated file
 .PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
 quick-lint: lint types
 quick-unit-1: $(DEV)
-	$(QUICKLY) $(wildcard tests/unit/[a-o]*/) tests/unit/serve $(PYTEST_ARGS)
+	$(QUICKLY) $(wildcard tests/unit/[a-o]*/ tests/unit/se*/) $(PYTEST_ARGS)
 quick-unit-2: $(DEV)
-	$(QUICKLY) $(filter-out tests/unit/serve/,$(wildcard tests/unit/[p-z]*/ tests/unit/test_*.py)) $(PYTEST_ARGS)
+	$(QUICKLY) $(wildcard tests/unit/[p-r]*/ tests/unit/s[!e]*/ tests/unit/[t-z]*/ tests/unit/test_*.py) $(PYTEST_ARGS)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \

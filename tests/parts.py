@@ -88,10 +88,15 @@ def some(values: Iterable[Value], usual: Container[Value]) -> list[Any]:
 
 
 @cache
+def name_of(path: Path) -> str:
+    """The path within the folder of tests; "" for any other."""
+    return path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
+
+
+@cache
 def full_part(path: Path) -> str | None:
     """What a file tests that only `make full` runs; None for every other file."""
-    name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""
-    return next((what for start, what in FULL.items() if name.startswith(start)), None)
+    return next((what for start, what in FULL.items() if name_of(path).startswith(start)), None)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -109,9 +114,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Let tests that only compute give way to those whose servers would otherwise be late."""
-    name = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
     if os.geteuid() == 0:  # nobody else could take it back
-        os.setpriority(os.PRIO_PROCESS, 0, 0 if name.startswith(IN_REAL_TIME) else GIVES_WAY_BY)
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if name_of(item.path).startswith(IN_REAL_TIME) else GIVES_WAY_BY)
     return (yield)
 
 

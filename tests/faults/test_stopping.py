@@ -136,7 +136,7 @@ def test_a_second_signal_changes_nothing(host: StandIn, disk: Disk) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: Disk, seconds: float) -> None:
-    """By the exporter, or on a busy machine by the process that it leaves behind: the log says which."""
+    """By the exporter, or where the disk is slow by the process that it leaves behind: the log says which."""
     with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
         settled(daemon, disk)
         disk.takes(seconds)
@@ -145,7 +145,7 @@ def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: 
         took = stopped(daemon)
         log = daemon.log.read_text()
     assert took < STOP_SECONDS
-    assert "recorded the last minutes" in log or LEFT_BEHIND in log, log
+    assert "recorded the last minutes" in log or (seconds and LEFT_BEHIND in log), log
     until(lambda: list(disk.recordings.glob("*.tar.gz")))
     (recording,) = disk.recordings.glob("*.tar.gz")
     assert "gpu-1" in recording.name

@@ -22,7 +22,7 @@ from tests.e2e.processes import wait_for
 from tests.root_file_system import root_file_system
 
 BASE: Final = "localhost/python"
-STOP_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 10.0
 """What Kubernetes gives the pod."""
 
 _PIP: Final = ("index-url", "extra-index-url", "cert", "proxy", "trusted-host", "timeout")

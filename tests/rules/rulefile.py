@@ -55,11 +55,10 @@ def alert_files() -> tuple[Path, ...]:
 
 def group_alone(alert: str, directory: Path) -> tuple[Path, ...]:
     """A file with nothing but the group of an alert, which reads nothing that is recorded in another one."""
-    (group,) = {rule.group for rule in read_rules(rule_files()) if rule.name == alert}
-    found = [yaml.load(path.read_bytes(), yaml.CSafeLoader)["groups"] for path in alert_files()]
-    alone = [each for groups in found for each in groups if each["name"] == group]
+    groups = [group for path in alert_files() for group in yaml.load(path.read_bytes(), yaml.CSafeLoader)["groups"]]
+    (its,) = [group for group in groups if any(rule.get("alert") == alert for rule in group["rules"])]
     path = directory / "rules.yml"
-    path.write_text(yaml.safe_dump({"groups": alone}), encoding="utf-8")
+    path.write_text(yaml.safe_dump({"groups": [its]}), encoding="utf-8")
     return (path,)
 
 

@@ -26,11 +26,9 @@ class Case(NamedTuple):
 
 def over_soon(series: Series) -> Series:
     """The same, but that the findings are over at a minute."""
-    ends = {"gpu_finding{": 0.0, "gpu_finding_since": math.nan}
+    after = {"gpu_finding": 0.0, "gpu_finding_since_timestamp_seconds": math.nan}
     return {
-        key: [*values[:OVER_AT], *[after] * (len(values) - OVER_AT)]
-        if (after := next((end for name, end in ends.items() if key.startswith(name)), None)) is not None
-        else values
+        key: [after.get(key.partition("{")[0], value) if at >= OVER_AT else value for at, value in enumerate(values)]
         for key, values in series.items()
     }
 
