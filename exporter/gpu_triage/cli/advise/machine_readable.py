@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Final
 
 from gpu_triage.cli.advise.assumptions import ASSUMPTIONS
 from gpu_triage.cli.advise.estimate import Estimate
 from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.text import commands, headline
 
-VERSION: Final = 1
-
 
 def as_json(answer: Recommendation) -> str:
     """Return the answer as JSON. Sizes are in bytes, times in seconds, shares 0-1; null is unknown."""
     document = {
         "format": "gpu-triage-advice",
-        "version": VERSION,
+        "version": 1,
         "job": asdict(answer.job),
         "choice": answer.decision.choice.value,
         "headline": headline(answer),
