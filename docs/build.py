@@ -15,7 +15,7 @@ from typing import NamedTuple
 from click.testing import CliRunner
 from docs.alerts_page import alerts_page, read_notifications
 from docs.dcgm_page import alerts_from_dcgm
-from docs.judged import class_words, facts, findings_table, first_table
+from docs.judged import class_words, facts, first_table
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
@@ -26,14 +26,8 @@ from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_
 from gpu_triage_simulator.model import GpuModel, known_models, load_model
 
 DOCS = Path(__file__).resolve().parent
-SEVERITIES = {
-    "critical": "Critical: pages a person",
-    "warning": "Warning: a ticket",
-    "info": "Info: context",
-    "none": "None: always fires",
-}
+SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<title>.+?)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
-_STEP_HEAD = "| alert | severity | fires after | action | class | it tells you |\n|---|---|---|---|---|---|\n"
 _CARDS_HEAD = (
     "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
     "| MIG | GPM | Fan | Part number | P-state idle, computing | Reserved memory |\n"
@@ -66,24 +60,20 @@ _XID_HEADINGS = {
 
 
 class Summary(NamedTuple):
-    """The first lines of an alert's runbook; severity and wait hold both values if the alert has two rules."""
+    """The first lines of an alert's runbook; `severity` holds both values if the alert has two rules."""
 
     name: str
     told: str
     severity: str
-    wait: str
-    action: str
     step: str
     anchor: str
-    bottleneck: str
 
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page with generated content, and its text."""
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
-    with_findings = _between(DOCS / "check.md", "findings", lambda _: findings_table())
-    yield DOCS / "check.md", between(with_findings, "readers", lambda _: _readers())
+    yield DOCS / "offline.md", _between(DOCS / "offline.md", "readers", lambda _: _readers())
     yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards)
     yield DOCS / "alerts.md", alerts_page(shipped_sources(), read_notifications())
     yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", lambda _: alerts_from_dcgm())
@@ -92,9 +82,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield from runbooks.items()
     alerts = _summaries(runbooks)
     index, playbook = HANDBOOK / "runbooks" / "README.md", HANDBOOK / "playbook.md"
-    words = between(playbook.read_text(encoding="utf-8"), "words", lambda _: class_words())
-    yield playbook, between(words, "alerts", lambda step: _step_table(alerts, step))
-    yield index, between(index.read_text(encoding="utf-8"), "runbooks", lambda _: _lists(alerts))
+    yield playbook, _between(playbook, "words", lambda _: class_words())
+    yield index, between(index.read_text(encoding="utf-8"), "runbooks", lambda _: _list(alerts))
 
 
 def _runbook(path: Path) -> str:
@@ -206,9 +195,10 @@ def _ranges(xids: Iterable[XidCode]) -> str:
 
 
 def _summaries(runbooks: Mapping[Path, str]) -> tuple[Summary, ...]:
-    ranks = list(SEVERITIES)
     found = (summary(path.stem, text) for path, text in runbooks.items())
-    return tuple(sorted(found, key=lambda each: (each.step, ranks.index(each.severity.split(" or ")[0]), each.name)))
+    return tuple(
+        sorted(found, key=lambda each: (each.step, SEVERITIES.index(each.severity.split(" or ")[0]), each.name))
+    )
 
 
 def summary(name: str, text: str) -> Summary:
@@ -221,33 +211,15 @@ def summary(name: str, text: str) -> Summary:
     step = _STEP.fullmatch(table["playbook step"])
     if step is None:
         raise ValueError(f"{name}: the table has no link to a step of the playbook")
-    bottleneck = table["bottleneck class"].replace("../playbook.md", "")
-    said = table["severity"], table.get("confirmed after") or table["for"], table["action"]
-    return Summary(name, first_sentence(text), *said, step["title"], step["anchor"], bottleneck)
+    return Summary(name, first_sentence(text), table["severity"], step["title"], step["anchor"])
 
 
-def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
-    rows = "".join(
-        f"| [{each.name}](runbooks/{each.name}.md) | {each.severity} | {each.wait} | {each.action} "
-        f"| {each.bottleneck} | {each.told} |\n"
-        for each in alerts
-        if each.anchor == anchor
-    )
-    return f"{_STEP_HEAD}{rows}"
-
-
-def _lists(alerts: Iterable[Summary]) -> str:
-    by_step = "\n".join(
-        f"### [{step}](../playbook.md#{anchor})\n\n"
+def _list(alerts: Iterable[Summary]) -> str:
+    return "\n".join(
+        f"## [{step}](../playbook.md#{anchor})\n\n"
         + "".join(f"- [{each.name}]({each.name}.md) ({each.severity}): {each.told}\n" for each in members)
         for (step, anchor), members in groupby(alerts, key=lambda each: (each.step, each.anchor))
     )
-    by_severity = "\n".join(
-        f"### {title}\n\n"
-        + "".join(f"- [{each.name}]({each.name}.md)\n" for each in alerts if severity in each.severity.split(" or "))
-        for severity, title in SEVERITIES.items()
-    )
-    return f"## By step\n\n{by_step}\n## By severity\n\n{by_severity}"
 
 
 def main() -> None:
