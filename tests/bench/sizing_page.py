@@ -83,8 +83,8 @@ def _shards(costs: FleetCosts) -> Iterator[str]:
             point=True,
         )
     yield from paragraph(
-        """[deploy/fleet](../deploy/fleet/README.md) has configurations for shards and for what stands above them, and
-        what does not work across shards.""",
+        """[deploy/fleet](../deploy/fleet/README.md) has configurations for shards and for the servers above them, and
+        lists what does not work across shards.""",
         point=True,
     )
     yield ""

@@ -18,8 +18,8 @@ A section is a subject; its name is the value of the label `collector`, and most
 - **Type**: an *info* is a gauge that is always 1 and carries its facts in labels.
 - **Labels**: without those that Prometheus adds. `gpu` is the driver's index and may change at a reboot; `uuid` stays
   with the board. All other facts about a GPU are labels of `gpu_info`: join on the two.
-- A section's heading tells how often its values are sampled, as far as a row does not say otherwise: *fast* (1 s),
-  *medium* (5 s), *slow* (60 s), unless [configured](configuration.md) otherwise; *event* values are pushed as they happen.
+- A section's heading has how often its values are sampled, with exceptions beside the type: *fast* (1 s), *medium*
+  (5 s), *slow* (60 s), unless [configured](configuration.md) otherwise; *event* values are pushed as they happen.
 - A value that a device does not report has no series. It is never 0 or NaN.
 - The exporter also has the usual `process_*` metrics of prometheus_client about its own process.
 """
@@ -38,7 +38,7 @@ _THRESHOLDS_INTRO: Final = """\
 ## Thresholds of findings
 
 Values of `--judge`, and of the section `judge` in the configuration file. Every finding also has a `wait` and a `hold`,
-durations from 0s to 24h; [alerts.md](alerts.md) has their defaults. [thresholds.md](thresholds.md) says how to
+durations from 0s to 24h; [alerts.md](alerts.md) has their defaults. [thresholds.md](thresholds.md) explains how to
 change one. Temperatures are in degrees Celsius, rates in bytes per second.
 """
 

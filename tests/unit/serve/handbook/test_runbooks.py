@@ -58,7 +58,7 @@ ELSEWHERE = {
 NOT_METRICS = {"gpu_not_supported"}
 """Words in code that look like a metric and are a label's value."""
 
-COMMENTED = re.compile(r"^<!-- (facts|xids).*?^<!-- /\1 -->", re.MULTILINE | re.DOTALL)
+COMMENTED = re.compile(r"^<!-- facts.*?^<!-- /facts -->", re.MULTILINE | re.DOTALL)
 LENGTH = re.compile(r"\b(\d+)[- ](seconds?|s|minutes?|min|hours?|h)\b")
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
