@@ -65,7 +65,7 @@ _LEADING = (
     Option(
         "web.config.file",
         values.FILE_NAME,
-        "YAML file with TLS, passwords and headers, as Prometheus's own exporters take it.",
+        "YAML file with TLS, passwords and headers, in exporter-toolkit format.",
     ),
     Option(
         "sample.fast",
