@@ -156,7 +156,7 @@ def test_what_is_no_verdict_is_refused(text: str) -> None:
 def test_a_verdict_of_another_shape_is_shown_as_far_as_it_goes() -> None:
     gpus = '[{"gpu": 7, "since": "x", "readings": {"power_watts": true, "busy_ratio": 0.5}, "held_by": [3]}, null]'
     odd = view_of(
-        f'{{"format": "gpu-triage-check", "version": 3, "verdict": "keep", "gpus": {gpus}, "findings": {{}}}}'
+        f'{{"format": "gpu-triage-check", "version": 1, "verdict": "keep", "gpus": {gpus}, "findings": {{}}}}'
     )
     assert (odd.summary, odd.gpus[0].since, odd.gpus[0].readings.power_watts) == ("keep", None, None)
     assert any("50%" in line for line in drawn(Frame(odd, "here")))
