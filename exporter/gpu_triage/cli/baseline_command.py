@@ -23,7 +23,7 @@ from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.life_cycle import life_cycle_of
+from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
@@ -210,8 +210,8 @@ def _refuse_findings(config: Config) -> None:
 
 
 def _in_words(finding: Finding) -> str:
-    life_cycle = str(life_cycle_of(finding))
-    return f"{finding.check.code} {finding.subject}, {finding.measured}{life_cycle and f' ({life_cycle})'}"
+    follows = life_cycle(finding)
+    return f"{finding.check.code} {finding.subject}, {finding.measured}{follows and f' ({follows})'}"
 
 
 def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentState:
