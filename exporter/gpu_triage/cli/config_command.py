@@ -14,7 +14,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
 from gpu_triage.options.sources import use_file
 from gpu_triage.options.table import CONFIG_FILE
-from gpu_triage.read.baseline.file import read_baseline, timestamp
+from gpu_triage.read.baseline.baseline_file import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.security import SecuritySource
