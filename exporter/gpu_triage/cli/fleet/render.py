@@ -20,7 +20,6 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
-from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
@@ -182,7 +181,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             {
                 "severity": each.urgency,
                 "confirmed_severity": each.severity,
-                "state": state_name(State.PENDING if each.pending else State.CONFIRMED),
+                "state": (State.PENDING if each.pending else State.CONFIRMED).text,
                 "code": each.code,
                 "action": each.action,
                 "gpu": each.gpu or None,

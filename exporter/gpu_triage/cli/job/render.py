@@ -30,7 +30,6 @@ from gpu_triage.cli.job.runs import Run
 from gpu_triage.cli.job.view import JobFinding, JobGpu
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
 
 FORMAT: Final = "gpu-triage-job"
@@ -223,7 +222,7 @@ def _finding_json(finding: JobFinding) -> dict[str, Any]:
         "uuid": finding.uuid or None,
         "severity": finding.urgency,
         "confirmed_severity": finding.severity,
-        "state": state_name(finding.state),
+        "state": finding.state.text,
         "code": finding.code,
         "action": finding.action,
         "value": finding.value,

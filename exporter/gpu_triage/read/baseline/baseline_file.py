@@ -12,26 +12,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from gpu_triage.documents import (
-    AtMost,
-    Key,
-    Parsed,
-    Place,
-    Range,
-    parse_json,
-    read_file,
-    read_value,
-    reason_of,
-    write_file,
-)
+from gpu_triage.documents import AtMost, Key, Parsed, Place, Range, parse_json, read_value
+from gpu_triage.documents.files import read_file, reason_of, write_file
 from gpu_triage.errors import BaselineError, DocumentError
-from gpu_triage.read.baseline.facts import GpuFacts, HostFacts, Name
+from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, Name
 
 MOST_BYTES: Final = 4 << 20  # a host of 64 GPUs that are all peers takes half of it
 _FORMAT: Final = "gpu-triage-baseline"
 _VERSION: Final = 1
 _MOST_GPUS: Final = 256
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+_STEPS: Final = {"missing": "make its folder first", "no_permission": "check the path and its permissions"}
 
 FileIdentity = tuple[int, int, int, int]
 
@@ -108,13 +99,14 @@ def write_baseline(path: Path, facts: HostFacts) -> None:
     Raises:
         BaselineError: ``missing`` (the folder), ``no_permission`` or ``io_error``.
     """
-    steps = {"missing": "make its folder first", "no_permission": "check the path and its permissions"}
     try:
         write_file(path, encode(facts).encode())
     except OSError as error:
-        reason = reason_of(error) if reason_of(error) in steps else "io_error"
-        step = steps.get(reason, "check the path and the disk")
-        raise BaselineError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}") from error
+        reason = reason_of(error) if reason_of(error) in _STEPS else "io_error"
+        what = (
+            f"{path}: cannot be written: {error.strerror or error}; {_STEPS.get(reason, 'check the path and the disk')}"
+        )
+        raise BaselineError(reason, what) from error
 
 
 def encode(facts: HostFacts) -> str:
