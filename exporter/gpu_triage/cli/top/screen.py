@@ -20,6 +20,7 @@ from rich.live import Live
 from gpu_triage.cli.top.exporter_client import NotJudgedYet
 from gpu_triage.cli.top.frame import Frame, render
 from gpu_triage.cli.top.view import HostView
+from gpu_triage.documents import printable
 from gpu_triage.errors import ExporterUnreachable
 from gpu_triage.judge.evidence.wording import length_of_time
 
@@ -60,7 +61,7 @@ class Watch:
         try:
             view = self._look()
         except ExporterUnreachable as error:
-            self._frame = self._frame._replace(trouble=str(error))
+            self._frame = self._frame._replace(trouble=printable(str(error)))
         else:
             self._frame, self._seen_at = Frame(view, self._source, "", _HINT), time.monotonic()
 

@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.life_cycle import LifeCycle
 from gpu_triage.judge.report.machine_readable import FORMAT, VERSION
 from gpu_triage.judge.report.readings import GpuReadings
-from gpu_triage.judge.report.text import printable
 from gpu_triage.judge.report.words import Words, words_for
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.report.life_cycle import life_cycle_of
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.text import printable
 
 NOTHING: Final = "-"
 """Placeholder for empty fields."""
