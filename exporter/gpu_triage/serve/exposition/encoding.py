@@ -117,11 +117,10 @@ def label_value(text: str) -> str:
     Users choose the names of processes, cgroups and devices. A changed text ends in a checksum, so that two that begin
     alike remain two series.
     """
-    shown = printable(text)
-    if shown is text and len(text.encode()) <= _MAX_VALUE_BYTES:
+    if text.isprintable() and len(text.encode()) <= _MAX_VALUE_BYTES:
         return text
     checksum = f"~{zlib.crc32(text.encode(errors='surrogatepass')):08x}"
-    return shown.encode()[: _MAX_VALUE_BYTES - len(checksum)].decode(errors="ignore") + checksum
+    return printable(text).encode()[: _MAX_VALUE_BYTES - len(checksum)].decode(errors="ignore") + checksum
 
 
 def _bounded(family: Metric) -> Metric:
