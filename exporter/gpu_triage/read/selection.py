@@ -14,7 +14,7 @@ from gpu_triage.read.exporter.judgment import FINDING_SERIES
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 _NEEDED: Final = Path(__file__).with_name("metrics_of_rules.txt")
-"""Generated from the rules by `make rules`, so that the exporter needs neither their files nor their package."""
+"""Generated from the rules by `make regenerate`, so that the exporter needs neither their files nor their package."""
 
 Shown = bool | Callable[[Sample], bool]
 

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from docs import build
 from rich.console import Console
 from tests.one_shot import look_at
 from tests.status_server import status_server
@@ -70,11 +69,6 @@ def answering(reply: bytes) -> Iterator[str]:
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-
-
-def test_the_page_shows_a_frame_as_it_is() -> None:
-    page, text = build.page_of_top()
-    assert page.read_text(encoding="utf-8") == text, "run `make regenerate`"
 
 
 def test_a_frame_has_a_row_for_each_gpu_and_says_why(view: HostView) -> None:
