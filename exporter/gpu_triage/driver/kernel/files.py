@@ -55,8 +55,8 @@ REJECTED = "rejected"
 
 
 Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
-"""What can be asked about a path: the text of a file, the names or folders in a folder, the target of a link, the path
-with all links resolved, whether it exists, and whether it can be opened."""
+"""What can be queried about a path: the text of a file, the names or folders in a folder, the target of a link, the
+path with all links resolved, whether it exists, and whether it can be opened."""
 
 QUESTIONS: Final = get_args(Question)
 
