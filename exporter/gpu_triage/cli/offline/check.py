@@ -24,6 +24,7 @@ from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents,
 from gpu_triage.cli.offline.summaries import peers_told, summaries
 from gpu_triage.cli.offline.times import date_time, written
 from gpu_triage.cli.offline.unread import unread_of
+from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
@@ -94,7 +95,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
 def _read(named: Sequence[InputFile]) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, read, done = MemoryBudget(), 0, 0
+    room, time_limit, read, done = MemoryBudget(), TimeLimit(), 0, 0
     with ProgressLine() as line:
 
         def count(size: int) -> None:
@@ -104,7 +105,7 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
 
         for source in named:
             try:
-                for document in documents(source, count):
+                for document in documents(source, count, time_limit):
                     read += 1
                     if read > _MOST_READ:
                         contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
