@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import psutil
 from tests.bench.fleet import MET_SECONDS, MET_SHARE, is_met, of_host, written
 
 from gpu_triage_simulator import load_scenario
@@ -40,8 +39,6 @@ def profile_history(profile: str, seconds: float, step_seconds: float, start_sec
     history = record_history(
         scenario, seconds=seconds, step_seconds=step_seconds, config=config, start_seconds=start_seconds
     )
-    # The readers of processes have set it to the simulated host's.
-    psutil.PROCFS_PATH = "/proc"
     return history
 
 

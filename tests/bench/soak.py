@@ -104,8 +104,6 @@ def soak_virtual(seconds: int) -> Soak:
             gc.collect()
             mib.append(this.memory_info().rss / 2**20)
             sys.stderr.write(f"virtual {night.elapsed:.0f} s: {mib[-1]:.1f} MiB\n")
-    # The readers of processes have set it to the simulated host's.
-    psutil.PROCFS_PATH = "/proc"
     return Soak(f"{seconds / 60:.0f} virtual minutes of {SCENARIO}, sampled every second", seconds / POINTS, tuple(mib))
 
 

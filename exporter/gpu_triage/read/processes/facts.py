@@ -1,24 +1,19 @@
 """Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in.
 
-psutil identifies processes and provides their users and CPUs. It is not used for:
-
-- names: it extends a 15-byte name from the command line, which must not be published and cannot be read while the
-  process holds its memory lock;
-- user names: it uses the name service, which may block on the network;
-- cgroups: it does not read them.
+The name is the comm: a longer one from the command line must not be published, and cannot be read while the process
+holds its memory lock. User names are not looked up with the name service, which may block on the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-import psutil
+from typing import NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import parse_membership
-from gpu_triage.driver.kernel.files import parse_cpu_list, text_of
-from gpu_triage.driver.kernel.process_stat import ProcessStat
+from gpu_triage.driver.kernel.files import is_present, parse_cpu_list, text_of
+from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stat
 from gpu_triage.read.processes.pids import (
     ProcessFacts,
     counts_as_this_process,
@@ -27,8 +22,6 @@ from gpu_triage.read.processes.pids import (
     printable,
     process_name,
 )
-
-T = TypeVar("T")
 
 _KEPT_SECONDS = 30.0
 
@@ -67,20 +60,17 @@ class ProcessFactsReader:
         Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup}``,
         sched_getaffinity(2).
         """
-        # A psutil global; the process only ever uses one machine, so all lanes set the same value.
-        psutil.PROCFS_PATH = str(procfs)
         kept, self._kept = self._kept, {}
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
         user_names: Mapping[int, str] | None = None
         for pid, stat in stats.items():
             identity, known = _identity(stat), kept.get(pid)
             if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
-                process = _process(pid)
-                if process is None:
+                if stat is None and not _is_hidden(procfs / str(pid)):
                     continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
-                read = _read_facts(procfs, process, user_names)
-                if _process(pid) != process:
+                read = _read_facts(procfs, pid, user_names)
+                if _identity(read_process_stat(f"{procfs}/{pid}")) != identity:
                     continue
                 facts[pid] = read
                 if identity is None or not (read.name and read.user and read.allowed_cpus):
@@ -102,34 +92,29 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     return {int(e[2]): printable(e[0]) for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
-def _process(pid: int) -> psutil.Process | None:
-    return _known(lambda: psutil.Process(pid))
+def _is_hidden(folder: Path) -> bool:
+    """Whether the process exists, but procfs hides its files from this user, as with hidepid=1."""
+    return is_present(folder) and not os.access(folder / "stat", os.R_OK, effective_ids=True)
 
 
 def _identity(stat: ProcessStat | None) -> _Identity | None:
     return _Identity(stat.name, stat.started_ticks) if stat else None
 
 
-def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, str]) -> ProcessFacts:
-    name = process_name(procfs, process.pid)
-    uid = _known(lambda: process.uids().real)
-    cpus = _known(lambda: _allowed_cpus(procfs, process))
+def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:
+    status = parse_status(text_of(f"{procfs}/{pid}/status"))
+    real_uid = status.get("Uid", "").partition("\t")[0]
+    uid = int(real_uid) if real_uid.isdecimal() else None
     user = "" if uid is None else user_names.get(uid, str(uid))
-    cgroups = text_of(f"{procfs}/{process.pid}/cgroup")
-    allowed = frozenset(cpus) if cpus else None
-    return ProcessFacts(name, user, allowed, parse_cgroup(cgroups), parse_membership(cgroups))
+    cgroups = text_of(f"{procfs}/{pid}/cgroup")
+    allowed = _allowed_cpus(procfs, pid, status.get("Cpus_allowed_list", ""))
+    return ProcessFacts(process_name(procfs, pid), user, allowed, parse_cgroup(cgroups), parse_membership(cgroups))
 
 
-def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
-    if counts_as_this_process(procfs):
-        return process.cpu_affinity()
-    # psutil uses the PID rather than procfs; in this PID namespace the PID may be another process or unused.
-    return parse_cpu_list(parse_status(text_of(f"{procfs}/{process.pid}/status")).get("Cpus_allowed_list", ""))
-
-
-def _known(read: Callable[[], T]) -> T | None:
-    """Call `read`; return None if psutil cannot read or parse the value."""
+def _allowed_cpus(procfs: Path, pid: int, listed: str) -> frozenset[int] | None:
     try:
-        return read()
-    except (psutil.Error, OSError, ValueError, IndexError):
+        # In another PID namespace, the PID may be another process or unused.
+        own = counts_as_this_process(procfs)
+        return (frozenset(os.sched_getaffinity(pid)) if own else parse_cpu_list(listed)) or None
+    except (OSError, ValueError):
         return None
