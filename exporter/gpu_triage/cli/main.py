@@ -13,6 +13,7 @@ from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_machine
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.versions import versions_in_words
+from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand, serve_options, version_option
@@ -109,6 +110,7 @@ def serve(config: Config) -> int:
     refuse_unknown_metrics(config, METRICS)
     keep_memory_flat()
     configure(config.log_level, config.log_format)
+    keep_code()
     with ExitStack() as stack:
         return Daemon(live_machine(config, stack), config).run()
 

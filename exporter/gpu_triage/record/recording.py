@@ -33,7 +33,7 @@ class FileState(NamedTuple):
 class Recording:
     """A recorded host."""
 
-    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, nvidia_ml_py, kernel), informational
+    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, kernel), informational
     monotonic: float  # start, in monotonic and wall clock seconds
     wall: float
     seconds: float  # duration

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.documents import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import BaselineError, StateError
 from gpu_triage.machine import Clock, Moment
@@ -21,9 +22,7 @@ from gpu_triage.read.baseline.compare import compare
 from gpu_triage.read.baseline.facts import HostFacts, expected_p2p
 from gpu_triage.read.baseline.file import (
     Baseline,
-    FileIdentity,
     baseline_of,
-    identity_of,
     read_baseline,
     timestamp,
     write_baseline,

@@ -83,19 +83,14 @@ def test_a_process_whose_start_is_not_told_may_be_any_and_has_no_facts(host: Hos
 
 
 def test_a_process_whose_files_are_hidden_from_this_user_still_has_its_cpus() -> None:
-    """As with hidepid=1: the CPUs come from a system call."""
     if os.geteuid() != 0:
         pytest.skip("acting as another user takes root")
     with tempfile.TemporaryDirectory() as folder:
-        procfs = Path(folder)
-        procfs.chmod(0o755)
-        (procfs / "self").symlink_to(str(os.getpid()))
-        (procfs / str(os.getpid())).mkdir(mode=0)
+        Path(folder).chmod(0o755)
+        Path(folder, "self").symlink_to(str(os.getpid()))
+        Path(folder, str(os.getpid())).mkdir(mode=0)  # as with hidepid=1
         os.seteuid(65534)
-        try:
-            facts = facts_of(procfs, os.getpid())
-        finally:
-            os.seteuid(0)
+        facts, _ = facts_of(Path(folder), os.getpid()), os.seteuid(0)
     assert facts == ProcessFacts("", "", frozenset(os.sched_getaffinity(0)), Owner())
 
 
