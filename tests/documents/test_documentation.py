@@ -41,7 +41,7 @@ def test_the_manual_pages_are_up_to_date_and_complete(repository: Path) -> None:
     )
     serve = made[repository / "docs/man/gpu-triage-serve.1"].replace("\\-", "-")
     assert [each.key for each in all_options(COLLECTOR_SWITCHES) if each.variable not in serve] == []
-    assert ".SH EXIT STATUS\n0 after a signal, 2 " in serve
+    assert ".SH EXIT STATUS\n0 after a signal; 2 " in serve
 
 
 def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:
