@@ -15,7 +15,9 @@ gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mea
 from __future__ import annotations
 
 from gpu_triage.documents.files import (
+    FileIdentity,
     discard_partials,
+    identity_of,
     parse_json,
     parse_toml,
     parse_yaml,
@@ -31,6 +33,7 @@ from gpu_triage.documents.values import read_value
 
 __all__ = [
     "AtMost",
+    "FileIdentity",
     "Key",
     "Keyed",
     "Parsed",
@@ -41,6 +44,7 @@ __all__ = [
     "Tagged",
     "Text",
     "discard_partials",
+    "identity_of",
     "nearest",
     "parse_json",
     "parse_toml",

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import reason_of
+import gpu_triage
+from gpu_triage import __version__
+from gpu_triage.documents import identity_of, reason_of
 from gpu_triage.driver.kernel.files import read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.errors import HostReadFailed
@@ -52,10 +54,10 @@ OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
     "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
-    "firmware is missing; absent otherwise. The log "
-    "says once how to fix it.",
+    "firmware is missing; absent otherwise. The log says once how to fix it. Feature package with reason replaced: "
+    "the exporter's package was removed or upgraded, and what runs is still gpu_exporter_build_info's version.",
     labels=("feature", "reason"),
-    source="/proc/1, /proc/self, /dev/kmsg and what options name",
+    source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
 )
 
 
@@ -67,6 +69,10 @@ _FOLDERS: Final = {
 """Consequence and fix if a folder cannot be read."""
 
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
+_PACKAGE: Final = Path(gpu_triage.__file__)
+_REPLACED: Final = Limitation(
+    "package", "replaced", f"this process continues as version {__version__}: restart it to run what is installed now"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ class AccessReader:
 
     def __init__(self, wanted: Configured) -> None:
         self._wanted = wanted
+        self._package = identity_of(_PACKAGE)
         self._known: frozenset[Limitation] = frozenset()
 
     def read(self, round_: HostRound) -> AccessReading:
@@ -112,6 +119,7 @@ class AccessReader:
         found = (
             *(limitation for feature, probe in probes if feature in wanted.features and (limitation := probe())),
             *excluded,
+            *((_REPLACED,) if identity_of(_PACKAGE) != self._package else ()),
         )
         self._log(found)
         return AccessReading(found)
