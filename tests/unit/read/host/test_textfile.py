@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.logged import Log
 from tests.rig import only, rig
 
+from gpu_triage.log import MOST_LINES
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
@@ -203,6 +205,18 @@ def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
     ]
     assert logged[0]["remedy"] == Error.NAME_NOT_ALLOWED.value
     assert "node_exporter's textfile collector" in Error.NAME_NOT_ALLOWED.value
+
+
+def test_jobs_cannot_fill_the_log(tmp_path: Path) -> None:
+    log, reader = Log(), TextFilesReader(tmp_path)
+    for number in range(12):
+        for file in range(MAX_FILES):
+            (tmp_path / f"{number}-{file}.prom").write_bytes(b"up 0\n")
+        read(tmp_path, reader)
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert len(log.lines("job's file rejected")) == MOST_LINES
+    assert sum(line.get("lines", 1) for line in log.lines()) == 12 * MAX_FILES
 
 
 def test_every_error_and_limit_is_documented(repository: Path) -> None:
