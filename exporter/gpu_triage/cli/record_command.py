@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import live_machine
+from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.measure import sample_for
 from gpu_triage.cli.one_shot import for_option, host_options
 from gpu_triage.log import configure
@@ -49,7 +49,7 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
     prepare_target(target, replace=force)
     configure("error", config.log_format)
     with ExitStack() as stack:
-        recording = record_host(live_machine(config, stack), config, seconds)
+        recording = record_host(live_host(config, stack).machine, config, seconds)
     write_recording(recording, target)
     click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
     return 0
@@ -58,7 +58,7 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
     recorder = HostRecorder(machine, local_masker())
-    runner = Runner(machine.clock, config)
+    runner = Runner(machine.clock, config.sample_fast_seconds)
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     ended = threading.Event()
     sample_for(

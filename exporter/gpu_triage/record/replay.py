@@ -256,7 +256,6 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
             procfs=root / "proc",
             kmsg=None if recording.kmsg is None else root / "kmsg",
             clock=replayed,
-            simulated=True,
         )
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import is_made_up, live_host, stepped_host
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.one_shot import duration_option, host_options
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
@@ -66,7 +66,7 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """
     configure("critical", config.log_format)
-    made_up = config.simulate is not None or config.replay is not None
+    made_up = is_made_up(config)
     if url is not None and made_up:
         raise ConfigError("--url asks an exporter, --simulate and --replay make up a host; give one of them")
     if not once and not sys.stdout.isatty():
@@ -79,7 +79,7 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
         if client is not None:
             show(Watch(client.look, client.url, interval_seconds))
         else:
-            look = stack.enter_context(own_sampler(live_machine(config, stack), config))
+            look = stack.enter_context(own_sampler(live_host(config, stack), config.sample_fast_seconds))
             show(Watch(look, _THIS_HOST, interval_seconds))
     return 0
 
@@ -115,8 +115,8 @@ def _serves_https(config: Config) -> bool:
 def _once(client: ExporterClient | None, config: Config, stack: ExitStack) -> Frame:
     if client is not None:
         return Frame(first(client.look, _PATIENCE_SECONDS), client.url)
-    machine = stepped_machine(config, stack, last_seconds=_ONCE_SECONDS)
-    report = measure(machine, config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
+    host = stepped_host(config, stack, last_seconds=_ONCE_SECONDS)
+    report = measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
     return Frame(view_of(render_json(report)), _THIS_HOST)
 
 

@@ -19,7 +19,6 @@ from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.readings import GpuReadings, readings_of
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.words import Words, words_for
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 
 
@@ -105,6 +104,7 @@ class JudgedHost:
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
     files: bool = False  # based on files, which hold snapshots and no busy share over time
+    simulated: bool = False  # whether all of it is made up
 
 
 def report_of(
@@ -125,7 +125,7 @@ def report_of(
     blocked = why_blocked(host, error or host.driver_error)
     return Report(
         host=subject.name,
-        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        simulated=subject.simulated,
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
