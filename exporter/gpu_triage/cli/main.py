@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage.cli.daemon import Daemon
-from gpu_triage.cli.machines import live_machine
+from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.versions import versions_in_words
 from gpu_triage.driver.own_code import keep_code
@@ -113,7 +113,7 @@ def serve(config: Config) -> int:
     configure(config.log_level, config.log_format)
     keep_code()
     with ExitStack() as stack:
-        return Daemon(live_machine(config, stack), config).run()
+        return Daemon(live_host(config, stack), config.sample_fast_seconds).run()
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -183,12 +182,12 @@ class DaemonJudge:
         ConfigError: the configuration's judge settings are invalid.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.subject = subject_of(config, continuous=True)
+    def __init__(self, config: Config, subject: JudgedHost) -> None:
+        self.subject = subject
         self.latest: Judgment | None = None
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
-        self._history = MetricHistory(seconds, config.simulate_pace)
-        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
+        self._history = MetricHistory(seconds)
+        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge))
         self._kept = KeptFindings(self.states, self._history.memory.widest)
 
     @property
@@ -214,13 +213,6 @@ class DaemonJudge:
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
-
-
-def subject_of(config: Config, *, continuous: bool) -> JudgedHost:
-    """Return what is judged under this configuration: this host, a scenario or a recording."""
-    if config.replay is not None:
-        return JudgedHost(str(config.replay), str(config.replay), continuous)
-    return JudgedHost(config.simulate or platform.node() or "this host", None, continuous)
 
 
 def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:

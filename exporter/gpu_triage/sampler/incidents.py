@@ -59,9 +59,7 @@ class IncidentWatch:
         self._xid = xid
         self._machine = access.machine
         self._ledger = IncidentLedger()
-        self.file = StateStore(
-            INCIDENT_HISTORY, self._ledger, access, past=access.machine.incidents, on_load=self._remember_resets
-        )
+        self.file = StateStore(INCIDENT_HISTORY, self._ledger, access, on_load=self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}

@@ -18,7 +18,6 @@ from gpu_triage.judge.findings.verdicts import Verdict, exit_code, verdict_on
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.words import Words, words_for
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
@@ -126,6 +125,7 @@ class JudgedHost:
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
     files: bool = False  # based on files, which hold snapshots and no busy share over time
+    simulated: bool = False  # whether all of it is made up
 
 
 def report_of(
@@ -146,7 +146,7 @@ def report_of(
     blocked = why_blocked(host, error or host.driver_error)
     return Report(
         host=subject.name,
-        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        simulated=subject.simulated,
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,

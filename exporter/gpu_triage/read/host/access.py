@@ -12,7 +12,7 @@ from typing import Final
 import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
-from gpu_triage.driver.kernel.files import read_names, refusal, text_of
+from gpu_triage.driver.kernel.files import read_link, read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
@@ -136,15 +136,22 @@ class AccessReader:
 class _Pids:
     """Which processes this procfs shows.
 
-    It is `live` if it contains this process, which a recorded or simulated one does not. It is `foreign`, and this
-    process `nested`, if in a PID namespace other than the host's.
+    It is `live` if the kernel links this process in it: one that was recorded has files of a process at most. It is
+    `foreign`, and this process `nested`, if in a PID namespace other than the host's.
     """
 
     def __init__(self, procfs: Path) -> None:
         self.procfs = procfs
-        self.live = bool(text_of(procfs / "self" / "status"))
+        self.live = _is_linked(procfs)
         self.foreign = names_are_host_pids(procfs) is False
         self.nested = not sees_every_process(procfs)
+
+
+def _is_linked(procfs: Path) -> bool:
+    try:
+        return read_link(procfs / "self") is not None
+    except HostReadFailed:
+        return False
 
 
 def _mount(feature: str, root: Path) -> Limitation | None:
@@ -185,7 +192,7 @@ def _processes(pids: _Pids) -> Limitation | None:
 
 def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
-    if not pids.live or machine.simulated or text_of(machine.procfs / "pressure" / "io"):
+    if not pids.live or text_of(machine.procfs / "pressure" / "io"):
         return None
     remedy = (
         "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
@@ -196,7 +203,7 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
 
 def _cgroups(machine: Machine, pids: _Pids) -> Limitation | None:
     # Cgroups are only looked up for processes that are visible as the host's.
-    if not pids.live or pids.foreign or pids.nested or machine.simulated:
+    if not pids.live or pids.foreign or pids.nested:
         return None
     reason = hides_cgroups(machine.procfs, machine.sysfs)
     remedy = (
