@@ -158,7 +158,7 @@ def requires_tool() -> RequiresTool:
         found = shutil.which(program)
         if found is not None:
             return Path(found)
-        reason = f"{program} is not installed here; `make servers` installs what tests start, from Debian"
+        reason = f"{program} is not installed here; tests/environment/install-servers.sh installs what tests start"
         if in_continuous_integration():
             pytest.fail(reason)
         pytest.skip(reason)

@@ -172,7 +172,7 @@ def document(soaks: list[Soak], head: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Soak and write the section; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench soak", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time, and nothing is written")
     parser.add_argument("--churn-minutes", type=int, default=CHURN_SECONDS // 60, help="in place of an hour")
     options = parser.parse_args(arguments)

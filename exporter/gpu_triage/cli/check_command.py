@@ -20,8 +20,7 @@ from gpu_triage.cli.one_shot import (
 )
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.lines import render_lines
-from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.machine_readable import render_json, render_lines
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand

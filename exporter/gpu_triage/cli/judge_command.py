@@ -19,10 +19,9 @@ from gpu_triage.judge.findings.settings_text import settings_document
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config, JudgeOption
-from gpu_triage.options.judge import JUDGE_SETTING
 from gpu_triage.options.option import Option
 from gpu_triage.options.progress import ProgressLine
-from gpu_triage.options.values import duration
+from gpu_triage.options.values import JUDGE_SETTING, duration
 from gpu_triage.record.bundle import read_recording
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpu_triage.options.table import CollectorSwitch
-from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.gpu import presence

@@ -147,14 +147,7 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 
 def _versions_here() -> dict[str, str]:
     """Versions of the recording software."""
-    from importlib import metadata  # noqa: PLC0415 - larger than this whole module, and used once
-
-    return {
-        "gpu_triage": __version__,
-        "python": platform.python_version(),
-        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
-        "kernel": platform.release(),
-    }
+    return {"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()}
 
 
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:

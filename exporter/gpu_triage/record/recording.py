@@ -32,7 +32,7 @@ class FileAnswer(NamedTuple):
 class Recording:
     """A recorded host. The first answer to each question also applies before it was given."""
 
-    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, nvidia_ml_py, kernel), informational
+    versions: Mapping[str, str]  # of the recording software (gpu_triage, python, kernel), informational
     monotonic: float  # start, in monotonic and wall clock seconds
     wall: float
     seconds: float  # duration

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.exporter.flight_recorder import FlightWatch

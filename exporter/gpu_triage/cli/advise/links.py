@@ -16,7 +16,7 @@ from gpu_triage.read.gpu.pcie_limits import (
     GPU_PCIE_LINK_EXPECTED_WIDTH,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
 )
-from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second
+from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second, devices_behind
 
 
 class Link(NamedTuple):
@@ -75,7 +75,7 @@ def uplinks_of(host: HostEvidence) -> tuple[Uplink, ...]:
     """Return the links above the host's PCIe switches; at rest, a link's generation is the one to reach under load."""
     found = []
     for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
-        behind = {each.rpartition(" ")[2] for each in labels["behind"].split(", ")}
+        behind = devices_behind(labels)
         gpus = [gpu for gpu in host.answering if gpu.pci_bus_id in behind]
         loaded = any(gpu.recent.loaded for gpu in gpus)
         generation, width = int(labels["generation" if loaded else "expected_generation"]), int(labels["width"])

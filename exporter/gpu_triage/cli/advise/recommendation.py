@@ -16,7 +16,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.report.life_cycle import life_cycle_of
+from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.words import Words
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
@@ -158,7 +158,7 @@ def _left_out(
             critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
             # Prefer a confirmed finding.
             worst = max(critical, key=lambda f: f.state)
-            reason = f"critical finding {worst.check.code}: {worst.measured} ({life_cycle_of(worst)})"
+            reason = f"critical finding {worst.check.code}: {worst.measured} ({life_cycle(worst)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:

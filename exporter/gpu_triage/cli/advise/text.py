@@ -16,7 +16,7 @@ from gpu_triage.cli.advise.recommendation import Recommendation
 from gpu_triage.cli.advise.steps import StepTime
 from gpu_triage.cli.advise.units import count, gib, rate, time, traffic
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.report.grouping import entry_of, grouped
+from gpu_triage.judge.report.entries import entry_of, grouped
 
 _ACCESS: Final = {
     Access.NVLINK: "over NVLink",

@@ -14,8 +14,8 @@ from urllib.parse import urlencode, urlsplit
 from gpu_triage import __version__
 from gpu_triage.cli.bounded_http import ended_after, read_body
 from gpu_triage.cli.fleet.http_config import HttpConfig
+from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
-from gpu_triage.judge.report.text import printable
 from gpu_triage.options.values import LATEST_SECONDS
 
 MOST_BYTES: Final = 64 * 1024**2

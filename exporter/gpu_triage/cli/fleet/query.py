@@ -85,7 +85,7 @@ class QueryResults:
         down: targets with failing scrapes.
         exporters: targets with successful scrapes.
         findings, host_findings: start time of each present finding.
-        states, host_states: states of findings, from gpu_finding; older exporters have none.
+        states, host_states: states of findings.
         gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
         incidents: by board, over the last 30 days.
     """

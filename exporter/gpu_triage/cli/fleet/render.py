@@ -13,6 +13,7 @@ import click
 
 from gpu_triage.cli.fleet.query import LAST_SCRAPED_MINUTES
 from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, RepeatOffender, shared
+from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -20,8 +21,7 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
-from gpu_triage.judge.report.life_cycle import state_name
-from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 FORMAT: Final = "gpu-triage-fleet"
@@ -182,7 +182,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             {
                 "severity": each.urgency,
                 "confirmed_severity": each.severity,
-                "state": state_name(State.PENDING if each.pending else State.CONFIRMED),
+                "state": (State.PENDING if each.pending else State.CONFIRMED).text,
                 "code": each.code,
                 "action": each.action,
                 "gpu": each.gpu or None,

@@ -9,7 +9,7 @@ from gpu_triage import __version__
 from gpu_triage.cli.fleet.review import ByDay, Review
 from gpu_triage.cli.fleet.review_plots import SHEET, Band, plot
 from gpu_triage.cli.fleet.review_tables import Table, days_table, facts, provenance, tables, title
-from gpu_triage.judge.report.text import printable
+from gpu_triage.documents import printable
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
 from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
 

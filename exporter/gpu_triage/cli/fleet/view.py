@@ -212,8 +212,7 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
     began: dict[_FindingKey, float] = {}
     for series in (*answers.findings, *answers.host_findings):
         key = _finding_key(series)
-        # Older exporters don't publish states: all of their findings count.
-        if states.get(key, State.CONFIRMED) != State.ENDED:
+        if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
     for key, since in began.items():

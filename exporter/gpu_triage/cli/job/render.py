@@ -28,10 +28,10 @@ from gpu_triage.cli.job.rows import (
 )
 from gpu_triage.cli.job.runs import Run
 from gpu_triage.cli.job.view import JobFinding, JobGpu
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.life_cycle import state_name
-from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 
 FORMAT: Final = "gpu-triage-job"
 VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
@@ -223,7 +223,7 @@ def _finding_json(finding: JobFinding) -> dict[str, Any]:
         "uuid": finding.uuid or None,
         "severity": finding.urgency,
         "confirmed_severity": finding.severity,
-        "state": state_name(finding.state),
+        "state": finding.state.text,
         "code": finding.code,
         "action": finding.action,
         "value": finding.value,

@@ -169,7 +169,7 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
     slowdown = uncounted(gpu, "sw_power_cap")
-    return None if slowdown is None else f"at a lowered power limit{slowdown.text.removeprefix('sw_power_cap')}"
+    return None if slowdown is None else f"at a lowered power limit {slowdown.lasting}"
 
 
 def _hung(case: Case) -> str | None:

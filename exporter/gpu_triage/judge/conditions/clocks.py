@@ -122,7 +122,7 @@ def _capped(gpu: GpuEvidence) -> Finding:
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:
-        at_it, share = f"; it holds the clocks{slowdown.text.removeprefix('sw_power_cap')}", max(share, slowdown.share)
+        at_it, share = f"; it holds the clocks {slowdown.lasting}", max(share, slowdown.share)
     requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"

@@ -8,6 +8,7 @@ from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.uplinks import full_uplink, short_uplinks
 from gpu_triage.judge.findings.finding import Finding, of_host
+from gpu_triage.read.host.pcie_uplinks import devices_behind
 
 
 def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
@@ -19,8 +20,7 @@ def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
 
 def _words(host: HostEvidence, labels: Mapping[str, str]) -> str:
     gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
-    kinds = (each.split(" ", 1) for each in labels["behind"].split(", "))
-    shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for kind, bus_id in kinds)
+    shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for bus_id, kind in devices_behind(labels).items())
     is_, best = (f"x{labels[f'{of}width']} PCIe {labels[f'{of}generation']}" for of in ("", "expected_"))
     full = full_uplink(host, labels)
     traffic = f"; {full}" if full else ""

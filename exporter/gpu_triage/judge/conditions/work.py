@@ -18,7 +18,7 @@ from gpu_triage.judge.evidence.remember import Count, Share, is_held
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.baseline.metrics import GPU_BASELINE_MISMATCH
+from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL

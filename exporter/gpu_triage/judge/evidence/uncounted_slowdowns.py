@@ -16,10 +16,15 @@ _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 
 
 class UncountedSlowdown(NamedTuple):
-    """A slowdown without a counter: its reason and duration as text, and its share of the window's samples."""
+    """A slowdown without a counter."""
 
-    text: str
-    share: float
+    reason: str
+    lasting: str  # its duration as text
+    share: float  # of the window's samples
+
+    @property
+    def text(self) -> str:
+        return f"{self.reason} {self.lasting}"
 
 
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
@@ -49,9 +54,9 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
         return None
     whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
     if not lasted:
-        return UncountedSlowdown(f"{reason} {AT_THAT_MOMENT}", whole.mean)
+        return UncountedSlowdown(reason, AT_THAT_MOMENT, whole.mean)
     seconds = whole.seconds if whole.low == 1 else bit.seconds
-    return UncountedSlowdown(f"{reason} for at least {seconds:.0f} s", whole.mean)
+    return UncountedSlowdown(reason, f"for at least {seconds:.0f} s", whole.mean)
 
 
 def uncounted_slowdown(gpu: GpuEvidence) -> UncountedSlowdown | None:

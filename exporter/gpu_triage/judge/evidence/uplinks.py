@@ -12,6 +12,7 @@ from gpu_triage.read.host.pcie_uplinks import (
     GPU_HOST_PCIE_UPLINK_INFO,
     GPU_HOST_PCIE_UPLINK_RATIO,
     bytes_per_second,
+    devices_behind,
 )
 
 
@@ -45,15 +46,11 @@ def full_uplink(host: HostEvidence, uplink: Mapping[str, str]) -> str | None:
 def narrow_uplink_that_is_full(host: HostEvidence, gpu: GpuEvidence) -> str | None:
     """Describe the uplink above a GPU that is full and slower than it could be, or None."""
     for _, uplink in short_uplinks(host):
-        if gpu.pci_bus_id in _bus_ids(uplink) and (full := full_uplink(host, uplink)) is not None:
+        if gpu.pci_bus_id in devices_behind(uplink) and (full := full_uplink(host, uplink)) is not None:
             return f"uplink of switch {uplink['bridge']} short of bandwidth: {full}"
     return None
 
 
 def _behind(host: HostEvidence, uplink: Mapping[str, str]) -> list[GpuEvidence]:
-    bus_ids = _bus_ids(uplink)
-    return [gpu for gpu in host.answering if gpu.pci_bus_id in bus_ids]
-
-
-def _bus_ids(uplink: Mapping[str, str]) -> set[str]:
-    return {each.rpartition(" ")[2] for each in uplink["behind"].split(", ")}
+    behind = devices_behind(uplink)
+    return [gpu for gpu in host.answering if gpu.pci_bus_id in behind]

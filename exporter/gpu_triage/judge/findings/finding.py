@@ -17,6 +17,11 @@ class State(IntEnum):
     PENDING = 1  # its condition holds, but has not lasted for the wait time
     CONFIRMED = 2  # its condition lasted for the wait time; alerts and the scheduler act on it
 
+    @property
+    def text(self) -> str:
+        """As in JSON, in scripts and on the page: ``pending``."""
+        return self.name.lower()
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -168,6 +168,11 @@ def render(reading: PcieUplinksReading) -> Iterator[Sample]:
         yield GPU_HOST_PCIE_UPLINK_INFO.sample(1, *facts)
 
 
+def devices_behind(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the kinds of the devices behind an uplink by their bus IDs, from the labels of its info metric."""
+    return {bus_id: kind for kind, bus_id in (each.split(" ") for each in labels["behind"].split(", "))}
+
+
 PCIE_UPLINKS = HostCollector(
     name="pcie_uplinks",
     about="PCIe links above the switches that GPUs share",

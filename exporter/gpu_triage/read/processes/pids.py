@@ -164,13 +164,8 @@ def parse_status(text: str) -> Mapping[str, str]:
 
 
 def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm: at most 15 bytes, without control characters; "" if it cannot be read.
+    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
 
     Never the command line, which may contain secrets.
     """
-    return printable(text_of(f"{procfs}/{pid}/comm"))
-
-
-def printable(text: str) -> str:
-    """Remove control characters and surrounding whitespace."""
-    return "".join(character for character in text if character.isprintable()).strip()
+    return text_of(f"{procfs}/{pid}/comm").strip()

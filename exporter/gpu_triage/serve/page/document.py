@@ -12,7 +12,6 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.report import Report
 from gpu_triage.serve.page.collectors import collectors_section
 from gpu_triage.serve.page.findings import (
@@ -187,7 +186,7 @@ def _share(report: Report, verdict: Verdict, indices: list[str]) -> str:
 
 
 def _counted(report: Report) -> str:
-    pending = state_name(State.PENDING)
+    pending = State.PENDING.text
     counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending], 0)
     for finding in report.findings:
         counts[finding.severity.value if finding.state is State.CONFIRMED else pending] += 1

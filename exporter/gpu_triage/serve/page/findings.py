@@ -12,8 +12,7 @@ from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.judge.report.grouping import entry_of, grouped
-from gpu_triage.judge.report.life_cycle import ended_in_words, life_cycle_of
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.report import AreaVerdict, Report
 from gpu_triage.judge.report.words import Words
 from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
@@ -106,10 +105,8 @@ def _item(
     meaning, decision = (safe(words.advice(text)) for text in finding.advice)
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
-    life_cycle = life_cycle_of(finding)
-    pending = f" {chip(life_cycle.state, 'idle')}" if life_cycle.pending else ""
-    began = [each.since for each in findings if each.since is not None]
-    since = f" {lasting(min(began), now)}" if began and not life_cycle.pending else ""
+    pending = f" {chip(finding.state.text, 'idle')}" if finding.state is State.PENDING else ""
+    since = "" if entry.since is None else f" {lasting(entry.since, now)}"
     status = f' <span class="standing">{safe(entry.life_cycle)}</span>' if entry.life_cycle else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
     recorded = _recorded(findings, recordings) if finding.severity is Severity.CRITICAL else ""
@@ -119,7 +116,7 @@ def _item(
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
         f'data-subject="{safe(entry.subject)}" '
-        f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(life_cycle.state)}">\n'
+        f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(finding.state.text)}">\n'
         f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(entry.subject)}</strong>{since}{status}</p>\n"
         f'<p class="measured">{safe(entry.measured)}</p>\n'
         f"<p>{meaning} <strong>{decision}</strong></p>\n"
@@ -142,8 +139,7 @@ def _ended(report: Report, now: float) -> str:
 
 
 def _ended_item(finding: Finding, now: float) -> str:
-    ago_seconds = None if finding.ended_at is None else now - finding.ended_at
-    before, after = ended_in_words(ago_seconds, finding.lasted_seconds, finding.end)
+    before, after = ended_text(finding, now)
     code = safe(finding.check.code)
     return (
         f'<li data-code="{code}" data-subject="{safe(finding.subject)}">{before}: <code>{code}</code> '

@@ -11,11 +11,7 @@ from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.owners import owners_text
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.report import GpuVerdict
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
-from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.judge.report.report import GpuReadings, GpuVerdict
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES
 from gpu_triage.serve.page.markup import (
@@ -55,11 +51,11 @@ def _row(latest: Judgment, gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool
     cells = (
         class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
         "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes) or UNKNOWN,
-        _busy(gpu),
-        _memory(gpu),
-        _power(gpu),
-        _temperature(gpu),
-        _link(latest.host, gpu),
+        _busy(verdict.readings),
+        _memory(verdict.readings),
+        _power(verdict.readings, capped=gpu.capped),
+        _temperature(gpu, verdict.readings),
+        _link(latest.host, gpu, verdict.readings),
         _processes(gpu),
     )
     return row(
@@ -73,13 +69,13 @@ def _row(latest: Judgment, gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool
     )
 
 
-def _busy(gpu: GpuEvidence) -> str:
-    share = gpu.busy_share if gpu.up else None
+def _busy(readings: GpuReadings) -> str:
+    share = readings.busy_ratio
     return UNKNOWN if share is None else f"{share:.0%}{bar(share)}"
 
 
-def _memory(gpu: GpuEvidence) -> str:
-    used, total = gpu.last(GPU_MEMORY_USED_BYTES), gpu.last(GPU_MEMORY_TOTAL_BYTES)
+def _memory(readings: GpuReadings) -> str:
+    used, total = readings.memory_used_bytes, readings.memory_total_bytes
     if used is None:
         return UNKNOWN
     if not total:
@@ -87,25 +83,25 @@ def _memory(gpu: GpuEvidence) -> str:
     return f"{used / _GIB:.1f} of {total / _GIB:.0f} GiB{bar(used / total)}"
 
 
-def _power(gpu: GpuEvidence) -> str:
-    power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
+def _power(readings: GpuReadings, *, capped: bool) -> str:
+    power, limit = readings.power_watts, readings.power_limit_watts
     if power is None:
         return UNKNOWN
-    lowered = soft("limit below default") if gpu.capped else ""
+    lowered = soft("limit below default") if capped else ""
     return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
 
 
-def _temperature(gpu: GpuEvidence) -> str:
-    core = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+def _temperature(gpu: GpuEvidence, readings: GpuReadings) -> str:
+    core = readings.temperature_celsius
     memory = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="memory")
     if core is None:
         return UNKNOWN
     return f"{core:.0f} °C" + soft("" if memory is None else f"memory {memory:.0f} °C")
 
 
-def _link(host: HostEvidence, gpu: GpuEvidence) -> str:
-    link = _lanes(gpu.last(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_WIDTH))
-    expected = _lanes(gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH))
+def _link(host: HostEvidence, gpu: GpuEvidence, readings: GpuReadings) -> str:
+    link = _lanes(readings.pcie_generation, readings.pcie_width)
+    expected = _lanes(readings.pcie_expected_generation, readings.pcie_expected_width)
     if not link or not expected:
         return link or UNKNOWN
     missing = missing_lanes(host, gpu)
