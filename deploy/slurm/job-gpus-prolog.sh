@@ -14,8 +14,10 @@ folder=${JOB_GPUS_FOLDER:-/run/gpu-triage/jobs}
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 
 umask 022
+# If the folder is another user's, it may have links: none is written through (set -C) or moved into (-T).
+set -C
 {
-    mkdir -p "$folder" &&
+    mkdir -p "$folder" && rm -f "$folder/.$SLURM_JOB_ID" &&
         printf '%s=%s\n' \
             SLURM_JOB_ID "$SLURM_JOB_ID" \
             SLURM_JOB_USER "${SLURM_JOB_USER:-${SLURM_JOB_UID:-}}" \
@@ -23,7 +25,7 @@ umask 022
             SLURM_JOB_GPUS "$SLURM_JOB_GPUS" \
             CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}" >"$folder/.$SLURM_JOB_ID" &&
         # Rename the finished file: the exporter may read at any time.
-        mv "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
+        mv -fT "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
 } || {
     said="job $SLURM_JOB_ID: nothing was written to $folder"
     echo "job-gpus-prolog: $said" >&2

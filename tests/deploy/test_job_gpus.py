@@ -50,6 +50,17 @@ def test_everybody_may_read_it_and_nobody_but_root_write_it(repository: Path, fo
     assert [path.stat().st_mode & 0o777 for path in (folder, folder / "4242.job")] == [0o755, 0o644]
 
 
+def test_a_link_that_was_planted_is_replaced_and_not_written_through(repository: Path, folder: Path) -> None:
+    victim = folder.parent / "victim"
+    folder.mkdir(parents=True)
+    victim.write_text("precious")
+    (folder / ".4242").symlink_to(victim)
+    (folder / "4242.job").symlink_to(folder)
+    run(repository, "prolog", folder, JOB)
+    assert victim.read_text() == "precious"
+    assert [(path.name, path.is_symlink()) for path in folder.iterdir()] == [("4242.job", False)]
+
+
 @pytest.mark.parametrize(
     "variables",
     [{}, {**JOB, "SLURM_JOB_GPUS": ""}, {**JOB, "SLURM_JOB_ID": "../../etc/passwd"}, {**JOB, "SLURM_JOB_ID": ""}],

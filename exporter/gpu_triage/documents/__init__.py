@@ -24,6 +24,7 @@ from gpu_triage.documents.files import (
     read_file,
     reason_of,
     replace_file,
+    replacing,
     sync_directory,
     write_file,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "read_value",
     "reason_of",
     "replace_file",
+    "replacing",
     "suggestion",
     "sync_directory",
     "write_file",

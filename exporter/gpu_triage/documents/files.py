@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from gpu_triage.documents.place import quoted
 from gpu_triage.errors import DocumentError
@@ -71,18 +71,32 @@ def identity_of(path: Path) -> FileIdentity | None:
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Replace a file atomically and durably: after a crash or error, either the old or the new file exists.
+
+    `mode` applies regardless of the umask.
 
     Raises:
         OSError: the file can't be written.
     """
-    replace_file(path, content)
+    with replacing(path, mode) as file:
+        file.write(content)
     sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Like `write_file`, but not durable until `sync_directory` is called: a host crash may restore the old file.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A new file, which replaces the one at `path` when the block has ended without an exception.
 
     Raises:
         OSError: the file can't be written.
@@ -94,11 +108,13 @@ def replace_file(path: Path, content: bytes) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         partial.replace(path)
-    except OSError:
+    except BaseException:
         partial.unlink(missing_ok=True)
         raise
 

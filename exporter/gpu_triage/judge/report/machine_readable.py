@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any, Final
@@ -262,10 +262,10 @@ def _texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _number(document: dict[str, Any], key: str) -> float | None:
-    value = document.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return None
-    return float(value)
+    value: Any = document.get(key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # False for NaN, infinity, and whole numbers of hundreds of digits.
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
