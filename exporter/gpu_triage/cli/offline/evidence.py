@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.events import EventKind
-from gpu_triage.cli.offline.logged_xids import logged_xids
-from gpu_triage.cli.offline.logs import Events, LogReading
+from gpu_triage.cli.offline.log_sections import EventKind
+from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
-from gpu_triage.cli.offline.nvlink import Links, reading_of
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
+from gpu_triage.cli.offline.smi_links import Links, reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
@@ -104,7 +103,7 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
         store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
-    return replace(found, at=Moment(times[-1], now), told_times=texts)
+    return replace(found, at=Moment(times[-1], now), time_texts=texts)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:

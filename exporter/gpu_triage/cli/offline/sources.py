@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.lines import About
 from gpu_triage.cli.offline.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, opened, unpacked
 from gpu_triage.cli.offline.tar import BLOCK_BYTES, is_tar, members
 from gpu_triage.errors import ConfigError

@@ -78,10 +78,10 @@ class HostEvidence(Evidence):
     resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
 
     Attributes:
-        told_times: text to show for events without an exact time, by the timestamp used in place of that time.
+        time_texts: text to show for events without an exact time, by the timestamp used in place of that time.
     """
 
-    told_times: Mapping[float, str] = field(default_factory=dict)
+    time_texts: Mapping[float, str] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
@@ -101,7 +101,7 @@ class HostEvidence(Evidence):
 
     def when(self, wall: float) -> str:
         """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""
-        return self.told_times.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
+        return self.time_texts.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
 
     @property
     def was_read(self) -> bool:

@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.measure import measure
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.cli.offline.gpu_index import GpuIndex
-from gpu_triage.cli.offline.kernel import MemoryBudget
-from gpu_triage.cli.offline.lines import pieces
+from gpu_triage.cli.offline.lines import About, pieces
+from gpu_triage.cli.offline.log_lines import date_time, written
+from gpu_triage.cli.offline.log_sections import EventKind, LogSection, MemoryBudget
 from gpu_triage.cli.offline.logged import logged_findings
 from gpu_triage.cli.offline.logs import LogReading, merge
-from gpu_triage.cli.offline.lspci import ports_of
-from gpu_triage.cli.offline.redact import redacted
-from gpu_triage.cli.offline.replayed import check_recording
-from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
-from gpu_triage.cli.offline.snapshot import Snapshot, snapshots
-from gpu_triage.cli.offline.sources import STANDARD_INPUT, InputFile, documents, is_recording, sources
-from gpu_triage.cli.offline.summaries import peers_told, summaries
-from gpu_triage.cli.offline.times import date_time, written
-from gpu_triage.cli.offline.unread import unread_of
+from gpu_triage.cli.offline.lspci import LspciParser, ports_of
+from gpu_triage.cli.offline.scan import BUG_REPORT, FAILURES, Content, Scanner
+from gpu_triage.cli.offline.smi_columns import APPS, DMON, PMON, QUERY
+from gpu_triage.cli.offline.smi_links import LIST, NvlinkParser, SmiTopologyParser
+from gpu_triage.cli.offline.smi_table import SmiTableParser
+from gpu_triage.cli.offline.smi_text import SmiTextParser, SmiXmlParser
+from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
+from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import verdict_on
 from gpu_triage.judge.host_judge import HostJudge
-from gpu_triage.judge.report.report import AreaVerdict, FileRead, JudgedHost, Report
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuVerdict, JudgedHost, Report
 from gpu_triage.options.config import Config
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
@@ -39,10 +44,205 @@ from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
 from gpu_triage.read.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.read.gpu.nvlink_counters import CRC
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.record.masking import Masker
+
+_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
+"""A process as findings name it: name and PID."""
+
+
+def redacted(report: Report) -> Report:
+    """The report with UUIDs and addresses replaced consistently, and without names.
+
+    PCI bus addresses stay, since findings refer to them.
+    """
+    masker = Masker(secrets.token_bytes(16))
+
+    def plain(text: str) -> str:
+        return _PROCESS.sub(r"process (\1)", masker.text(text))
+
+    def of_finding(finding: Finding) -> Finding:
+        return replace(finding, measured=plain(finding.measured), uuid=plain(finding.uuid))
+
+    def of_area(area: AreaVerdict) -> AreaVerdict:
+        summary = None if area.summary is None else plain(area.summary)
+        return replace(area, summary=summary, findings=tuple(map(of_finding, area.findings)))
+
+    def of_gpu(gpu: GpuVerdict) -> GpuVerdict:
+        because = gpu.bottleneck._replace(because=plain(gpu.bottleneck.because))
+        return replace(gpu, uuid=plain(gpu.uuid), bottleneck=because)
+
+    return replace(
+        report,
+        host="a host",
+        recording=None if report.recording is None else "a recording",
+        areas=tuple(map(of_area, report.areas)),
+        gpus=tuple(map(of_gpu, report.gpus)),
+        not_read=tuple(map(plain, report.not_read)),
+        files=tuple(_of_file(place, file) for place, file in enumerate(report.files, start=1)),
+    )
+
+
+def _of_file(place: int, file: FileRead) -> FileRead:
+    return replace(file, name=f"file {place}")
+
+
+RECORDING: Final = About(
+    "recording of gpu-triage", "of `gpu-triage record`, alone", "all that the exporter reads of a host"
+)
+
+_SECONDS: Final = 10.0
+"""Replay the last 10 s, as long as ``check`` observes a host: a recording usually ends with the problem it was made
+for. A shorter recording stays in its final state."""
+
+
+def check_recording(path: Path, config: Config) -> Report:
+    """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
+    config = replace(config, replay=path)
+    with ExitStack() as stack:
+        machine = stepped_machine(config, stack, _SECONDS)
+        began = machine.clock.now().wall
+        report = measure(machine, config, _SECONDS).report
+    return replace(report, files=(FileRead(str(path), (RECORDING.kind,), written(began), ""),))
+
+
+_MOST_LINES: Final = 12
+_MOST_FAILED: Final = 4
+
+
+def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
+    for content in contents:
+        if content.without_headings:
+            yield (
+                "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too: "
+                f"{content.without_headings}"
+            )
+    if last is None:
+        return
+    if last.attached is not None and last.attached > len(last.gpus):
+        missing = last.attached - len(last.gpus)
+        yield f"{missing} of {last.attached} GPUs that nvidia-smi counts: attach its whole output"
+    for key, at in last.carried.items():
+        since = "an earlier output" if at is None else written(at)
+        yield f"GPU {_index(labels, key)} in the last output, which does not show all GPUs: it is judged as of {since}"
+    for key, gpu in last.gpus.items():
+        if gpu.failed:
+            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:_MOST_FAILED])
+            yield f"what the driver could not read of GPU {_index(labels, key)}: {what}"
+    yield from _unknown_forms(last, labels)
+
+
+def _unknown_forms(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    lines: dict[str, list[str]] = defaultdict(list)
+    for key, gpu in last.gpus.items():
+        for line in gpu.unread:
+            lines[line].append(f"GPU {_index(labels, key)}")
+    for line in last.unread:
+        lines[line].append("nvidia-smi")
+    for line, of in list(lines.items())[:_MOST_LINES]:
+        yield f"a line in an unknown form ({', '.join(Counter(of))}): {line}"
+    if len(lines) > _MOST_LINES:
+        yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
+
+
+def _index(labels: Mapping[str, GpuLabels], key: str) -> str:
+    return labels[key].gpu if key in labels else "?"
+
+
+_MOST_LINKS: Final = 8
+_VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
+
+
+def summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
+    """Summaries of an area from logs and lspci, where nvidia-smi has none; `found`: whether it has findings."""
+    match area:
+        case Area.DRIVER:
+            yield from _on_the_bus(files)
+        case Area.HEALTH if files.log is not None:
+            yield _xids(files.log)
+        case Area.PCIE:
+            yield from _listed_links(files)
+        case Area.HOST if files.log is not None and not found:
+            yield f"no killed or hung processes, storage or hardware errors in {_lines(files.log)}"
+        case _:
+            return
+
+
+def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
+    gpus = [device for device in files.devices.values() if device.is_gpu]
+    on_bus = Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus)
+    if on_bus:
+        yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
+    version = files.driver_version or _loaded_version(files.log)
+    if version:
+        yield f"kernel module {version}"
+
+
+def _loaded_version(log: LogReading | None) -> str:
+    """The driver version that was loaded last according to the log; "" if unknown."""
+    loads = [] if log is None else [events.last for _, events in log.of_kind(EventKind.LOADED)]
+    found = _VERSION.search(loads[0].text) if loads and loads[0] is not None else None
+    return "" if found is None else found[1]
+
+
+def _xids(log: LogReading) -> str:
+    codes = sorted({what.code for what, _ in log.of_kind(EventKind.XID) if what.code}, key=int)
+    found = f"Xid errors {', '.join(codes)}" if codes else "no Xid errors"
+    return f"{found} in {_lines(log)}"
+
+
+def _listed_links(files: FilesOfHost) -> Iterator[str]:
+    links = Counter(
+        f"gen {device.generation} x{device.width}"
+        for device in files.devices.values()
+        if device.is_gpu and not device.is_dead and device.generation is not None and device.width is not None
+    )
+    if links:
+        yield f"by lspci: {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+
+
+def _lines(log: LogReading) -> str:
+    return f"{log.lines} line{'s' * (log.lines != 1)} of log"
+
+
+def peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """Parts of the summary; nothing if no such output was read."""
+    pairs = Counter(
+        level
+        for key, gpu in last.gpus.items()
+        for peer, level in gpu.peers.items()
+        if key in labels and _is_first(labels[key].gpu, peer)
+    )
+    if pairs:
+        yield "topology: " + ", ".join(f"{count} x {level}" for level, count in sorted(pairs.items()))
+    counted = [
+        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
+    ]
+    faulty = [
+        f"GPU {labels[key].gpu} link {number}: {errors}"
+        for key, number, link in counted
+        if key in labels and (errors := _link_errors(link.errors))
+    ]
+    if counted:
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
+def _link_errors(counts: Mapping[str, float]) -> str:
+    words = {kind: "CRC" if kind == CRC else kind for kind in counts}
+    return ", ".join(f"{count:.0f} {words[kind]}" for kind, count in counts.items() if count)
+
+
+def _is_first(index: str, peer: str) -> bool:
+    """Whether this GPU reports the pair's connection, so that each pair counts once."""
+    return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)
+
 
 _NOT_FOUND: Final = (
     "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
@@ -192,7 +392,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     last = _last(files)
     if area.area is Area.PEERS and last is not None:
-        parts += peers_told(last, files.labels)
+        parts += peer_summaries(last, files.labels)
     return replace(area, summary="; ".join(parts) or None)
 
 
@@ -288,3 +488,10 @@ def _file(content: Content) -> FileRead:
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")
     return FileRead(content.name, kinds, "" if at is None else written(at), note)
+
+
+READERS: Final[tuple[About, ...]] = (
+    *(BUG_REPORT, SmiTextParser.ABOUT, SmiXmlParser.ABOUT, SmiTableParser.ABOUT, FAILURES, QUERY, APPS, DMON, PMON),
+    *(LIST, NvlinkParser.ABOUT, SmiTopologyParser.ABOUT, LogSection.ABOUT, LspciParser.ABOUT, ARCHIVES, RECORDING),
+)
+"""Every kind of input that `check --from` reads, as declared by its reader, in documentation order."""
