@@ -11,8 +11,14 @@ from typing import Any, Final
 
 import click
 
-from gpu_triage.cli.fleet.query import LAST_SCRAPED_MINUTES
-from gpu_triage.cli.fleet.view import Fleet, FleetFinding, FleetHost, RepeatOffender, shared
+from gpu_triage.cli.fleet.fleet_view import (
+    LAST_SCRAPED_MINUTES,
+    Fleet,
+    FleetFinding,
+    FleetHost,
+    RepeatOffender,
+    shared,
+)
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges

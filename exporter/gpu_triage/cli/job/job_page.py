@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage import __version__
-from gpu_triage.cli.fleet.render import moment
-from gpu_triage.cli.job.compare import Standing
-from gpu_triage.cli.job.rows import (
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.job.advice import Standing
+from gpu_triage.cli.job.job_report import (
     JobReport,
     by_host_rows,
     class_rows,

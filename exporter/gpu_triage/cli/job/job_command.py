@@ -9,21 +9,16 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.fleet.client import PrometheusClient
-from gpu_triage.cli.fleet.options import at_option, limit_option, parse_moment, server_options
-from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.render import moment
-from gpu_triage.cli.job.advice import advice_on
-from gpu_triage.cli.job.compare import compare
-from gpu_triage.cli.job.facts import facts_of, window_of
-from gpu_triage.cli.job.find import find
-from gpu_triage.cli.job.notes import notes_on
-from gpu_triage.cli.job.page import render_html
-from gpu_triage.cli.job.render import FORMAT, VERSION, render_json, render_text, run_json
-from gpu_triage.cli.job.rows import JobReport
-from gpu_triage.cli.job.runs import Run, SeveralJobs
-from gpu_triage.cli.job.view import Job, job_of
-from gpu_triage.cli.job.wanted import WANTED, Wanted
+from gpu_triage.cli.fleet.fleet_command import at_option, limit_option, parse_moment, server_options
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.fleet.prometheus import PrometheusClient
+from gpu_triage.cli.job.advice import advice_on, compare
+from gpu_triage.cli.job.job_facts import facts_of, window_of
+from gpu_triage.cli.job.job_page import render_html
+from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_json, render_text, run_json
+from gpu_triage.cli.job.job_runs import WANTED, Run, SeveralJobs, Wanted, find
+from gpu_triage.cli.job.job_view import Job, job_of, notes_on
 from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
 from gpu_triage.documents import quoted
 from gpu_triage.errors import PrometheusUnavailable
