@@ -35,7 +35,6 @@ board's `uuid` if it is about one GPU, and the address of the runbook on that ho
 long the alert goes on after the fault is gone. The exporter judges GPUs and hosts; their alerts fire while a
 [finding](check.md) is confirmed. [Waits and thresholds](thresholds.md) of these alerts are options of the exporter.
 [rules/README.md](../rules/README.md#settings) explains how to change everything else, without editing YAML.
-[alerts-renamed.md](alerts-renamed.md) lists alerts that had another name in the previous release.
 
 """
 _RUNBOOKS: Final = "../exporter/gpu_triage/serve/handbook/runbooks"

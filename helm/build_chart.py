@@ -101,7 +101,7 @@ def readme(repository: Path) -> str:
 def write(repository: Path) -> None:
     """Write copies, schema and README, and delete copies without an original."""
     wanted = copies(repository)
-    for folder in ("rules", "rules/compat", "rules/previous", "dashboards"):
+    for folder in ("rules", "dashboards"):
         target = repository / CHART / "files" / folder
         target.mkdir(parents=True, exist_ok=True)
         for stale in set(target.glob("*.*")) - {repository / path for path in wanted}:

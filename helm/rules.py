@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
 from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
-from gpu_triage.alerting.previous import previous_sources
-from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
@@ -38,15 +36,12 @@ _MARK: Final = "Written by `make chart` for the chart's template, which fills in
 
 def rule_files() -> dict[str, str]:
     """The chart's rule files, by path below ``files/rules``."""
-    files = {source.path: to_yaml(_file(source), _MARK) for source in shipped_sources()}
-    return files | {f"previous/{source.path}": to_yaml(_file(source), _MARK) for source in previous_sources()}
+    return {source.path: to_yaml(_file(source), _MARK) for source in _sources()}
 
 
 def overrides_schema() -> dict[str, Any]:
     """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
-    alerts = {alert.key: _alert_schema(alert) for source in shipped_sources() for alert in source.alerts}
-    # Accept former settings here, because the template fails with a message on where they moved.
-    alerts = {key: {"type": "object"} for key in RENAMED} | alerts
+    alerts = {alert.key: _alert_schema(alert) for source in _sources() for alert in source.alerts}
     return _object(
         {
             "job": _text(JOB),
@@ -78,6 +73,11 @@ def definitions() -> dict[str, Any]:
     }
 
 
+def _sources() -> tuple[RuleSource, ...]:
+    """Sources of the rules that go with the chart's exporters; those for dcgm-exporter's metrics do not."""
+    return tuple(source for source in shipped_sources() if not source.optional)
+
+
 def _file(source: RuleSource) -> BuiltFile:
     return BuiltFile(source.path, source.about, tuple(_group(group) for group in source.groups))
 
@@ -96,7 +96,6 @@ def _alert(rule: Alert) -> BuiltRule:
     fields: dict[str, str | Fields] = {
         "alert": rule.name,
         "key": rule.key,
-        **({"page": RENAMED[rule.name].alert} if rule.name in RENAMED else {}),
         **({"judge": rule.codes[0]} if rule.codes else {}),
         **({} if rule.enabled else {"enabled": "false"}),
         **({"scope": "fleet"} if rule.fleet else {}),

@@ -12,9 +12,6 @@ from gpu_triage.read.host.textfile import TextFilesReading
 from gpu_triage.read.host.textfile_reader import TextFilesReader
 from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 
-TARGET_LABELS = ("instance", "job", "namespace", "service", "endpoint", "pod", "container")
-"""What the Prometheus operator adds to each series of a scrape."""
-
 
 def read(
     directory: Path, *, reader: TextFilesReader | None = None, gpus: PresentGpus | None = None, later: float = 0.0

@@ -19,6 +19,7 @@ import click
 from gpu_triage.cli.machines import live_machine, stepped_machine
 from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
+from gpu_triage.documents import printable
 from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.table import Severity
@@ -113,7 +114,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     if form == "json":
         click.echo(_as_json(recorded, present.limitations, found))
     else:
-        click.echo("\n".join(_lines(recorded, present.limitations, found)))
+        click.echo("\n".join(map(printable, _lines(recorded, present.limitations, found))))
     return 1 if found else 0
 
 
@@ -160,7 +161,7 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
     # A line for each difference: pdsh and its like put the host's name before it.
     for word, differences in (("accepted", taken), ("still different", left)):
         for each in differences:
-            click.echo(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}")
+            click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
     if not found:
         click.echo(f"this host is as in the baseline of {timestamp(recorded.facts.at)}")
     return 1 if left else 0
@@ -281,4 +282,4 @@ def _as_json(recorded: Baseline, limitations: str | None, found: tuple[Compariso
             for each in found
         ],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
+    return json.dumps(document, indent=2)

@@ -26,7 +26,7 @@ from gpu_triage.documents.files import (
     write_file,
 )
 from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
-from gpu_triage.documents.place import Place, Text, nearest, quoted, raised_as, suggestion
+from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
 from gpu_triage.documents.values import read_value
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "parse_json",
     "parse_toml",
     "parse_yaml",
+    "printable",
     "quoted",
     "raised_as",
     "read_file",

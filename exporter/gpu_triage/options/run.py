@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from gpu_triage.documents import nearest
+from gpu_triage.documents import nearest, printable
 from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError, PrometheusUnavailable
 from gpu_triage.options.option import Option
 
@@ -59,17 +59,13 @@ def _explain(error: Exception) -> int:
         if error.errno == errno.EPIPE:
             return EXIT_FAILED
         return _report(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere", EXIT_BROKEN)
-    trace = "".join(traceback.format_exception(error))
+    trace = "\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))
     click.echo(f"{PROGRAM}: this is a bug, please report it:\n{trace}", err=True)
     return EXIT_BROKEN
 
 
 def _report(message: str, code: int) -> int:
-    printable = "".join(
-        character if character.isprintable() else " " if character.isspace() else ascii(character)[1:-1]
-        for character in message
-    )
-    click.echo(f"{PROGRAM}: error: {' '.join(printable.split())}", err=True)
+    click.echo(f"{PROGRAM}: error: {printable(' '.join(message.split()))}", err=True)
     return code
 
 

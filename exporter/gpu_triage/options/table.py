@@ -128,8 +128,8 @@ _LEADING = (
     Option(
         "metrics.profile",
         values.OneOf(PROFILES),
-        "Metrics that are published: rules for findings and for what the shipped rules and those of the previous "
-        "release read, full for every series, also those about single links, pairs of GPUs and collectors.",
+        "Metrics that are published: rules for findings and for what the shipped rules read, full for every "
+        "series, also those about single links, pairs of GPUs and collectors.",
     ),
     Option(
         "metrics.include",

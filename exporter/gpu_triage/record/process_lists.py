@@ -1,7 +1,6 @@
 """Replays process lists into buffers of other sizes than those in the recording.
 
-A list is requested with a buffer as large as the last one. The sizes in a recording depend on the exporter's state and
-version: earlier versions requested the count first.
+A list is requested with a buffer as large as the last one, so the sizes in a recording depend on the exporter's state.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_triage.alerting.files import rule_files, shipped
 from gpu_triage.alerting.rule_yaml import MARK
@@ -210,30 +209,3 @@ def test_every_dashboard_of_the_repository_is_one_of_the_packages(repository: Pa
         path.name for path in (repository / "dashboards").glob("*.json")
     }
     assert all(path.is_symlink() for path in package.iterdir())
-
-
-def test_the_previous_rules_can_be_written_with_their_own_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    config = "cluster_label: region\nalerts: {GpuHwThermalThrottling: {for: 15m, thresholds: {share: 0.2}}}\n"
-    assert rules(out, "--previous", "--no-dashboards", config=config) == 0
-    files = written(out)
-    throttling = next(
-        rule
-        for group in yaml.safe_load(files["rules/alerts-held-back.yml"])["groups"]
-        for rule in group["rules"]
-        if rule.get("alert") == "GpuHwThermalThrottling"
-    )
-    assert throttling["for"] == "15m"
-    assert "> 0.2" in throttling["expr"]
-    assert "on (region, job, instance" in throttling["expr"]
-    assert "GpuStarvedByStorage" in files["alertmanager-inhibit.yml"] + files["rules/alerts-starved.yml"]
-    # Of an alert that has another name now, the page is that of the other.
-    assert "/runbooks/GpuStarved" in files["rules/alerts-starved.yml"]
-    assert "/runbooks/GpuStarvedBy" not in files["rules/alerts-starved.yml"]
-    assert "rules/alerts-findings.yml" not in files
-    capsys.readouterr()
-    assert rules(out, "--no-dashboards") == 0
-    assert "alerts-held-back.yml: no rule of it is left" in capsys.readouterr().out
-    assert "rules/alerts-held-back.yml" not in written(out)

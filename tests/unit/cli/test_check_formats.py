@@ -50,7 +50,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     document = json.loads(render_json(ailing))
-    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
+    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 1, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),

@@ -16,9 +16,9 @@ from gpu_triage.cli.advise.text import as_text
 from gpu_triage.cli.machines import stepped_machine
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import for_option, format_option, host_options
+from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
-from gpu_triage.judge.report.text import printable
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config

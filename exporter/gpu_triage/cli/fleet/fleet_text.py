@@ -19,6 +19,7 @@ from gpu_triage.cli.fleet.fleet_view import (
     RepeatOffender,
     shared,
 )
+from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -26,7 +27,7 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
-from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 FORMAT: Final = "gpu-triage-fleet"

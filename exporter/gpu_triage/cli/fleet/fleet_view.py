@@ -91,7 +91,7 @@ class QueryResults:
         down: targets with failing scrapes.
         exporters: targets with successful scrapes.
         findings, host_findings: start time of each present finding.
-        states, host_states: states of findings, from gpu_finding; older exporters have none.
+        states, host_states: states of findings.
         gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
         incidents: by board, over the last 30 days.
     """
@@ -372,8 +372,7 @@ def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]
     began: dict[_FindingKey, float] = {}
     for series in (*answers.findings, *answers.host_findings):
         key = _finding_key(series)
-        # Older exporters don't publish states: all of their findings count.
-        if states.get(key, State.CONFIRMED) != State.ENDED:
+        if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
     for key, since in began.items():

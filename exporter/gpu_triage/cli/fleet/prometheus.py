@@ -21,9 +21,8 @@ from urllib.parse import urlencode, urlsplit
 
 from gpu_triage import __version__
 from gpu_triage.cli.bounded_http import ended_after, read_body
-from gpu_triage.documents import Parsed, Place, Secret, parse_yaml, quoted, raised_as, read_file, read_value
+from gpu_triage.documents import Parsed, Place, Secret, parse_yaml, printable, quoted, raised_as, read_file, read_value
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
-from gpu_triage.judge.report.text import printable
 from gpu_triage.options.values import LATEST_SECONDS
 
 _VERSIONS: Final = {

@@ -20,11 +20,10 @@ from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_jso
 from gpu_triage.cli.job.job_runs import WANTED, Run, SeveralJobs, Wanted, find
 from gpu_triage.cli.job.job_view import Job, job_of, notes_on
 from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option
-from gpu_triage.documents import quoted
+from gpu_triage.documents import printable, quoted
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
-from gpu_triage.judge.report.text import printable
 from gpu_triage.options.values import TextType, parse_duration
 
 _MOST_LISTED: Final = 20

@@ -16,11 +16,12 @@ from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing, su
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
 from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
-from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, printable, wrapped
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
 
 _HOUR: Final = 3600.0
 _WAITING: Final = "waiting for others"

@@ -92,7 +92,7 @@ class JobFinding:
 
     @property
     def check(self) -> Check | None:
-        """Its kind; None for one of another version of the exporter."""
+        """Its kind; None for a code that this program does not know."""
         return BY_CODE.get(self.code)
 
     @property

@@ -7,11 +7,12 @@ from typing import Final
 
 import click
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.owners import owners_text
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.verdicts import COLORS
 from gpu_triage.judge.report.report import GpuVerdict, Report
-from gpu_triage.judge.report.text import Line, printable
+from gpu_triage.judge.report.text import Line
 
 _GIB: Final = 1024.0**3
 _UNKNOWN: Final = "-"

@@ -20,6 +20,7 @@ import click
 from gpu_triage.cli.one_shot import colors_wanted
 from gpu_triage.cli.top.exporter_client import NotJudgedYet
 from gpu_triage.cli.top.readings import table_of
+from gpu_triage.documents import printable
 from gpu_triage.errors import ExporterUnreachable
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.report import Report
@@ -63,7 +64,7 @@ class Watch:
         try:
             self._seen, self._trouble = (self._look(), time.monotonic()), ""
         except ExporterUnreachable as error:
-            self._trouble = str(error)
+            self._trouble = printable(str(error))
 
     def screen(self, columns: int, lines: int) -> list[str]:
         """Return what to show now: what is wrong, and the report as far as there is room."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any, Final
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.bound import Bound
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.owners import GpuOwner
@@ -18,10 +19,9 @@ from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.link_advice import Advice
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
-from gpu_triage.judge.report.text import printable
 
 FORMAT: Final = "gpu-triage-check"
-VERSION: Final = 3  # incremented when a key is removed or changes its meaning, not when keys are added
+VERSION: Final = 1  # incremented when a key is removed or changes its meaning, not when keys are added
 NOTHING: Final = "-"
 """Placeholder for empty fields of a line."""
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
@@ -32,11 +33,6 @@ class Line(NamedTuple):
     start: str  # may be colored
     text: str = ""  # must not be colored
     indent: int | None = None  # indent of continuation lines; None aligns them with the text
-
-
-def printable(text: str) -> str:
-    """Return the text with nonprintable characters escaped, so that it cannot control a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def render_text(report: Report, columns: int | None = None, below_title: Iterable[Line] = ()) -> str:

@@ -166,6 +166,6 @@ def _pretty(value: Any, indent: str) -> str:
     elif isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
         lines = [f"{inner}{_pretty(each, inner)}" for each in value]
     else:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value)
     first, last = "{}" if isinstance(value, dict) else "[]"
     return f"{first}\n" + ",\n".join(lines) + f"\n{indent}{last}"

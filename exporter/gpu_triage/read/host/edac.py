@@ -18,11 +18,9 @@ from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import printable
 
 _MOST_CONTROLLERS: Final = 64
 _MOST_DIMMS: Final = 256
-_LONGEST_LABEL: Final = 64
 _CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
 _DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
 """Kernel names of a controller's DIMMs; numbers may have gaps."""
@@ -122,7 +120,7 @@ def _dimms(controller: Path) -> list[str]:
 
 def _label(dimm: Path) -> str:
     try:
-        return printable(read_text(dimm / "dimm_label") or "")[:_LONGEST_LABEL]
+        return (read_text(dimm / "dimm_label") or "").strip()
     except HostReadFailed:
         return ""
 

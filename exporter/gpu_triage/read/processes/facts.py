@@ -24,7 +24,6 @@ from gpu_triage.read.processes.pids import (
     counts_as_this_process,
     parse_cgroup,
     parse_status,
-    printable,
     process_name,
 )
 
@@ -99,7 +98,7 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     if procfs != Path("/proc"):
         return {}
     entries = (line.split(":") for line in text_of(Path("/etc/passwd")).split("\n"))
-    return {int(e[2]): printable(e[0]) for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
+    return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
 def _process(pid: int) -> psutil.Process | None:

@@ -173,13 +173,8 @@ def counts_as_this_process(procfs: Path) -> bool:
 
 
 def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm: at most 15 bytes, without control characters; "" if it cannot be read.
+    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
 
     Never the command line, which may contain secrets.
     """
-    return printable(text_of(f"{procfs}/{pid}/comm"))
-
-
-def printable(text: str) -> str:
-    """Remove control characters and surrounding whitespace."""
-    return "".join(character for character in text if character.isprintable()).strip()
+    return text_of(f"{procfs}/{pid}/comm").strip()

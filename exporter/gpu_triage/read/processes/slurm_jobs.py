@@ -24,7 +24,6 @@ from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.allocation import AllocationCache
-from gpu_triage.read.processes.pids import printable
 
 SUFFIX: Final = ".job"
 MAX_FILES: Final = 1024
@@ -153,7 +152,7 @@ def parse_list(name: str, text: str) -> Iterator[JobFile]:
 def _job(number: str, user: str, account: str) -> SlurmJob:
     if not _JOB_ID.fullmatch(number):
         raise ValueError(f"{number[:40]!r} is not a job number")
-    return SlurmJob(number, *(printable(each)[:_LONGEST_NAME] for each in (user, account)))
+    return SlurmJob(number, user[:_LONGEST_NAME], account[:_LONGEST_NAME])
 
 
 def _devices(text: str, named: Callable[[int], str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, 
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.pids import parse_status, printable
+from gpu_triage.read.processes.pids import parse_status
 
 _LOOK_SECONDS: Final = 60.0
 """Interval for checking all threads of a process; its main thread and hung threads are checked every round."""
@@ -180,7 +180,7 @@ def thread_numbers(folder: str) -> list[int]:
 
 def wait_channel(folder: str) -> str:
     """The kernel function that the thread with this folder waits in; "" if unknown."""
-    channel = printable(text_of(f"{folder}/wchan"))
+    channel = text_of(f"{folder}/wchan").strip()
     return channel if _SYMBOL.fullmatch(channel) else ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.findings.table import BY_CODE, RENAMED_ALERTS, Check, xid_check
+from gpu_triage.judge.findings.table import BY_CODE, Check, xid_check
 from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidCode, XidKind
 
 INDEX: Final = "index"
@@ -76,15 +76,13 @@ def meaning_of(xid: XidCode) -> str:
 def find(word: str) -> Page:
     """Find a page by alert (``GpuLost``), finding (``gpu.lost``), Xid (``79``, ``xid-79``) or page name.
 
-    Case-insensitive. The page of a finding or Xid ends with its runbook. An alert that was merged into another one
-    leads to that one's page.
+    Case-insensitive. The page of a finding or Xid ends with its runbook.
 
     Raises:
         UnknownPage: there is no such page.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
-    own |= {name.casefold(): now for name, now in RENAMED_ALERTS.items()}
     if plain in own:
         text = _own_page(own[plain])
     elif number := _XID.fullmatch(plain):

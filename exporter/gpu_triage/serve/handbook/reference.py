@@ -21,6 +21,8 @@ A section is a subject; its name is the value of the label `collector`, and most
 - **Tier**: how often a value is sampled: *fast* (1 s), *medium* (5 s), *slow* (60 s), unless
   [configured](configuration.md) otherwise; *event* values are pushed as they happen.
 - A value that a device does not report has no series. It is never 0 or NaN.
+- A label value is printable text of at most 200 bytes. Other characters are escaped, what is longer is cut, and a value
+  that was changed ends in `~` and a checksum.
 - The exporter also has the usual `process_*` metrics of prometheus_client about its own process.
 """
 

@@ -7,9 +7,9 @@ from html import escape
 from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
-from gpu_triage.judge.report.text import printable
 from gpu_triage.judge.report.words import CLUSTER, Words
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'

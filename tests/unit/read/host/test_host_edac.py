@@ -99,13 +99,6 @@ def test_a_count_that_root_sets_back_goes_on(host: HostTree) -> None:
         assert shown(reader.read(host.round()))["mc0", "corrected"] == counted
 
 
-def test_a_label_is_printed_without_control_characters_and_not_for_ever(host: HostTree) -> None:
-    controller(host)
-    dimm(host, label="A\x1b[2J" + "x" * 400)
-    labels = {label for _, _, label, _ in HostEdacReader().read(host.round()).dimms}
-    assert labels == {("A[2J" + "x" * 400)[:64]}
-
-
 @pytest.mark.slow
 def test_a_tree_of_thousands_is_bounded(host: HostTree) -> None:
     for number in range(80):

@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.job_files import TARGET_LABELS, errors, read, samples, write
+from tests.job_files import errors, read, samples, write
 from tests.promql.vocabulary import TARGET_LABELS as TARGET_LABELS_OF_RULES
+from tests.scrape_limits import TARGET_LABELS
 
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.host.textfile import MAX_LABELS, MAX_VALUE_BYTES, PREFIXES

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families as parse_text
-from tests.job_files import TARGET_LABELS, read, samples, write
+from tests.job_files import read, samples, write
 from tests.parts import some
+from tests.scrape_limits import TARGET_LABELS, check, page_of, scrape_of_the_chart
 
 from gpu_triage.read.host.textfile import (
     MAX_FILES,
@@ -27,18 +26,14 @@ from gpu_triage.read.host.textfile import (
     PREFIXES,
     TextFilesReading,
 )
-from gpu_triage.serve.exposition.encoding import END
-from gpu_triage.serve.exposition.metric_families import encode
+from gpu_triage.serve.exposition.encoding import Format
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def chart(repository: Path) -> Mapping[str, Any]:
-    """How the chart's monitors scrape by default."""
-    values: Mapping[str, Any] = yaml.safe_load((repository / "helm/gpu-triage-exporter/values.yaml").read_text())
-    scrape: Mapping[str, Any] = values["scrape"]
-    return scrape
+    return scrape_of_the_chart(repository)
 
 
 def test_the_bounds_of_a_file_lie_below_the_limits_of_the_charts_scrape(chart: Mapping[str, Any]) -> None:
@@ -54,23 +49,15 @@ def test_the_bounds_of_a_file_lie_below_the_limits_of_the_charts_scrape(chart: M
 
 def obeys(reading: TextFilesReading, chart: Mapping[str, Any]) -> None:
     """Check a page of jobs' files against the limits of a scrape, in both formats."""
-    text = encode(reading.families, openmetrics=False).decode()
-    openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
-    found = [sample for family in parse_text(text) for sample in family.samples]
-    assert openmetrics.count("\n") - openmetrics.count("\n# ") - openmetrics.startswith("# ") == len(found)
-    assert len(found) <= MAX_TOTAL_SERIES
-    for sample in found:
+    pages = {form: page_of(form, foreign=reading.families) for form in Format}
+    found = {form: check(page, form, chart) if reading.families else [] for form, page in pages.items()}
+    assert len(found[Format.TEXT]) == len(found[Format.OPENMETRICS]) <= MAX_TOTAL_SERIES
+    for sample in found[Format.TEXT]:
         assert sample.name.startswith(PREFIXES)
         assert ":" not in sample.name
-        assert len(sample.labels) + 1 + len(TARGET_LABELS) <= chart["labelLimit"]
-        assert all(len(name.encode()) <= chart["labelNameLengthLimit"] for name in sample.labels)
-        values = (sample.name, *sample.labels.values())
-        assert all(len(value.encode()) <= chart["labelValueLengthLimit"] for value in values)
         assert not {*TARGET_LABELS, "gpu", "uuid", "user"} & sample.labels.keys()
         assert sample.timestamp is None
-    series = [(sample.name, tuple(sorted(sample.labels.items()))) for sample in found]
-    assert len(series) == len(set(series))
-    assert len(text) + (1 << 20) < 10 << 20
+    assert len(pages[Format.TEXT]) + (1 << 20) < 10 << 20
 
 
 NAMES = st.one_of(
