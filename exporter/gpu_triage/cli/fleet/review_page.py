@@ -14,7 +14,6 @@ from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.headline import STATES
-from gpu_triage.judge.report.text import printable
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
 from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
 
