@@ -21,9 +21,8 @@ from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import identity, nvlink, topology
-from gpu_triage.read.gpu.activity import ActivityReading
-from gpu_triage.read.gpu.media import MediaReading
-from gpu_triage.read.gpu.pcie_limits import LinkExpectation
+from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
+from gpu_triage.read.gpu.pcie import LinkExpectation
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.gpu.presence import render as render_presence
 from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading

@@ -26,9 +26,8 @@ from gpu_triage.cli.offline.smi_readings import (
 )
 from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.gpu.activity import ActivityReading
-from gpu_triage.read.gpu.clock_targets import ClockTargetsReading
-from gpu_triage.read.gpu.clocks import ClocksReading
+from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
+from gpu_triage.read.gpu.clocks import ClocksReading, ClockTargetsReading
 from gpu_triage.read.gpu.fabric import (
     FABRIC_JOINED,
     FABRIC_UNHEALTHY,
@@ -37,10 +36,8 @@ from gpu_triage.read.gpu.fabric import (
     FabricReading,
 )
 from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.media import MediaReading
 from gpu_triage.read.gpu.modes import COMPUTE_MODES, ModesReading
-from gpu_triage.read.gpu.pcie import PcieReading
-from gpu_triage.read.gpu.pcie_limits import PcieLimitsReading
+from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
 from gpu_triage.read.processes.on_gpu import ProcessesReading
 

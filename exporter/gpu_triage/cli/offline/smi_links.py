@@ -9,8 +9,7 @@ from typing import Final
 
 from gpu_triage.cli.offline.lines import About
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
-from gpu_triage.read.gpu.nvlink import LinkReading, NvlinkReading
-from gpu_triage.read.gpu.nvlink_counters import CRC, RECOVERY, REPLAY
+from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 
 LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
 

@@ -27,8 +27,8 @@ from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.slots import lesser_slot
 from gpu_triage.judge.evidence.uncounted_slowdowns import uncounted, uncounted_slowdown
 from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
-from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
+from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
+from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
 

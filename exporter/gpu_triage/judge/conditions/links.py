@@ -24,20 +24,23 @@ from gpu_triage.judge.link_advice import LINK_ADVICE, Advice, Attribute, LinkCau
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.nvlink import (
+    EFFECTIVE_BER_LIMIT,
     GPU_NVLINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_UP,
+    RECOVERY,
+    REPLAY,
 )
-from gpu_triage.read.gpu.nvlink_counters import RECOVERY, REPLAY
-from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT, GPU_NVLINK_LINK_BIT_ERROR_RATIO
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import (
+from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+    GPU_PCIE_LINK_WIDTH,
 )
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.read.gpu.limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.clocks import GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 
 

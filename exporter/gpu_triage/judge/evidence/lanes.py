@@ -13,8 +13,11 @@ from gpu_triage.documents.pcie import BUILT_LANES
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.link_errors import has_errors
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED,
+    GPU_PCIE_LINK_WIDTH,
+)
 
 
 class Shortage(Enum):

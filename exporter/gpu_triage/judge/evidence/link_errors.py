@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.gpu.pcie import GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 
 
 def many_replays(gpu: GpuEvidence) -> float | None:

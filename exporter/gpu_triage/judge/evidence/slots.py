@@ -7,16 +7,18 @@ from typing import NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.gpu.pcie_limits import (
+from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+    GPU_PCIE_LINK_WIDTH,
+    GPU_PCIE_RECEIVE_BYTES_TOTAL,
+    GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND,
+    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_throughput import GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND
 from gpu_triage.read.host.pcie_uplinks import bytes_per_second
 from gpu_triage.read.metrics.metric import MetricSpec
 

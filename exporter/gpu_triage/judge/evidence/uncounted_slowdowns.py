@@ -6,8 +6,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import SLOWDOWN_CAUSES, GpuEvidence
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
-from gpu_triage.read.gpu.limits import GPU_CLOCK_MAX_HERTZ
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 
 AT_THAT_MOMENT: Final = "at that moment"

@@ -20,8 +20,12 @@ from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.words import Words, words_for
 from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_LINK_EXPECTED_GENERATION,
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
+    GPU_PCIE_LINK_WIDTH,
+)
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS

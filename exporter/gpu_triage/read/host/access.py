@@ -15,7 +15,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.gpu.pcie_aer import PCIE_AER
+from gpu_triage.read.gpu.pcie_errors import PCIE_AER
 from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.limitations import (
