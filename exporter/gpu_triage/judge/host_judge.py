@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from gpu_triage.documents.saved_state import StateKind
-from gpu_triage.judge.bottleneck.memory import GpuMemory
+from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.cpu_settings import judge_cpu_settings

@@ -12,10 +12,10 @@ from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.activity import ACTIVITY, GPM, MEDIA
 from gpu_triage.read.gpu.c2c import C2C
 from gpu_triage.read.gpu.clocks import CLOCK_TARGETS, CLOCKS, LIMITS
+from gpu_triage.read.gpu.device_memory import MEMORY
 from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
 from gpu_triage.read.gpu.fabric import FABRIC
 from gpu_triage.read.gpu.identity import IDENTITY
-from gpu_triage.read.gpu.memory import MEMORY
 from gpu_triage.read.gpu.mig import MIG
 from gpu_triage.read.gpu.modes import MODES, VGPU_LICENSE
 from gpu_triage.read.gpu.nvlink import NVLINK, NVLINK_QUALITY

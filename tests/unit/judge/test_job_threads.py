@@ -24,7 +24,7 @@ from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL
 from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes.cgroups import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
+from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES
 from gpu_triage.read.processes.threads import (
     GPU_BLOCKED_THREAD_SECONDS_TOTAL,

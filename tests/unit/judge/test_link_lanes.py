@@ -33,7 +33,7 @@ from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.serve.page.gpus import gpus_section
+from gpu_triage.serve.page.sections import gpus_section
 
 Series = Callable[[float], Iterator[Sample]]
 

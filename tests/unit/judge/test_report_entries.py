@@ -12,7 +12,7 @@ import pytest
 from click import unstyle
 from tests.evidence import evidence_of
 
-from gpu_triage.judge.evidence.scheduler import scheduler_known
+from gpu_triage.judge.evidence.owners import scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 from gpu_triage.judge.host_judge import HostJudge, Judgment

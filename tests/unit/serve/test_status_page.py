@@ -28,8 +28,8 @@ from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.serve.page.document import PageFacts
+from gpu_triage.serve.page.markup import lasting, window
 from gpu_triage.serve.page.style import ICONS, POLICY, SCRIPT, STYLE
-from gpu_triage.serve.page.times import lasting, window
 
 EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
 HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"

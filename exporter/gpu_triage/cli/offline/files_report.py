@@ -30,7 +30,7 @@ from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area

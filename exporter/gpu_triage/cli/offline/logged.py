@@ -13,7 +13,7 @@ from gpu_triage.cli.offline.log_lines import DAY_SECONDS
 from gpu_triage.cli.offline.log_sections import EventKey, EventKind
 from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
-from gpu_triage.documents.pcie import BUILT_LANES
+from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import is_critical

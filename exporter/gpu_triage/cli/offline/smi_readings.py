@@ -11,8 +11,8 @@ from gpu_triage.cli.offline import smi_facts
 from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, RawProcess, Unit
 from gpu_triage.machine import Workload
 from gpu_triage.read.gpu.clocks import LimitsReading
+from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
 from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
-from gpu_triage.read.gpu.memory import DeviceMemoryReading
 from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLicenseReading
 from gpu_triage.read.gpu.power import PowerReading, other_limit
 from gpu_triage.read.gpu.thermal import ThermalReading

@@ -14,13 +14,13 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import fabric_trouble, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.lanes import MissingLanes, Shortage, missing_lanes
-from gpu_triage.judge.evidence.link_errors import aer_errors, many_replays
+from gpu_triage.judge.evidence.missing_lanes import MissingLanes, Shortage, aer_errors, many_replays, missing_lanes
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.link_advice import LINK_ADVICE, Advice, Attribute, LinkCause, link_cause
+from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.nvlink import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.uplinks import full_uplink, short_uplinks
+from gpu_triage.judge.evidence.slots import full_uplink, short_uplinks
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.read.host.pcie_uplinks import devices_behind
 

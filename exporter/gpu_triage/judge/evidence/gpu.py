@@ -19,8 +19,8 @@ from gpu_triage.read.gpu.activity import (
     GPU_SM_UTILIZATION_RATIO,
 )
 from gpu_triage.read.gpu.clocks import GPU_POWER_DEFAULT_LIMIT_WATTS
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import GPU_MIG_MODE
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS

@@ -14,8 +14,8 @@ from gpu_triage.read.exporter.health import GPU_EXPORTER_COLLECTOR_DURATION_SECO
 from gpu_triage.read.gpu.activity import (
     GPU_SM_OCCUPANCY_RATIO,
 )
+from gpu_triage.read.gpu.device_memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL, GPU_ROW_REMAP_BANKS
-from gpu_triage.read.gpu.memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.nvlink import (
     GPU_NVLINK_FEC_BLOCKS_TOTAL,
     GPU_NVLINK_LINK_ERRORS_TOTAL,

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import pressure
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.limited_jobs import full_thread, knows_threads, pressure, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
-from gpu_triage.judge.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
-from gpu_triage.judge.bottleneck.memory import ClassPeriod, GpuMemory
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
-from gpu_triage.judge.evidence.scheduler import scheduler_known
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_known
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
@@ -19,7 +18,7 @@ from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.judge.report.words import Words, words_for
 from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import PcieLink, link_of, port_above
 from gpu_triage.driver.nvml import gpm as nvml_gpm
 from gpu_triage.driver.nvml.gpm import GpmMetrics

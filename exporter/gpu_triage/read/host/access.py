@@ -36,7 +36,7 @@ from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.metrics.contract import HostCollector, runs
 from gpu_triage.read.metrics.metric import Sample, Tier, host_info
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.cgroups import hides_cgroups
+from gpu_triage.read.processes.cgroup_limits import hides_cgroups
 from gpu_triage.read.processes.container_names import CONTAINER_NAMES
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES

@@ -1,12 +1,14 @@
-"""Slowdowns visible only in a throttle reason's bit, without a counter of their duration."""
+"""Slowdowns that only a throttle reason's bit or a temperature near its threshold shows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import SLOWDOWN_CAUSES, GpuEvidence
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ, GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 
 AT_THAT_MOMENT: Final = "at that moment"
@@ -78,3 +80,34 @@ def _loaded(gpu: GpuEvidence) -> bool:
     if gpu.busy_share is not None:
         return gpu.loaded
     return gpu.awake and not gpu.last(GPU_THROTTLE_ACTIVE, reason="idle")
+
+
+class Margin(NamedTuple):
+    """Distance to the temperature at which a GPU or its memory slows down."""
+
+    near: bool  # whether the margin is small
+    celsius: float  # degrees left; negative above the slowdown temperature
+    text: str  # the measurement, as text
+
+
+def slowdown_margin(gpu: GpuEvidence) -> Margin | None:
+    """Return the margin in the last samples, a small one if there is any; None if unknown."""
+    margins = tuple(_margins(gpu))
+    return next((margin for margin in margins if margin.near), margins[0] if margins else None)
+
+
+def _margins(gpu: GpuEvidence) -> Iterator[Margin]:
+    left, near_celsius = gpu.last(GPU_TEMPERATURE_MARGIN_CELSIUS), gpu.limit("thermal.margin", "margin")
+    limits = [("memory", "memory_max", gpu.limit("thermal.margin", "memory_margin"))]
+    if left is None:
+        limits.insert(0, ("gpu", "slowdown", near_celsius))
+    else:
+        side = "above" if left < 0 else "below"
+        words = f"{abs(left):.0f} °C {side} the temperature at which it slows down"
+        yield Margin(left < near_celsius, left, words)
+    for sensor, name, little_celsius in limits:
+        heat = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor=sensor)
+        limit = gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=name)
+        if heat is not None and limit is not None:
+            words = f"{sensor} at {heat:.0f} °C, {name} at {limit:.0f} °C"
+            yield Margin(limit - heat < little_celsius, limit - heat, words)
