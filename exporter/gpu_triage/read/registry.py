@@ -27,20 +27,15 @@ from gpu_triage.read.gpu.thermal import THERMAL
 from gpu_triage.read.gpu.throttle import THROTTLE
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS
-from gpu_triage.read.host.cpu import HOST_CPU
-from gpu_triage.read.host.cpu_settings import HOST_CPU_SETTINGS
-from gpu_triage.read.host.disk import HOST_DISK
-from gpu_triage.read.host.edac import HOST_EDAC
-from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS
+from gpu_triage.read.host.cpu import HOST_CPU, HOST_CPU_SETTINGS
+from gpu_triage.read.host.disk import HOST_DISK, HOST_FILE_SYSTEMS
+from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY
 from gpu_triage.read.host.infiniband import HOST_INFINIBAND
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
-from gpu_triage.read.host.memory import HOST_MEMORY
-from gpu_triage.read.host.modules import MODULES
-from gpu_triage.read.host.network import HOST_NETWORK
-from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
-from gpu_triage.read.host.platform import PLATFORM
+from gpu_triage.read.host.platform import MODULES, PLATFORM
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE

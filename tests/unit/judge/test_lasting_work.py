@@ -23,11 +23,11 @@ from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_TRANSMIT_BYTE
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 

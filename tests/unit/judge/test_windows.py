@@ -16,7 +16,7 @@ from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
 

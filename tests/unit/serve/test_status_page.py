@@ -9,10 +9,9 @@ from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judg
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on
+from gpu_triage.judge.findings.verdicts import COLORS, DESK, Verdict, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
-from gpu_triage.judge.report.words import DESK
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,

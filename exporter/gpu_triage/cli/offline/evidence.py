@@ -31,9 +31,9 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.xid.ledger import XidCount, XidCounts
 from gpu_triage.read.xid.metrics import XidReading
 from gpu_triage.read.xid.metrics import render as render_xids
+from gpu_triage.read.xid.xid_ledger import XidCount, XidCounts
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR: Final = "files"

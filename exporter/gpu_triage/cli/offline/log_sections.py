@@ -22,7 +22,7 @@ from gpu_triage.read.host.device_messages import (
 )
 from gpu_triage.read.host.driver_messages import SENTENCES, parse_driver_message
 from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
-from gpu_triage.read.xid.events import is_driver_loaded, parse_found, parse_xid
+from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
 
 CONTENT: Final = (
     "Xids with their cause, SXids, why the driver or a GPU could not be started (versions, another driver, GSP, BAR, "

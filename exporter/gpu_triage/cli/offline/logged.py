@@ -22,7 +22,7 @@ from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
 from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
-from gpu_triage.read.xid.events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS
 
 _SOME_CORRECTABLE: Final = 10
 """Corrected PCIe errors in a log that are reported; a link has one now and then. The kernel rate-limits floods."""

@@ -12,8 +12,8 @@ from gpu_triage.cli.offline.log_lines import LogTime, log_time, with_year, writt
 from gpu_triage.cli.offline.log_sections import EventKey, EventKind, KeptEvent, LogSection, Tally, cause_of
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host.driver_messages import LOADING_SECONDS
-from gpu_triage.read.xid.events import OFF_THE_BUS
-from gpu_triage.read.xid.ledger import FATAL_LABELS, XidName
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
 
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0

@@ -37,7 +37,7 @@ from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAUL
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
-from gpu_triage.read.host.modules import GPU_KERNEL_MODULE_LOADED
+from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR

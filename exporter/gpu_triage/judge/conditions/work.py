@@ -21,7 +21,7 @@ from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import (
     GPU_NUMA_MISMATCHED_PROCESSES,
     GPU_PROCESS_INFO,

@@ -27,8 +27,9 @@ from gpu_triage.read.host.disk import (
     GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
     GPU_HOST_DISK_READ_BYTES_TOTAL,
     GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
+    GPU_HOST_LUSTRE_BYTES_TOTAL,
 )
-from gpu_triage.read.host.file_systems import GPU_HOST_LUSTRE_BYTES_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
     GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
@@ -38,9 +39,11 @@ from gpu_triage.read.host.infiniband import (
 )
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+)
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_BYTES_TOTAL
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 

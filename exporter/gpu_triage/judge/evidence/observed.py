@@ -37,10 +37,9 @@ from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, GPU_HOST_INFINIBAND_UP
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_RATIO
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS

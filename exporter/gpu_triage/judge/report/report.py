@@ -13,10 +13,9 @@ from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_know
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.findings.verdicts import Verdict, exit_code, verdict_on
+from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
-from gpu_triage.judge.report.words import Words, words_for
 from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import (

@@ -18,7 +18,7 @@ from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.platform import GPU_HOST_IOMMU_ACTIVE
 from gpu_triage.read.xid.metrics import (
     GPU_EXPORTER_XID_SOURCE_UP,

@@ -16,7 +16,7 @@ from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.gpu.pcie_errors import PCIE_AER
-from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
+from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.limitations import (
     NO_PERMISSION,
@@ -27,8 +27,7 @@ from gpu_triage.read.host.limitations import (
     reason_of,
     refusal,
 )
-from gpu_triage.read.host.network import HOST_NETWORK
-from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
@@ -45,7 +44,7 @@ from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
 from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from typing import Final
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict
-from gpu_triage.judge.report.words import CLUSTER, Words
+from gpu_triage.judge.findings.verdicts import CLUSTER, COLORS, Verdict, Words
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
 """Placeholder for unreported values."""

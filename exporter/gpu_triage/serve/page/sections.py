@@ -18,11 +18,10 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import ENDED_SECONDS
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
+from gpu_triage.judge.findings.verdicts import CLUSTER, WORST_FIRST, Verdict, Words
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.report import AreaVerdict, GpuReadings, GpuVerdict, Report
-from gpu_triage.judge.report.words import CLUSTER, Words
 from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,

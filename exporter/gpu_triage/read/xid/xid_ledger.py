@@ -1,4 +1,4 @@
-"""Count Xids by GPU and code, each incident once even if two sources report it."""
+"""Count Xids by GPU and code, each incident once even if two sources report it; and SXids by switch and code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.events import OFF_THE_BUS, UNKNOWN, XidReport, XidSource
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS, UNKNOWN, SwitchError, XidReport, XidSource
 
 WINDOW_SECONDS: Final = 5.0
 """Maximum difference between two sources' times of the same incident."""
@@ -296,3 +296,29 @@ class _Tally:
             return
         series.before_newest, series.newest = series.last_at, incident
         series.count += 1
+
+
+_MOST_SWITCHES: Final = 64
+
+
+class SwitchErrors:
+    """Counts the SXids of each switch by code, with the time of the latest."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, XidCounts] = {}
+
+    def see(self, error: SwitchError) -> None:
+        """Count an error."""
+        if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
+            return
+        counts = self._counts.setdefault(error.switch, {})
+        fatal = FATAL_LABELS[error.fatal]
+        name = XidName(str(error.code), fatal)
+        if name not in counts and len(counts) >= CODES_PER_GPU:
+            name = XidName(OTHER, fatal)
+        before = counts.get(name, XidCount(0, 0.0))
+        counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
+
+    def counts(self) -> Mapping[str, XidCounts]:
+        """Counts of every switch, by bus ID and then by code; switches without errors are missing."""
+        return {switch: dict(counts) for switch, counts in self._counts.items()}

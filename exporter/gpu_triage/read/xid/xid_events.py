@@ -11,6 +11,12 @@ NVLink 5 Xids state after the unit name whether they are fatal:
 That the card in a slot may have changed is reported by the PCI core, not by the driver: whenever it finds a device, at
 boot, after a hotplug or a rescan, it prints ``pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 …``
 (pci_setup_device, drivers/pci/probe.c).
+
+SXids are NVSwitch errors, which the switch driver only reports in the kernel log:
+``nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up``; details follow on separate lines
+with the same number (``Severity 1 Engine instance 30 …``, ``Data {0x…}``) and are not counted. NVLink 5 switches have
+no driver on the host: their errors are Xids 144 to 150 of the GPUs.
+Source: NVIDIA's Fabric Manager User Guide, "NVSwitch SXid Errors".
 """
 
 from __future__ import annotations
@@ -22,8 +28,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.switches import SwitchError
-from gpu_triage.read.xid.units import XidSite, parse_site
+from gpu_triage.read.xid.xid_units import XidSite, parse_site
 
 OFF_THE_BUS: Final = 79
 """The Xid of a GPU that fell off the bus."""
@@ -108,10 +113,6 @@ class DriverLoaded:
     at: float
 
 
-KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
-"""Xids and SXids from the kernel log, and the events that end them."""
-
-
 def parse_found(text: str) -> str | None:
     """Parse the PCI core's message that it found an NVIDIA GPU into a sysfs bus ID; None for any other message."""
     match = _FOUND.match(text)
@@ -145,3 +146,42 @@ def _fatal(code: int, text: str, after_code: int) -> bool | None:
 def _bus_id(match: re.Match[str]) -> str:
     # An Xid concerns the GPU, which is function 0; function 1 is its audio device.
     return normalize_bus_id(match[1] + (match[2] or ".0"))
+
+
+MARKER: Final = b"nvidia-nvswitch"
+"""Prefix of the switch driver's messages."""
+
+_SXID: Final = re.compile(
+    r"nvidia-nvswitch\d{1,3}: SXid \(PCI:([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])\): (\d{1,6}), "
+    r"(Fatal|Non-fatal)\b"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchError:
+    """One SXid of the switch with this bus ID, at this monotonic second; fatal if the switch must be reset."""
+
+    switch: str
+    code: int
+    fatal: bool
+    at: float
+
+
+KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
+"""Xids and SXids from the kernel log, and the events that end them."""
+
+
+class LoggedSxid(NamedTuple):
+    """An SXid parsed from a message."""
+
+    switch: str
+    code: int
+    fatal: bool
+
+
+def parse_sxid(text: str) -> LoggedSxid | None:
+    """Parse the SXid in a switch driver's message; None for its detail lines, and for any other message."""
+    match = _SXID.match(text)
+    if match is None:
+        return None
+    return LoggedSxid(normalize_bus_id(match[1]), int(match[2]), match[3] == "Fatal")
