@@ -28,9 +28,8 @@ from gpu_triage.documents.files import (
     sync_directory,
     write_file,
 )
-from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
-from gpu_triage.documents.values import read_value
+from gpu_triage.documents.values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
 __all__ = [
     "AtMost",

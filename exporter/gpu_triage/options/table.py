@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.options import values
 from gpu_triage.options.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options.option import Option

@@ -24,7 +24,7 @@ from gpu_triage.read.incidents.ledger import (
 )
 from gpu_triage.read.incidents.metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
-from gpu_triage.read.xid.ledger import CountedXid
+from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.host_gpus import HostGpus

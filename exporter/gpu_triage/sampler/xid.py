@@ -21,13 +21,19 @@ from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.events import UNKNOWN, CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 from gpu_triage.read.xid.kernel_log import KernelLog, KernelXids
-from gpu_triage.read.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
 from gpu_triage.read.xid.metrics import XidReading
-from gpu_triage.read.xid.switch_ledger import SwitchErrors
-from gpu_triage.read.xid.switches import SwitchError
-from gpu_triage.read.xid.units import UnitFailures
+from gpu_triage.read.xid.xid_events import (
+    UNKNOWN,
+    CardFound,
+    DriverLoaded,
+    KernelNews,
+    SwitchError,
+    XidReport,
+    XidSource,
+)
+from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, CountedXid, SwitchErrors, XidCounts
+from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.xid_owners import XidOwners
 

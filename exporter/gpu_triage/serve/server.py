@@ -158,6 +158,6 @@ class WebServer:
         if security.context is None or security.config.tls is None:
             return connection
         # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
-        from gpu_triage.serve.tls_transport import TlsTransport  # noqa: PLC0415
+        from gpu_triage.serve.tls import TlsTransport  # noqa: PLC0415
 
         return TlsTransport(connection, security.context, security.config.tls)

@@ -37,7 +37,7 @@ def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
 def test_ssl_can_be_loaded_by_whoever_needs_it() -> None:
     program = (
         "from gpu_triage.__main__ import _load_asyncio_without_openssl as load\n"
-        "load()\nimport ssl, gpu_triage.serve.tls_transport\nprint(ssl.create_default_context().verify_mode.name)\n"
+        "load()\nimport ssl, gpu_triage.serve.tls\nprint(ssl.create_default_context().verify_mode.name)\n"
     )
     assert run(program) == "CERT_REQUIRED\n"
 

@@ -18,8 +18,8 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.gpu.pcie_aer import PCIE_AER
-from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
+from gpu_triage.read.gpu.pcie_errors import PCIE_AER
+from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.limitations import (
     NO_PERMISSION,
@@ -28,8 +28,7 @@ from gpu_triage.read.host.limitations import (
     errors_kept_by_firmware,
     links_out_of_sight,
 )
-from gpu_triage.read.host.network import HOST_NETWORK
-from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
@@ -37,7 +36,7 @@ from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.metrics.contract import HostCollector, runs
 from gpu_triage.read.metrics.metric import Sample, Tier, host_info
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.cgroups import hides_cgroups
+from gpu_triage.read.processes.cgroup_limits import hides_cgroups
 from gpu_triage.read.processes.container_names import CONTAINER_NAMES
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES
@@ -46,7 +45,7 @@ from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
 from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)
 

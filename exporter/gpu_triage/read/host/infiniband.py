@@ -21,7 +21,7 @@ from gpu_triage.read.host.infiniband_faults import (
     PortRate,
 )
 from gpu_triage.read.host.infiniband_files import PortFiles, parse_rate, parse_state, parse_words
-from gpu_triage.read.host.network import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.read.host.network_interfaces import EVERY_DEVICE, NetworkDevices, network_devices
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample

@@ -1,26 +1,18 @@
 """Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in.
 
-The name is the comm: a longer one from the command line must not be published, and cannot be read while the process
-holds its memory lock. User names are not looked up with the name service, which may block on the network.
+User names don't come from the name service, which may block on the network.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import parse_membership
-from gpu_triage.driver.kernel.files import is_present, parse_cpu_list, text_of
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, refusal, text_of
 from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stat
-from gpu_triage.read.processes.pids import (
-    ProcessFacts,
-    counts_as_this_process,
-    parse_cgroup,
-    parse_status,
-    process_name,
-)
+from gpu_triage.read.processes.pids import ProcessFacts, parse_cgroup, parse_status, process_name
 
 _KEPT_SECONDS = 30.0
 
@@ -56,8 +48,8 @@ class ProcessFactsReader:
     ) -> Mapping[int, ProcessFacts | None]:
         """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
 
-        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup}``,
-        sched_getaffinity(2).
+        Facts without any value are those of a process with files that procfs hides, as with hidepid=1.
+        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup,stat}``.
         """
         kept, self._kept = self._kept, {}
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
@@ -65,7 +57,7 @@ class ProcessFactsReader:
         for pid, stat in stats.items():
             identity, known = _identity(stat), kept.get(pid)
             if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
-                if stat is None and not _is_hidden(procfs / str(pid)):
+                if stat is None and refusal(f"{procfs}/{pid}/stat") != "no_permission":
                     continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
                 read = _read_facts(procfs, pid, user_names)
@@ -91,29 +83,33 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
-def _is_hidden(folder: Path) -> bool:
-    """Whether the process exists, but procfs hides its files from this user, as with hidepid=1."""
-    return is_present(folder) and not os.access(folder / "stat", os.R_OK, effective_ids=True)
-
-
 def _identity(stat: ProcessStat | None) -> _Identity | None:
     return _Identity(stat.name, stat.started_ticks) if stat else None
 
 
 def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:
     status = parse_status(text_of(f"{procfs}/{pid}/status"))
-    real_uid = status.get("Uid", "").partition("\t")[0]
-    uid = int(real_uid) if real_uid.isdecimal() else None
-    user = "" if uid is None else user_names.get(uid, str(uid))
     cgroups = text_of(f"{procfs}/{pid}/cgroup")
-    allowed = _allowed_cpus(procfs, pid, status.get("Cpus_allowed_list", ""))
-    return ProcessFacts(process_name(procfs, pid), user, allowed, parse_cgroup(cgroups), parse_membership(cgroups))
+    return ProcessFacts(
+        process_name(procfs, pid),
+        _user(status.get("Uid", ""), user_names),
+        _cpus(status.get("Cpus_allowed_list", "")),
+        parse_cgroup(cgroups),
+        parse_membership(cgroups),
+    )
 
 
-def _allowed_cpus(procfs: Path, pid: int, listed: str) -> frozenset[int] | None:
+def _user(uids: str, user_names: Mapping[int, str]) -> str:
+    """The name of the real user, the first of a process's four, or its UID."""
     try:
-        # In another PID namespace, the PID may be another process or unused.
-        own = counts_as_this_process(procfs)
-        return (frozenset(os.sched_getaffinity(pid)) if own else parse_cpu_list(listed)) or None
-    except (OSError, ValueError):
+        uid = parse_count(uids.partition("\t")[0])
+    except ValueError:
+        return ""
+    return user_names.get(uid, str(uid))
+
+
+def _cpus(text: str) -> frozenset[int] | None:
+    try:
+        return parse_cpu_list(text) or None
+    except ValueError:
         return None

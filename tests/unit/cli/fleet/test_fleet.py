@@ -12,10 +12,9 @@ from click import unstyle
 from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
 
-from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.fleet.query import QueryResults, Selection, queries
-from gpu_triage.cli.fleet.render import FleetReport, render_json, render_text
-from gpu_triage.cli.fleet.view import Fleet, fleet_of
+from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
+from gpu_triage.cli.fleet.fleet_view import Fleet, QueryResults, Selection, fleet_of, queries
+from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity

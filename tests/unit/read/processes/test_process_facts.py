@@ -4,7 +4,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -98,21 +97,6 @@ def test_a_process_whose_start_is_not_told_may_be_any_and_has_no_facts(host: Hos
     assert facts_of(host.procfs, 4242) is None
 
 
-def test_a_process_whose_files_are_hidden_from_this_user_still_has_its_cpus() -> None:
-    if os.geteuid() != 0:
-        pytest.skip("acting as another user takes root")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        Path(folder, "self").symlink_to(str(os.getpid()))
-        Path(folder, str(os.getpid())).mkdir(mode=0)  # as with hidepid=1
-        os.seteuid(65534)
-        try:
-            facts = facts_of(Path(folder), os.getpid())
-        finally:
-            os.seteuid(0)
-    assert facts == ProcessFacts("", "", frozenset(os.sched_getaffinity(0)), Owner())
-
-
 @pytest.mark.parametrize("file", ["comm", "status", "cgroup"])
 @pytest.mark.parametrize("damage", UNREADABLE[1:])
 def test_a_file_with_nothing_to_read_is_as_good_as_missing(host: HostTree, file: str, damage: str) -> None:
@@ -125,13 +109,11 @@ def test_a_file_with_nothing_to_read_is_as_good_as_missing(host: HostTree, file:
     assert facts_of(host.procfs, 4242) == missing
 
 
-def test_a_name_made_to_look_like_something_else_is_cleaned_and_does_not_shift_the_fields(
-    host: HostTree,
-) -> None:
+def test_a_name_made_to_look_like_something_else_does_not_shift_the_fields(host: HostTree) -> None:
     process(host, comm="a\x1b[31m) \nR 1\n", stat=f"4242 (a\x1b[31m) \nR 1) {STAT_TAIL}")
     facts = facts_of(host.procfs, 4242)
     assert facts is not None
-    assert (facts.name, facts.user) == ("a[31m) R 1", "1001")
+    assert (facts.name, facts.user) == ("a\x1b[31m) \nR 1", "1001")
 
 
 def test_this_very_process_has_its_users_name_or_number_and_its_cpus() -> None:
@@ -155,17 +137,6 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
             sleep.kill()
     assert facts is not None
     assert facts.name == "train-with-secr"
-
-
-def test_the_kernel_is_not_asked_for_cpus_by_pids_that_are_not_this_processs_own(host: HostTree) -> None:
-    assert pids.counts_as_this_process(Path("/proc"))
-    process(host, pid=os.getpid())
-    assert not pids.counts_as_this_process(host.procfs)
-    host.link("proc/self", str(os.getpid() + 1))
-    assert not pids.counts_as_this_process(host.procfs)
-    facts = facts_of(host.procfs, os.getpid())
-    assert facts is not None
-    assert facts.allowed_cpus == frozenset(range(32, 64))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +241,7 @@ def test_any_text_is_a_status_file(text: str) -> None:
 
 
 @given(comm=st.binary(max_size=30), status=st.binary(max_size=60), cgroup=st.binary(max_size=60))
-def test_facts_of_any_content_can_be_published(
+def test_any_content_of_the_files_has_facts(
     tmp_path_factory: pytest.TempPathFactory, comm: bytes, status: bytes, cgroup: bytes
 ) -> None:
     directory = tmp_path_factory.mktemp("proc", numbered=True) / "1"
@@ -281,8 +252,6 @@ def test_facts_of_any_content_can_be_published(
     (directory / "cgroup").write_bytes(b"0::/" + cgroup)
     facts = facts_of(directory.parent, 1)
     assert facts is not None
-    assert facts.name.isprintable()
-    facts.name.encode("utf-8")
     assert facts.user == "" or facts.user.isascii()
 
 
