@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from deploy.demo.processes import free_port
 from tests.e2e.processes import wait_for
-from tests.listening import free_port
 
 from gpu_triage.cli.main import group
 
