@@ -49,7 +49,7 @@ def _open_missing_streams() -> None:
     """Open /dev/null for each standard stream that is closed (``2>&-``), which Python replaces by None.
 
     Otherwise the next socket or file would get its number, and what a library writes there. stdout can still not be
-    written to: a report that nobody gets is an error.
+    written to: a report that does not reach the user is an error.
     """
     for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
