@@ -115,7 +115,7 @@ def _steps(target: str) -> list[str]:
 
 
 class Listing:
-    """Lists the files in a folder and its sub-folders whose names have a suffix and no dot at the start.
+    """Lists the files with a suffix in a folder and its sub-folders; names that start with a dot do not count.
 
     Jobs can make more of them than can be listed in time, so a part is listed each time, from where the last ended.
     """

@@ -1,4 +1,4 @@
-"""Reads the files of jobs: whose they are, what they may contain, and how they become one page, within limits.
+"""Reads the files of jobs: their owners, what they may contain, and how they become one page, within limits.
 
 A file can only affect its own series. It holds the job's own metrics, or those of one GPU, which NVIDIA's profiler
 plugin for NCCL writes (NCCL Inspector, from NCCL 2.29.3 on with NCCL_INSPECTOR_PROM_DUMP=1). prometheus_client's
@@ -385,8 +385,8 @@ def _unescaped(escape: re.Match[str]) -> str:
 def merge(answers: Iterable[Text | Error]) -> tuple[tuple[str, ...], tuple[Metric, ...]]:
     """Return why each file is not republished ("" if it is), and the families of the others, each name once.
 
-    Of an owner's files with the same series, only the first counts. A family about whose type files disagree, or with
-    a name that belongs to another one, is published without a type: no file can take another one's series away.
+    Of an owner's files with the same series, only the first counts. A family is published without a type if files
+    disagree about it, or its name belongs to another one: no file can take another one's series away.
     """
     seen, errors, families = set[object](), list[str](), dict[tuple[str, str], Metric]()
     for answer in answers:
