@@ -24,6 +24,7 @@ from gpu_triage.documents.files import (
     replace_file,
     replacing,
     sync_directory,
+    unwritable,
     write_file,
 )
 from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
@@ -56,5 +57,6 @@ __all__ = [
     "replacing",
     "suggestion",
     "sync_directory",
+    "unwritable",
     "write_file",
 ]
