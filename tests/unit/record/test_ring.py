@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.record.library import answer_of
-from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, TimedAnswer, unrolled
+from gpu_triage.record.recording import TimedAnswer
+from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, unrolled
 
 POWER = json.dumps(["nvmlDeviceGetPowerUsage", "@7f00"])
 XID = json.dumps(["nvmlEventSetWait_v2", "@7f00", 32, 0])
