@@ -16,9 +16,9 @@ from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.shipped import shipped_sources
-from gpu_triage.cli.fleet.query import Selection, queries
-from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
-from gpu_triage.cli.job.facts import every_query
+from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.cli.job.job_facts import every_query
 from gpu_triage.read.registry import METRICS
 
 FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")

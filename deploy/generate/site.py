@@ -98,7 +98,7 @@ def build() -> None:
     locked = ("--require-hashes", "-r", REPOSITORY / "requirements" / "site.txt")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked], check=True)
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    command = [python, "-m", "mkdocs", "build", "--strict", "--quiet"]
+    command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet"]
     subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
 
 

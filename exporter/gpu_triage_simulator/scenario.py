@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from gpu_triage.documents import Pattern, Range
-from gpu_triage.documents.pcie import Generation, Width
+from gpu_triage.documents.pcie_values import Generation, Width
 from gpu_triage.options.config import Setting
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.processes.listing import BOTH, KINDS

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.e2e.browser import browser
 from tests.status_server import status_server
 
-from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS
+from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS
 from gpu_triage.options.config import Config
 from gpu_triage_simulator import load_scenario
 

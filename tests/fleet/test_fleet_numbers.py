@@ -18,8 +18,8 @@ from tests.dashboards.store import Series, Store, serving
 from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
-from gpu_triage.cli.fleet.query import Selection, queries
-from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 

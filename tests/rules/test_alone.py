@@ -13,7 +13,7 @@ from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Played, Series, gpu, host, merged, over, play
 from tests.rules.rulefile import alert_files, read_rules, rule_files
 
-from gpu_triage.cli.fleet.query import Selection, queries
+from gpu_triage.cli.fleet.fleet_view import Selection, queries
 
 END: Final = 150
 NAN: Final = math.nan

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.cli.timeline import timelines
 from gpu_triage.cli.timeline_output import render_json, render_text
@@ -32,7 +32,7 @@ _STEP_SECONDS: Final = 5.0
 
 def applies(option: Option) -> bool:
     """Whether a daemon option is also a flag of this command."""
-    return option.section in _SECTIONS
+    return option.section in _SECTIONS and option.key != "simulate-pace"
 
 
 @click.command(
@@ -110,10 +110,11 @@ def judge_command(
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack, ProgressLine() as line:
-        machine = stepped_machine(config, stack)
+        # What this host's exporter keeps is none of theirs.
+        host = stepped_host(replace(config, state_directory=None), stack)
         found = timelines(
-            machine,
-            config,
+            host.machine,
+            host.config,
             total,
             settings,
             lambda done: line.show(f"judging, {done / 60:.0f} of {total / 60:.0f} min"),

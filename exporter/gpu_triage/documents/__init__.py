@@ -15,7 +15,9 @@ gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mea
 from __future__ import annotations
 
 from gpu_triage.documents.files import (
+    FileIdentity,
     discard_partials,
+    identity_of,
     parse_json,
     parse_toml,
     parse_yaml,
@@ -27,12 +29,12 @@ from gpu_triage.documents.files import (
     unwritable,
     write_file,
 )
-from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
-from gpu_triage.documents.values import read_value
+from gpu_triage.documents.values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
 __all__ = [
     "AtMost",
+    "FileIdentity",
     "Key",
     "Keyed",
     "Parsed",
@@ -43,6 +45,7 @@ __all__ = [
     "Tagged",
     "Text",
     "discard_partials",
+    "identity_of",
     "nearest",
     "parse_json",
     "parse_toml",

@@ -29,6 +29,8 @@ _REASONS: Final = {
     errno.EISDIR: "not_a_file",
 }
 
+FileIdentity = tuple[int, int, int, int]
+
 
 def reason_of(error: OSError) -> str:
     """The reason for an error, as used in metrics: ``missing``, ``no_permission``, …, ``io_error``."""
@@ -71,6 +73,15 @@ def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: 
         message = f"{path}: is larger than {most_bytes >> 20} MiB; name a smaller file"
         raise DocumentError(message, reason="too_large")
     return content
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """A value that changes when a file is replaced or written to; None if the file can't be examined."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def write_file(path: Path, content: bytes, mode: int | None = None) -> None:

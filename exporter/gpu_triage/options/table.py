@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.options import values
 from gpu_triage.options.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options.option import Option
@@ -233,8 +233,8 @@ _TRAILING = (
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the scenario's events follow each other, and how many times shorter findings wait, hold "
-        "and look back; bottleneck classes, clocks and counters keep real time.",
+        "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
+        "intervals are as many times longer by that clock.",
     ),
     Option(
         CONFIG_FILE,

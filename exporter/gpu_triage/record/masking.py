@@ -23,7 +23,7 @@ from gpu_triage.read.host.device_messages import parse_device_message, parse_dev
 from gpu_triage.read.host.driver_messages import parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.read.xid.kernel_log import KernelLog
-from gpu_triage.read.xid.switches import parse_sxid
+from gpu_triage.read.xid.xid_events import parse_sxid
 from gpu_triage.record.calls import function_of
 from gpu_triage.record.capture import ABSENT, FAILED, Captured
 from gpu_triage.record.library import Spans

@@ -238,5 +238,4 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
                 procfs=roots["proc"],
                 kmsg=kmsg,
                 clock=replayed,
-                simulated=True,
             )

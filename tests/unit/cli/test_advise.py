@@ -21,9 +21,8 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.evidence.thresholds import ARITHMETIC_BOUND_SHARE, MEMORY_BOUND_SHARE
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.read.gpu.gpm import (
+from gpu_triage.read.gpu.activity import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,

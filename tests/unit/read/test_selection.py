@@ -13,7 +13,7 @@ from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.gpm import GPU_TENSOR_ACTIVE_RATIO
+from gpu_triage.read.gpu.activity import GPU_TENSOR_ACTIVE_RATIO
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_UP
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.registry import METRICS

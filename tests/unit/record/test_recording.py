@@ -257,7 +257,7 @@ def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     (tmp_path / "folder.tar.gz").mkdir()
-    monkeypatch.setattr("gpu_triage.cli.record_command.live_machine", nobody)
+    monkeypatch.setattr("gpu_triage.cli.record_command.live_host", nobody)
     assert run_cli(group, ["record", str(tmp_path / target)]) == 2
     assert str(tmp_path / target) in capsys.readouterr().err
 

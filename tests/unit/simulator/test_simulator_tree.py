@@ -136,7 +136,6 @@ def test_boot_time_and_uptime_agree_with_the_clock(dual: SimulatedMachine, clock
 
 def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
     with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
-        assert simulated.machine.simulated
         simulated.close()
     assert not simulated.root.exists()
     clock.advance(60)

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND, GPU_NVLINK_LINKS, GPU_NVLINK_LINKS_UP
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import (
+from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+    GPU_PCIE_LINK_WIDTH,
 )
 from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second, devices_behind
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.advise.assumptions import USABLE_MEMORY
 from gpu_triage.cli.advise.job import Job, Part, Workload
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES
 
 _LORA_RANK: Final = 16
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.lines import About
 from gpu_triage.documents.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, TimeLimit, opened, unpacked
 from gpu_triage.documents.tar import BLOCK_BYTES, is_tar, members
 from gpu_triage.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
-from gpu_triage.read.gpu.gpm import (
+from gpu_triage.read.gpu.activity import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,

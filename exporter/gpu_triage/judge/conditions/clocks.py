@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share, lasting_share
-from gpu_triage.judge.evidence.uncounted_slowdowns import UncountedSlowdown, slowed_down, uncounted, uncounted_slowdown
+from gpu_triage.judge.evidence.slowdowns import (
+    UncountedSlowdown,
+    slowdown_margin,
+    slowed_down,
+    uncounted,
+    uncounted_slowdown,
+)
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
-from gpu_triage.read.gpu.limits import (
+from gpu_triage.read.gpu.clocks import (
+    GPU_CLOCK_HERTZ,
     GPU_CLOCK_MAX_HERTZ,
     GPU_POWER_DEFAULT_LIMIT_WATTS,
     GPU_POWER_MAX_LIMIT_WATTS,

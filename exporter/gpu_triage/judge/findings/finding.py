@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
-from gpu_triage.judge.link_advice import Advice
 
 
 class State(IntEnum):

@@ -12,8 +12,7 @@ from gpu_triage.judge.findings.check import Unit
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import EndReason
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import OF_SEVERITY
-from gpu_triage.judge.report.words import CLUSTER, Words
+from gpu_triage.judge.findings.verdicts import CLUSTER, OF_SEVERITY, Words
 
 _LOW_IS_WORSE: Final = frozenset({Unit.LANES, Unit.GENERATION, Unit.HERTZ, Unit.CELSIUS})
 _ADDRESS: Final = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"

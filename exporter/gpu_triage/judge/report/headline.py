@@ -10,8 +10,8 @@ from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import CLUSTER, Words
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.words import CLUSTER, Words
 
 _USE_UNKNOWN: Final = "with unknown usage"
 """Shown in place of a class: the files contain neither processes nor utilization."""

@@ -12,11 +12,11 @@ from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.bound import Bound
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.owners import GpuOwner
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import BY_CODE, Action, Area, Check, Severity, Unit
 from gpu_triage.judge.findings.verdicts import Verdict
-from gpu_triage.judge.link_advice import Advice
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
 

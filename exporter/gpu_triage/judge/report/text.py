@@ -13,11 +13,10 @@ from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict, Words
 from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
-from gpu_triage.judge.report.words import Words
 
 SEVERITY_COLORS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 

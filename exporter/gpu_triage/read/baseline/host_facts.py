@@ -10,18 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
 
 from gpu_triage.documents import AtMost, Key, Parsed, Range
-from gpu_triage.documents.pcie import BUILT_LANES, Generation, Width
-from gpu_triage.read.gpu.clock_targets import CLOCK_TARGETS
+from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
+from gpu_triage.read.gpu.clocks import CLOCK_TARGETS, LIMITS
+from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
-from gpu_triage.read.gpu.limits import LIMITS
-from gpu_triage.read.gpu.memory_repair import MEMORY_REPAIR
 from gpu_triage.read.gpu.modes import MODES
-from gpu_triage.read.gpu.nic_topology import NIC_TOPOLOGY
 from gpu_triage.read.gpu.nvlink import NVLINK
-from gpu_triage.read.gpu.pcie import PCIE
-from gpu_triage.read.gpu.pcie_limits import PCIE_LIMITS, LinkExpectation
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation
 from gpu_triage.read.gpu.power import POWER
-from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
+from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
 from gpu_triage.read.metrics.contract import GpuCollector
 

@@ -9,7 +9,7 @@ from typing import Final
 from gpu_triage.driver.kernel.files import is_present
 from gpu_triage.driver.kernel.pci_bus import handles_aer
 from gpu_triage.machine import Machine
-from gpu_triage.read.host.network import interface_names, shows_interfaces
+from gpu_triage.read.host.network_interfaces import interface_names, shows_interfaces
 
 NO_PERMISSION: Final = "no_permission"
 OTHER_NETWORK_NAMESPACE: Final = "other_network_namespace"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gpu_triage.documents.pcie import TRANSFER_RATES
+from gpu_triage.documents.pcie_values import TRANSFER_RATES
 from gpu_triage.driver.kernel.files import read_link, read_names, text_of
 from gpu_triage.driver.kernel.mounts import refuse_unmounted
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of

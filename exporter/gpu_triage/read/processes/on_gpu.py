@@ -15,14 +15,14 @@ from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
-from gpu_triage.read.processes import cgroups as process_cgroups
+from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
-from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader
+from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
 from gpu_triage.read.processes.facts import ProcessFactsReader
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
-from gpu_triage.read.processes.placement import Locality, LocalityJudge
+from gpu_triage.read.processes.placement import GpuLocality, Locality
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.read.processes.workloads import WorkloadFinder
@@ -180,7 +180,7 @@ class ProcessesReader:
         pids = self._driver_pids(gpu)
         sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
-        judge = LocalityJudge(gpu)
+        numa = GpuLocality(gpu)
         workloads = WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
         # Otherwise these PIDs belong to other processes in this procfs.
@@ -195,10 +195,10 @@ class ProcessesReader:
                 memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
-                locality=judge.locality(facts.get(process.pid)),
+                locality=numa.locality(facts.get(process.pid)),
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
-                numa_distance=judge.distance(facts.get(process.pid)),
+                numa_distance=numa.distance(facts.get(process.pid)),
             )
             for process in shown
         )
@@ -207,7 +207,7 @@ class ProcessesReader:
             processes=processes,
             truncated=len(listed.processes) - len(processes) + listed.ended_early,
             # If there are processes but none could be read, none of them can be called well placed.
-            locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
+            locality_known=numa.can_tell and (not listed.processes or any(process.facts for process in processes)),
             cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
             threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
         )

@@ -14,7 +14,7 @@ from tests.nvml_bench import BenchMaker, says
 from tests.unit.read.baseline.test_baseline_document import FULL
 
 from gpu_triage.documents import Place, read_value
-from gpu_triage.documents.pcie import MOST_GENERATION, TRANSFER_RATES, WIDTHS
+from gpu_triage.documents.pcie_values import MOST_GENERATION, TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import parse_link_speed, parse_link_width
 from gpu_triage.errors import DocumentError
 from gpu_triage.options.table import all_options

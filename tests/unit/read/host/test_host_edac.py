@@ -7,7 +7,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.edac import HOST_EDAC, HostEdacReader, HostEdacReading
+from gpu_triage.read.host.host_memory import HOST_EDAC, HostEdacReader, HostEdacReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.read.gpu.modes import GPU_COMPUTE_MODE_INFO
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_P2P_EXPECTED
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.metrics.metric import ANY, MetricSpec, Sample, gpu_gauge, host_counter, host_info
