@@ -26,6 +26,7 @@ from gpu_triage.documents.files import (
     replace_file,
     replacing,
     sync_directory,
+    unwritable,
     write_file,
 )
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
@@ -59,5 +60,6 @@ __all__ = [
     "replacing",
     "suggestion",
     "sync_directory",
+    "unwritable",
     "write_file",
 ]

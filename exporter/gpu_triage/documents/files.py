@@ -37,6 +37,19 @@ def reason_of(error: OSError) -> str:
     return _REASONS.get(error.errno or 0, "io_error")
 
 
+def unwritable(path: Path, error: OSError, option: str, what: str = "cannot be written") -> tuple[str, str]:
+    """The reason and message, with the next step, for a file in a directory that is named by an option."""
+    steps = {
+        "no_permission": "let the exporter's user write there",
+        "missing": "create the directory or mount the volume",
+        "no_space": "free some space",
+        "read_only": f"mount it writable, or name another directory with {option}",
+        "not_a_file": "delete the link or directory that is in its place",
+    }
+    reason = reason_of(error)
+    return reason, f"{path}: {what}: {error.strerror or error}; {steps.get(reason, 'check the disk')}"
+
+
 def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: str = "name a readable file") -> bytes:
     """The content of a regular file; `step` is the remedy to show if it is unreadable.
 
