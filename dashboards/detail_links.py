@@ -7,7 +7,7 @@ from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, in_15m, legend, rate
 from dashboards.tables import Column, table_of
-from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT
+from gpu_triage.read.gpu.nvlink import EFFECTIVE_BER_LIMIT
 
 
 def links() -> Row:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 from gpu_triage.documents import Parsed, Pattern, Place, Range, read_value
-from gpu_triage.documents.pcie import Generation, Width
+from gpu_triage.documents.pcie_values import Generation, Width
 from gpu_triage_simulator.schema import Amount, Count, Ratio, read_toml
 
 MODELS = Path(__file__).parent / "models"

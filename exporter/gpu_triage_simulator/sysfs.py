@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
-from gpu_triage.documents.pcie import TRANSFER_RATES
+from gpu_triage.documents.pcie_values import TRANSFER_RATES
 from gpu_triage.read.host.services import FABRIC_MANAGER
 from gpu_triage_simulator import cgroup_files, host_effects
 from gpu_triage_simulator.gpu_state import GpuState

@@ -17,7 +17,6 @@ BLOCK_SECONDS = 7200
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 SCRAPED: dict[str, int] = {
-    "gpu_host_findings": 15 * MINUTE,
     "gpu_info": 15 * MINUTE,
     "gpu_process_owner_info": 15 * MINUTE,
 }

@@ -78,7 +78,6 @@ MATRIX: dict[str, dict[str, Any]] = {
             "namespace": "watch",
             "labels": {"release": "stack"},
             "annotations": {"a": "b"},
-            "compatibility": {"enabled": True},
         },
         "rules": {
             "overrides": {

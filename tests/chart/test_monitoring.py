@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.examples.kubernetes import OPERATOR
+from deploy.generate.kubernetes import OPERATOR
 from tests.chart.matrix import MATRIX
 from tests.chart.operator_models import KINDS, kept_by_the_operator
 from tests.chart.rendering import CHART, RULES, chart_with, render
@@ -125,16 +125,6 @@ def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: Re
         file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
         result = subprocess.run([promtool, "check", "rules", str(file)], check=False, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_names_of_the_release_before_are_recorded_where_asked_for_only(tmp_path: Path) -> None:
-    chart = chart_with(tmp_path, {"rules/a.yml": RULES, "rules/compat/recorded.yml": RULES})
-    rules = {"enabled": True, "compatibility": {"enabled": True}}
-    asked = render({"prometheusRule": rules}, chart).of_kind("PrometheusRule")
-    names = {each["metadata"]["name"] for each in asked}
-    assert names == {"gpu-gpu-triage-exporter-a", "gpu-gpu-triage-exporter-compat-recorded"}
-    assert len(render({"prometheusRule": {"enabled": True}}, chart).of_kind("PrometheusRule")) == 1
-    assert render({"prometheusRule": {**rules, "enabled": False}}, chart).of_kind("PrometheusRule") == []
 
 
 def test_a_dashboard_becomes_a_config_map_that_the_sidecar_finds(tmp_path: Path) -> None:

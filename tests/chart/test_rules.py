@@ -9,12 +9,10 @@ import helm_python
 import jsonschema
 import pytest
 import yaml
-from helm.rules import definitions, overrides_schema
+from deploy.generate.chart_rules import definitions, overrides_schema
 from tests.chart.rendering import render
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.previous import previous_sources
-from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.settings_document import default_settings, read_settings
@@ -71,14 +69,11 @@ def by_command(overrides: dict[str, Any], folder: Path) -> dict[str, Any]:
     path = folder / "rules.yaml"
     path.write_text(yaml.safe_dump(overrides), encoding="utf-8")
     files = rule_files(read_settings(str(path), ALERTS))
-    return {name.removesuffix(".yml").replace("/", "-"): parsed(text) for name, text in files.items()}
+    return {name.removesuffix(".yml"): parsed(text) for name, text in files.items() if "/" not in name}
 
 
 def by_chart(overrides: dict[str, Any]) -> dict[str, Any]:
-    values = {
-        "prometheusRule": {"enabled": True, "compatibility": {"enabled": True}},
-        "rules": {"overrides": overrides},
-    }
+    values = {"prometheusRule": {"enabled": True}, "rules": {"overrides": overrides}}
     rules = render(values).of_kind("PrometheusRule")
     return {each["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-"): each["spec"] for each in rules}
 
@@ -112,7 +107,7 @@ def test_without_overrides_the_chart_has_the_rules_that_are_shipped(repository: 
 
 def test_the_schema_knows_every_alert_and_threshold() -> None:
     properties = overrides_schema()["properties"]["alerts"]["properties"]
-    assert properties.keys() == ALERTS.keys() | RENAMED.keys()
+    assert properties.keys() == ALERTS.keys()
     for key, alert in ALERTS.items():
         limits = properties[key]["properties"].get("thresholds", {}).get("properties", {})
         assert limits.keys() == alert.thresholds.keys()
@@ -121,29 +116,13 @@ def test_the_schema_knows_every_alert_and_threshold() -> None:
 @pytest.mark.parametrize(
     ("alerts", "message"),
     [
-        ({"GpuHwThermalThrottling": {"for": "15m"}}, "set judge.thermal.hw in its values"),
-        ({"GpuHwThermalThrottling": {"thresholds": {"share": 0.2}}}, "set judge.thermal.hw in its values"),
-        ({"GpuStarvedByCpu": {"enabled": False}}, "GpuStarvedByCpu: is part of another alert now"),
+        ({"GpuHwThermalThrottling": {"for": "15m"}}, "set judge.thermal.hw in the chart's values"),
+        ({"GpuHwThermalThrottling": {"thresholds": {"share": 0.2}}}, "set judge.thermal.hw in the chart's values"),
     ],
 )
-def test_a_setting_that_has_moved_is_refused_with_its_new_place(alerts: dict[str, Any], message: str) -> None:
+def test_a_setting_of_the_exporter_is_refused_with_its_option(alerts: dict[str, Any], message: str) -> None:
     with pytest.raises(helm_python.HelmError, match=message):
         by_chart({"alerts": alerts})
-
-
-def test_the_previous_rules_can_be_loaded_instead_with_their_own_settings() -> None:
-    chosen = {"alerts": {"GpuHwThermalThrottling": {"for": "15m", "thresholds": {"share": 0.2}}}}
-    values = {"prometheusRule": {"enabled": True, "previous": True}, "rules": {"overrides": chosen}}
-    found = {
-        rule["alert"]: rule
-        for each in render(values).of_kind("PrometheusRule")
-        for group in each["spec"]["groups"]
-        for rule in group["rules"]
-        if "alert" in rule
-    }
-    assert found.keys() == {alert.name for source in previous_sources() for alert in source.alerts}
-    assert found["GpuHwThermalThrottling"]["for"] == "15m"
-    assert "> 0.2" in found["GpuHwThermalThrottling"]["expr"]
 
 
 FINE: list[dict[str, Any]] = [

@@ -14,7 +14,6 @@ import yaml
 from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, render
 
-from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.shipped import shipped_sources
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -110,16 +109,16 @@ def test_good_values_pass_with_the_defaults_below_them(values: dict[str, Any]) -
 def test_no_object_takes_names_it_does_not_know() -> None:
     alerts = "/properties/rules/properties/overrides/properties/alerts/properties"
     codes = {alert.key for source in shipped_sources() for alert in source.alerts if alert.codes}
-    # The template says where these have gone.
-    moved = {f"{alerts}/{key}" for key in RENAMED} | {f"{alerts}/{key}/properties/thresholds" for key in codes}
+    # The template says that the exporter decides these.
+    of_exporter = {f"{alerts}/{key}/properties/thresholds" for key in codes}
     open_objects = {
         path
         for path, node in _nodes(SCHEMA, "")
         if "object" in _types(node) and "additionalProperties" not in node and not path.endswith("properties")
     }
     # What only the API server knows the inside of, and what a parent chart puts there.
-    assert open_objects - moved == {"/properties/global", "/$defs/kubernetesObject"}
-    assert moved <= open_objects
+    assert open_objects - of_exporter == {"/properties/global", "/$defs/kubernetesObject"}
+    assert of_exporter <= open_objects
 
 
 def test_every_name_of_the_schema_has_a_default() -> None:

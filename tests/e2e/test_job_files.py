@@ -9,11 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.conftest import RequiresTool
 from tests.e2e.processes import Exporter, exporter, prometheus, wait_for
-
-LIMITS = ("sampleLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit", "bodySizeLimit")
+from tests.scrape_limits import TARGET, limits_of, scrape_of_the_chart
 
 CONFIG = """
 global:
@@ -30,9 +28,6 @@ scrape_configs:
       - targets: ["{text_address}"]
         labels: {target}
 """
-
-TARGET = {name: f"the-{name}" for name in ("namespace", "service", "endpoint", "pod", "container")}
-"""What the Prometheus operator adds at most."""
 
 GOOD = '# TYPE gpu_job_steps_total counter\ngpu_job_steps_total{job_name="bert"} 1200\n'
 
@@ -93,13 +88,6 @@ def text_only(running: Exporter) -> Iterator[str]:
             thread.join()
 
 
-def limits(repository: Path) -> str:
-    """The chart's limits, as keys of a scrape configuration."""
-    values = yaml.safe_load((repository / "helm/gpu-triage-exporter/values.yaml").read_text())["scrape"]
-    names = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in LIMITS}
-    return "\n    ".join(f"{names[name]}: {values[name]}" for name in LIMITS)
-
-
 @pytest.mark.timeout(300)
 def test_prometheus_scrapes_on_whatever_a_jobs_file_holds(
     tmp_path: Path, repository: Path, requires_tool: RequiresTool
@@ -113,7 +101,10 @@ def test_prometheus_scrapes_on_whatever_a_jobs_file_holds(
     flags = ("--simulate", "dual-a10", "--collector.textfile.directory", str(jobs))
     with exporter(tmp_path, *flags) as running, text_only(running) as text_address:
         config = CONFIG.format(
-            limits=limits(repository), address=running.address, text_address=text_address, target=TARGET
+            limits=limits_of(scrape_of_the_chart(repository)),
+            address=running.address,
+            text_address=text_address,
+            target=TARGET,
         )
         with prometheus(program, tmp_path, config) as query:
             wait_for(lambda: len(query('count_over_time(up{job!=""}[1m]) >= 5')) == 2)

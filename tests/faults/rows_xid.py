@@ -15,7 +15,7 @@ from tests.faults.library import Call
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
-from gpu_triage.read.xid.ledger import CODES_PER_GPU
+from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.scenario import Event
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from deploy.examples.fleet import OF_THE_FLEET, federated, remote_written
+from deploy.generate.fleet import OF_THE_FLEET, federated, remote_written
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import all_targets, substitute
 from tests.dashboards.store import Series, Store, serving
 from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
 from tests.gathered import for_each
 
-from gpu_triage.cli.fleet.query import Selection, queries
-from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
+from gpu_triage.cli.fleet.fleet_view import Selection, queries
+from gpu_triage.cli.fleet.review import daily_queries, host_query, offender_query
 
 pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
 

@@ -28,8 +28,7 @@ def lately(value: float, before: float = 0) -> list[float]:
 def scraped(values: Sequence[float], instance: str = INSTANCE) -> Series:
     """Whether a target could be scraped; what our exporter says of itself goes with it."""
     said = [1.0 if value == 1 else math.nan for value in values]
-    findings = host("gpu_host_findings", [value - 1 for value in said], instance)
-    return merged(host("up", values, instance), host("gpu_exporter_build_info", said, instance), findings)
+    return merged(host("up", values, instance), host("gpu_exporter_build_info", said, instance))
 
 
 NEIGHBOR: Final = scraped(steady(1), "gpu-08:9836")

@@ -208,7 +208,6 @@ BY_HAND: Final = (
         "restarting",
     ),
     Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
-    Exhibit("GpuExporterTooOld", of_host("gpu_exporter_build_info", steady(1))),
     Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", steady(0), source="kmsg")),
     Exhibit("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
     Exhibit(

@@ -13,7 +13,7 @@ from tests.promql.promtool import Run, ask
 from tests.rules.handwritten import Played, Series, gpu, host, merged, over, play
 from tests.rules.rulefile import alert_files, read_rules, rule_files
 
-from gpu_triage.cli.fleet.query import Selection, queries
+from gpu_triage.cli.fleet.fleet_view import Selection, queries
 
 END: Final = 150
 NAN: Final = math.nan
@@ -83,13 +83,11 @@ def heard(kmsg: float, nvml: float, *others: Series) -> Series:
 
 
 def judge(*spans: tuple[float, int], instance: str = "a") -> Series:
-    """An exporter whose judge succeeds or fails; one that succeeds says how many findings there are."""
+    """An exporter whose judge succeeds or fails."""
     success = over(*spans)
-    found = [0.0 if value == 1 else NAN for value in success]
     return merged(
         up((1, len(success)), instance=instance),
         host("gpu_exporter_collector_success", success, instance, collector="judge"),
-        host("gpu_host_findings", found, instance),
     )
 
 
@@ -184,20 +182,8 @@ CASES: Final[Mapping[str, Case]] = {
         ),
         "gpu-triage: on 5 hosts the exporter cannot judge",
     ),
-    "judges that fail are not too old": Case("GpuExporterTooOld", NEVER, judge((1, 10), (0, END - 10))),
     "a judge that hangs": Case(
         "GpuExporterJudgeFailing", range(21, END), merged(judge((1, END)), overdue(19, "judge"))
-    ),
-    "two of an earlier release": Case(
-        "GpuExporterTooOld",
-        range(15, END),
-        merged(judge((1, END)), *(up((1, END), instance=f"old-{number}") for number in range(2))),
-        "gpu-triage: 2 exporters too old for these rules",
-    ),
-    "down and not too old": Case(
-        "GpuExporterTooOld",
-        NEVER,
-        {**judge((1, 20), (NAN, END - 20)), **up((1, 20), (0, END - 20))},
     ),
 }
 SHOWN_AT: Final = END - 30

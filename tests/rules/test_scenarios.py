@@ -1,6 +1,6 @@
 """Scenarios through the rules, and what all of them show together.
 
-`make test` plays the cover, scraped every minute; `make full` most others so, and the cover every 30 s; `make long` all
+`make test` plays the cover, scraped every minute; `make full` most others so, and the cover every 30 s; `--long` all
 every 5 s, 15 s and minute.
 """
 
@@ -29,7 +29,6 @@ EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation i
 ELSEWHERE = {
     "GpuEccSramThreshold": "test_relay.py: no simulated board counts so many",
     "GpuExporterJudgeFailing": "test_alone.py: no simulated fault makes the judge fail",
-    "GpuExporterTooOld": "test_alone.py: it takes an exporter of an earlier release",
     "GpuExporterAbsent": "test_alone.py: a scenario has a target",
     "GpuExporterXidDeaf": "test_alone.py: the simulated kernel log can be read",
     "GpuExportersDown": "test_alone.py: it takes more than one host",

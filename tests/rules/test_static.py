@@ -35,7 +35,6 @@ OF_PROMQL = {
     ("GpuExporterDown", "critical", "10m"),
     ("GpuExporterAbsent", "critical", "15m"),
     ("GpuExporterJudgeFailing", "critical", "30s"),
-    ("GpuExporterTooOld", "warning", "15m"),
     ("GpuExporterXidDeaf", "warning", "15m"),
     ("GpuExporterCollectorFailing", "warning", "10m"),
     ("GpuExporterStale", "warning", "5m"),

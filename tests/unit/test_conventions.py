@@ -11,7 +11,7 @@ import pytest
 from gpu_triage.read.metrics.metric import Kind, MetricSpec
 from gpu_triage.read.registry import METRICS
 
-LONGEST_FILE = 350
+LONGEST_FILE = 600
 
 # What a name may say about its unit, right before `_total` or at its end.
 UNITS = ("seconds", "bytes", "bytes_per_second", "watts", "joules", "celsius", "hertz", "ratio")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, filled_in, percent, plain
-from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds
 
@@ -124,8 +123,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
 
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
-    page = RENAMED[rule.name].alert if rule.name in RENAMED else rule.name
-    runbook, command = f"{settings.runbook_base_url}/{page}", f"{settings.runbook_command} {page}"
+    runbook, command = f"{settings.runbook_base_url}/{rule.name}", f"{settings.runbook_command} {rule.name}"
     if not settings.runbook_base_url:
         runbook = command
     elif rule.elsewhere and _LABEL.search(runbook):

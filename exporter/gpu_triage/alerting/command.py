@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write_files
-from gpu_triage.alerting.previous import PREVIOUS, previous_sources
-from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
+from gpu_triage.alerting.rule_source import INHIBITIONS
 from gpu_triage.alerting.settings import DEFAULTS, AlertSettings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
@@ -23,12 +22,9 @@ from gpu_triage.alerting.shipped import shipped_sources
 @click.option("--config", metavar="FILE", help="Your settings, in YAML.  [default: those of --print-config]")
 @click.option("--no-dashboards", is_flag=True, help="Write no dashboards.")
 @click.option("--force", is_flag=True, help="Replace files that this command did not write, too.")
-@click.option(
-    "--previous", is_flag=True, help="Write the rules of the previous release, which work with exporters of both."
-)
 @click.option("--print-config", is_flag=True, help="Print every setting with its default and range, and write nothing.")
 def rules_command(
-    *, output: Path | None, config: str | None, no_dashboards: bool, force: bool, previous: bool, print_config: bool
+    *, output: Path | None, config: str | None, no_dashboards: bool, force: bool, print_config: bool
 ) -> int:
     """Write alert rules, inhibitions and dashboards, with your settings.
 
@@ -48,15 +44,12 @@ def rules_command(
         GpuStraggler: {severity: info}
         GpuPersistenceModeOff: {enabled: true}
 
-    DIR/rules/compat has the recorded names of the previous release; load it only if you still use them. Run the command
-    again after an upgrade: it replaces its own files, and removes those of its rules that are gone.
-
-    While the exporters of a fleet are being upgraded, --previous writes the rules of the previous release: they work
-    with old and new exporters, and take their own settings. With the new rules, GpuExporterTooOld counts those left.
+    DIR/rules/compat is for hosts that have dcgm-exporter only. Run the command again after an upgrade: it replaces its
+    own files, and removes those of its rules that are gone.
 
     Exit code 0: written. 1: the folder cannot be written to. 2: a setting or a flag is wrong; nothing is written.
     """  # noqa: D301 - click needs the backspace escapes
-    sources = previous_sources() if previous else shipped_sources()
+    sources = shipped_sources()
     if print_config:
         click.echo(default_settings(sources), nl=False)
         return 0
@@ -64,8 +57,8 @@ def rules_command(
         raise click.UsageError("name the folder to write to with --output DIR")
     alerts = {alert.key: alert for source in sources for alert in source.alerts}
     settings = DEFAULTS if config is None else read_settings(config, alerts)
-    files = {f"rules/{path}": text for path, text in rule_files(settings, sources).items()}
-    files[INHIBITIONS] = inhibitions(settings, PREVIOUS if previous else SOURCE)
+    files = {f"rules/{path}": text for path, text in rule_files(settings).items()}
+    files[INHIBITIONS] = inhibitions(settings)
     if not no_dashboards:
         files |= {f"dashboards/{name}": text for name, text in dashboards(settings).items()}
     for name in write_files(output, files, force=force):

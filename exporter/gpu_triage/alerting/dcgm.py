@@ -13,7 +13,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.table import BY_CODE, Check
 from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK, GPU_COMPUTE_BOUND
-from gpu_triage.read.gpu.gpm import GPU_DRAM_ACTIVE_RATIO, GPU_TENSOR_ACTIVE_RATIO
+from gpu_triage.read.gpu.activity import GPU_DRAM_ACTIVE_RATIO, GPU_TENSOR_ACTIVE_RATIO
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
 _DCGM: Final = 'recorded_from="dcgm"'

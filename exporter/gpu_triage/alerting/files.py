@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.placeholders import filled_in
-from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, RuleSource
+from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.shipped import shipped_sources
@@ -26,18 +26,15 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 """Markers of files written by this program: rules and inhibitions, dashboards."""
 
 
-def rule_files(settings: Settings = DEFAULTS, sources: Sequence[RuleSource] | None = None) -> dict[str, str]:
-    """Rule files by relative path; by default the shipped ones.
-
-    A file is omitted if all its rules are disabled.
-    """
-    files = (built(each, settings) for each in (shipped_sources() if sources is None else sources))
+def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
+    """Rule files by relative path; without one of which all rules are disabled."""
+    files = (built(each, settings) for each in shipped_sources())
     return {file.path: to_yaml(file) for file in files if file.groups}
 
 
-def inhibitions(settings: Settings = DEFAULTS, folder: Path = SOURCE) -> str:
-    """Alertmanager inhibitions, from the folder that contains the rules' source."""
-    text = (folder / INHIBITIONS).read_text(encoding="utf-8")
+def inhibitions(settings: Settings = DEFAULTS) -> str:
+    """Alertmanager's inhibitions."""
+    text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
     return "\n".join([*comment(MARK), "", filled])
 
@@ -100,9 +97,8 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
             )
         for name, text in files.items():
             paths[name].parent.mkdir(parents=True, exist_ok=True)
-            write_file(paths[name], text.encode())
-            # Regardless of the umask, because Prometheus runs as a different user.
-            paths[name].chmod(0o644)
+            # Prometheus runs as a different user.
+            write_file(paths[name], text.encode(), mode=0o644)
         rules = (path for below in ("rules", "rules/compat") for path in (folder / below).glob("*.yml"))
         gone = {path.relative_to(folder).as_posix() for path in rules if _is_ours(path)} - files.keys()
         for name in gone:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_triage.alerting.rule_source import SourceError, read_expressions, read_macros
 from gpu_triage.read.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
-from gpu_triage.read.xid.events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")

@@ -121,6 +121,11 @@ class RuleSource:
     groups: tuple[Group, ...]
 
     @property
+    def optional(self) -> bool:
+        """Whether only some load it: it records another exporter's metrics under our names."""
+        return "/" in self.path
+
+    @property
     def alerts(self) -> Iterator[Alert]:
         return (rule for group in self.groups for rule in group.rules if isinstance(rule, Alert))
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from gpu_triage.alerting.placeholders import plain
-from gpu_triage.alerting.renamed import moved
 from gpu_triage.alerting.rule_source import Alert, RuleSource
 from gpu_triage.alerting.settings import (
     DEFAULTS,
@@ -91,8 +90,6 @@ def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
-        if problems := [f"{path}: {each}" for each in moved(document, alerts)]:
-            raise ConfigError(*problems)
         found = read_value(_document(alerts, _target_labels(document)), document, Place(path))
     chosen = found.pop("alerts", {})
     return Settings(
@@ -162,6 +159,16 @@ def _parse_hold(text: str) -> str:
     return text
 
 
+def _refuse_judged(code: str) -> Callable[[Any], Any]:
+    def refuse(_written: Any) -> Any:
+        raise ValueError(
+            f"the exporter decides this; set judge.{code} in its configuration "
+            "(gpu-triage judge --print-config lists what there is)"
+        )
+
+    return refuse
+
+
 _WITHOUT_SLASH: Final = Parsed(lambda text: text.rstrip("/"))
 _A_JOB: Final = f"a regular expression of at most {MOST_CHARACTERS} characters, such as .*gpu-triage.*"
 _A_TEXT: Final = f"one line of at most {MOST_CHARACTERS} characters without braces"
@@ -217,14 +224,11 @@ def _texts(reserved: tuple[str, ...]) -> Any:
 
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
+    settings = {"enabled": bool, "severity": Literal["critical", "warning", "info", "none"], "labels": labels}
+    if alert.codes:
+        refuse = _refuse_judged(alert.codes[0])
+        thresholds = Annotated[Any, Parsed(refuse, written=dict[str, str])]
+        return Keyed(settings | {"for": Annotated[str, Parsed(refuse)], "thresholds": thresholds})
     limits = {name: Annotated[float, Range(each.low, each.high)] for name, each in alert.thresholds.items()}
-    of_promql = {} if alert.codes else {"for": Annotated[str, Parsed(_parse_hold)]}
-    return Keyed(
-        {
-            "enabled": bool,
-            **of_promql,
-            "severity": Literal["critical", "warning", "info", "none"],
-            "labels": labels,
-            "thresholds": Keyed(limits, "threshold"),
-        }
-    )
+    hold = Annotated[str, Parsed(_parse_hold)]
+    return Keyed(settings | {"for": hold, "thresholds": Keyed(limits, "threshold")})

@@ -16,23 +16,21 @@ from typing import Final, NamedTuple
 
 import click
 
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import kept_apart, live_host, stepped_host
 from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
+from gpu_triage.documents import printable
 from gpu_triage.errors import BaselineError
 from gpu_triage.judge.baseline_changes import meaning_of
-from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.report.life_cycle import life_cycle_of
+from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import OneOf, duration
-from gpu_triage.read.baseline.accept import ACCEPTABLE, accepted
-from gpu_triage.read.baseline.compare import Comparison, changes
-from gpu_triage.read.baseline.facts import HostFacts
-from gpu_triage.read.baseline.file import Baseline, encode, read_baseline, timestamp, write_baseline
-from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES
+from gpu_triage.read.baseline.baseline_file import Baseline, encode, read_baseline, timestamp, write_baseline
+from gpu_triage.read.baseline.differences import ACCEPTABLE, Comparison, accepted, changes
+from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, HostFacts
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
@@ -116,7 +114,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
     if form == "json":
         click.echo(_as_json(recorded, present.limitations, found))
     else:
-        click.echo("\n".join(_lines(recorded, present.limitations, found)))
+        click.echo("\n".join(map(printable, _lines(recorded, present.limitations, found))))
     return 1 if found else 0
 
 
@@ -132,14 +130,7 @@ def diff(*, config: Config, file: Path, form: str, within: float) -> int:
 )
 @_despite_findings("Accept the fields")
 @partial(_flags, options=_OPTIONS | _FILE_OPTIONS)
-def accept(
-    *,
-    config: Config,
-    file: Path | None,
-    fields: tuple[str, ...],
-    despite_findings: bool,
-    within: float,
-) -> int:
+def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despite_findings: bool, within: float) -> int:
     """Take fields that were changed on purpose over into the baseline, and keep the rest.
 
     FILE is by default the one that the exporter compares with (--baseline.file, or what --baseline.from-host learned
@@ -168,10 +159,9 @@ def accept(
     remaining = {(each.field, _subject(each)) for each in left}
     taken = [each for each in found if (each.field, _subject(each)) not in remaining]
     # A line for each difference: pdsh and its like put the host's name before it.
-    for each in taken:
-        click.echo(f"accepted: {_subject(each)}: {each.field}: {each.was} -> {each.now}")
-    for each in left:
-        click.echo(f"still different: {_subject(each)}: {each.field}: {each.was} -> {each.now}")
+    for word, differences in (("accepted", taken), ("still different", left)):
+        for each in differences:
+            click.echo(printable(f"{word}: {_subject(each)}: {each.field}: {each.was} -> {each.now}"))
     if not found:
         click.echo(f"this host is as in the baseline of {timestamp(recorded.facts.at)}")
     return 1 if left else 0
@@ -180,8 +170,8 @@ def accept(
 def _file_of_the_exporter(config: Config) -> Path:
     if config.baseline_file is not None:
         return config.baseline_file
-    if config.baseline_from_host and config.state_directory is not None:
-        return StateDirectory(config.state_directory, simulated=config.simulate is not None).path(BASELINE)
+    if config.baseline_from_host and (folder := kept_apart(config).state_directory) is not None:
+        return StateDirectory(folder).path(BASELINE)
     raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
@@ -197,21 +187,20 @@ def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
 def _refuse_findings(config: Config) -> None:
     """Check the host as `gpu-triage check` does; raises BaselineError if it has critical findings."""
     with ExitStack() as stack:
-        machine = stepped_machine(config, stack)
-        report = measure(machine, config, _CHECK_SECONDS).report
+        host = stepped_host(config, stack)
+        report = measure(host.machine, host.config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
-    critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
+    critical = "; ".join(
+        f"{each.check.code} {each.subject}, {each.measured}{(follows := life_cycle(each)) and f' ({follows})'}"
+        for each in report.findings
+        if each.severity is Severity.CRITICAL
+    )
     if critical:
-        found = "; ".join(map(_in_words, critical))
-        what = (
-            f"no baseline of a host with critical findings: {found}. Fix them first; see gpu-triage check. If this is"
+        raise BaselineError(
+            "not_well",
+            f"no baseline of a host with critical findings: {critical}. Fix them first; see gpu-triage check. If this "
+            "is how the host should be, record it with --despite-findings",
         )
-        raise BaselineError("not_well", f"{what} how the host should be, record it with --despite-findings")
-
-
-def _in_words(finding: Finding) -> str:
-    life_cycle = str(life_cycle_of(finding))
-    return f"{finding.check.code} {finding.subject}, {finding.measured}{life_cycle and f' ({life_cycle})'}"
 
 
 def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentState:
@@ -226,8 +215,8 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentSta
     latest: list[CurrentState] = []
     ended = threading.Event()
     with ExitStack() as stack:
-        machine = live_machine(config, stack)
-        runner = Runner(machine.clock, quick)
+        machine = live_host(config, stack).machine
+        runner = Runner(machine.clock, quick.sample_fast_seconds)
         sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
 
         def look() -> None:
@@ -282,13 +271,15 @@ def _as_json(recorded: Baseline, limitations: str | None, found: tuple[Compariso
         "equal": not found,
         "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
         "lacks": limitations,
-        "changes": [_as_object(change) for change in found],
+        "changes": [
+            {
+                "field": each.field,
+                **({"uuid": each.gpu.latest.uuid, "pci_bus_id": each.gpu.latest.pci_bus_id} if each.gpu else {}),
+                "was": each.was,
+                "now": each.now,
+                "meaning": meaning_of(each),
+            }
+            for each in found
+        ],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False)
-
-
-def _as_object(change: Comparison) -> dict[str, str]:
-    gpu_ids = {}
-    if change.gpu is not None:
-        gpu_ids = {"uuid": change.gpu.latest.uuid, "pci_bus_id": change.gpu.latest.pci_bus_id}
-    return {"field": change.field, **gpu_ids, "was": change.was, "now": change.now, "meaning": meaning_of(change)}
+    return json.dumps(document, indent=2)

@@ -11,22 +11,16 @@ from gpu_triage.errors import BaselineError, ConfigError, DocumentError
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.option import Option
-from gpu_triage.options.sources import use_file
-from gpu_triage.options.table import CONFIG_FILE
-from gpu_triage.read.baseline.file import read_baseline, timestamp
+from gpu_triage.options.sources import FILE
+from gpu_triage.read.baseline.baseline_file import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
 from gpu_triage.serve.security import SecuritySource
 
 
 def _use_file(ctx: click.Context, _argument: click.Parameter, path: str | None) -> None:
-    if path is None:
-        return
-    option = next(each for each in ctx.command.params if isinstance(each, Option) and each.key == CONFIG_FILE)
-    if ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
-        raise click.UsageError("the configuration file is named twice; leave out --config.file")
-    use_file(ctx, option, path)
+    if path is not None:
+        ctx.meta[FILE] = path
 
 
 @click.group("config", short_help="Check the exporter's configuration.")
@@ -45,9 +39,10 @@ def config_command() -> None:
     ),
     essential=("web.config.file", "baseline.file", "config.file"),
 )
-@click.argument("file", required=False, is_eager=True, expose_value=False, callback=_use_file)
+@click.argument("file", required=False, expose_value=False, callback=_use_file)
 @host_options()
-def check(config: Config) -> int:
+@click.pass_context
+def check(ctx: click.Context, config: Config) -> int:
     """Read the options from FILE, the environment and the flags, the web configuration with its certificates, and
     the baseline, as gpu-triage serve would, and say what is wrong with them, or OK.
 
@@ -55,6 +50,9 @@ def check(config: Config) -> int:
 
     Exit code: 0 all of it can be used, 2 something cannot; each mistake is a line on stderr.
     """  # noqa: D205 - the help shows it as a paragraph
+    by_flag = ctx.get_parameter_source("gpu_triage_config_file") is click.core.ParameterSource.COMMANDLINE
+    if by_flag and FILE in ctx.meta:
+        raise click.UsageError("the configuration file is named twice; leave out --config.file")
     lines: list[str] = []
     problems: list[str] = []
     for look in (_metrics, _judge, _web, _baseline):

@@ -9,9 +9,9 @@ from typing import Final
 
 import click
 
+from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import CHECKS
-from gpu_triage.judge.report.text import printable
 from gpu_triage.read.xid.codes import XID_CODES
 from gpu_triage.serve.handbook.pages import UnknownPage, alert_names, find, summary_of
 from gpu_triage.serve.handbook.terminal import render_terminal

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.cli.timeline import timelines
 from gpu_triage.cli.timeline_output import render_json, render_text
@@ -19,10 +19,9 @@ from gpu_triage.judge.findings.settings_text import settings_document
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config, JudgeOption
-from gpu_triage.options.judge import JUDGE_SETTING
 from gpu_triage.options.option import Option
 from gpu_triage.options.progress import ProgressLine
-from gpu_triage.options.values import duration
+from gpu_triage.options.values import JUDGE_SETTING, duration
 from gpu_triage.record.bundle import read_recording
 
 _SECTIONS: Final = frozenset({"Expectations", "Simulation", "Configuration file"})
@@ -33,7 +32,7 @@ _STEP_SECONDS: Final = 5.0
 
 def applies(option: Option) -> bool:
     """Whether a daemon option is also a flag of this command."""
-    return option.section in _SECTIONS
+    return option.section in _SECTIONS and option.key != "simulate-pace"
 
 
 @click.command(
@@ -111,10 +110,11 @@ def judge_command(
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack, ProgressLine() as line:
-        machine = stepped_machine(config, stack)
+        # What this host's exporter keeps is none of theirs.
+        host = stepped_host(replace(config, state_directory=None), stack)
         found = timelines(
-            machine,
-            config,
+            host.machine,
+            host.config,
             total,
             settings,
             lambda done: line.show(f"judging, {done / 60:.0f} of {total / 60:.0f} min"),

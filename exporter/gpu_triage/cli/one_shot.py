@@ -60,9 +60,13 @@ def echo_text(render: Callable[[int | None], str]) -> None:
     On a terminal, lines are wrapped, and colored unless that is disabled (https://no-color.org). Pipes get whole lines,
     so that they can be searched.
     """
-    terminal = sys.stdout.isatty()
-    colored = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    click.echo(render(shutil.get_terminal_size().columns if terminal else None), nl=False, color=colored)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo(render(columns), nl=False, color=colors_wanted())
+
+
+def colors_wanted() -> bool:
+    """Whether stdout is a terminal on which colors are not disabled."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def format_option(**readers: str) -> Callable[[Command], Command]:

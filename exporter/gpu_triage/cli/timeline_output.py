@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from typing import Any, Final
 
 from gpu_triage.cli.timeline import FindingHistory, Key, Period, Timelines
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.report.machine_readable import changed_setting
-from gpu_triage.judge.report.text import printable
 
 FORMAT: Final = "gpu-triage-judge"
 VERSION: Final = 1

@@ -15,22 +15,26 @@ gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mea
 from __future__ import annotations
 
 from gpu_triage.documents.files import (
+    FileIdentity,
     discard_partials,
+    identity_of,
     parse_json,
     parse_toml,
     parse_yaml,
     read_file,
     reason_of,
     replace_file,
+    replacing,
     sync_directory,
+    unwritable,
     write_file,
 )
-from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
-from gpu_triage.documents.place import Place, Text, nearest, quoted, raised_as, suggestion
-from gpu_triage.documents.values import read_value
+from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
+from gpu_triage.documents.values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
 __all__ = [
     "AtMost",
+    "FileIdentity",
     "Key",
     "Keyed",
     "Parsed",
@@ -41,17 +45,21 @@ __all__ = [
     "Tagged",
     "Text",
     "discard_partials",
+    "identity_of",
     "nearest",
     "parse_json",
     "parse_toml",
     "parse_yaml",
+    "printable",
     "quoted",
     "raised_as",
     "read_file",
     "read_value",
     "reason_of",
     "replace_file",
+    "replacing",
     "suggestion",
     "sync_directory",
+    "unwritable",
     "write_file",
 ]

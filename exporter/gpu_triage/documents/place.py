@@ -58,6 +58,13 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
+def printable(text: str) -> str:
+    """The text with nonprintable characters escaped, so that it stays on one line and cannot control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def _plain(key: str) -> str:
     return str(key) if key and key.isprintable() and " " not in key and len(key) <= _LONGEST_SHOWN else quoted(key)
 

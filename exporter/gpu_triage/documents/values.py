@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sized
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import (
     Annotated,
@@ -25,9 +27,72 @@ from typing import (
     overload,
 )
 
-from gpu_triage.documents.hints import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, quoted, suggestion
 from gpu_triage.errors import DocumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern that must match the whole text, and its description for error messages."""
+
+    pattern: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A function that converts the written value; it raises ValueError with the expected syntax.
+
+    `written` is the type hint for the written value. Without it, a ``str`` must be text, a tuple may be a list, and any
+    other type is any single value.
+    """
+
+    parse: Callable[[Any], Any]
+    written: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """Maximum number of entries in a list or table, or of characters in a text."""
+
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Marks a value that error messages must not show."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tagged:
+    """Alternative tables, each a dataclass: selected by the value of `key`, or if that is "", by a key it contains."""
+
+    key: str
+    kinds: Mapping[str, type[Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keyed:
+    """A table of known, optional keys; read as a dictionary.
+
+    Error messages call a key `noun`, and refer to `listing` for a list of the keys.
+    """
+
+    hints: Mapping[str, Any]
+    noun: str = "key"
+    listing: str = ""
+
 
 T = TypeVar("T")
 
@@ -255,7 +320,7 @@ def _scalar(hint: Any, rules: _Rules) -> _Reader:
             close = nearest(value, map(str, choices)) if choices else None
             right = f"did you mean {close}?" if close else f"write {_described(hint, rules)}"
             raise _Wrong(f"{_shown(value, rules)}{right}")
-        return float(plain) if hint is float else plain
+        return plain
 
     return read
 
@@ -264,11 +329,21 @@ def _plain(hint: Any, value: Any) -> Any:
     """The value if it has this type, else None; YAML text is converted."""
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) and not isinstance(value, bool) else None
+    if hint is float:
+        return _finite(value)
     if isinstance(value, Text):
         return _of_text(hint, value)
     if isinstance(value, bool):
         return value if hint is bool else None
-    return value if isinstance(value, (int, float) if hint is float else hint) else None
+    return value if isinstance(value, hint) else None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, Text):
+        value = float(value) if _NUMBER.fullmatch(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # False for NaN, infinity, and whole numbers of hundreds of digits.
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _of_text(hint: Any, text: Text) -> Any:
@@ -276,8 +351,6 @@ def _of_text(hint: Any, text: Text) -> Any:
         return _TRUTHS.get(text.lower())
     if hint is int:
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
-    if hint is float:
-        return float(text) if _NUMBER.fullmatch(text) else None
     return str(text)
 
 

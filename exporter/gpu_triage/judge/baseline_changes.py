@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
-from gpu_triage.read.baseline.compare import BOARD, SLOT, Comparison
-from gpu_triage.read.baseline.facts import GpuFacts, LinkFacts
+from gpu_triage.read.baseline.differences import BOARD, SLOT, Comparison
+from gpu_triage.read.baseline.host_facts import GpuFacts, LinkFacts
 
 _MEANINGS: Final = MappingProxyType(
     {

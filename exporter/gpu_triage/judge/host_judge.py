@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from gpu_triage.documents.saved_state import StateKind
-from gpu_triage.judge.bottleneck.memory import GpuMemory
+from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
 from gpu_triage.judge.conditions.cpu_settings import judge_cpu_settings
@@ -18,12 +17,11 @@ from gpu_triage.judge.conditions.hangs import judge_hangs
 from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.kernel import judge_kernel
 from gpu_triage.judge.conditions.licenses import judge_licenses
-from gpu_triage.judge.conditions.links import judge_links
+from gpu_triage.judge.conditions.links import judge_links, judge_uplinks
 from gpu_triage.judge.conditions.network import judge_network
 from gpu_triage.judge.conditions.peers import judge_peers
 from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
 from gpu_triage.judge.conditions.stragglers import judge_stragglers
-from gpu_triage.judge.conditions.uplinks import judge_uplinks
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -183,12 +181,12 @@ class DaemonJudge:
         ConfigError: the configuration's judge settings are invalid.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.subject = subject_of(config, continuous=True)
+    def __init__(self, config: Config, subject: JudgedHost) -> None:
+        self.subject = subject
         self.latest: Judgment | None = None
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
-        self._history = MetricHistory(seconds, config.simulate_pace)
-        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
+        self._history = MetricHistory(seconds)
+        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge))
         self._kept = KeptFindings(self.states, self._history.memory.widest)
 
     @property
@@ -214,13 +212,6 @@ class DaemonJudge:
     def interrupt(self) -> None:
         """Record that a judgment failed: no time is counted until the next."""
         self._judge.interrupt()
-
-
-def subject_of(config: Config, *, continuous: bool) -> JudgedHost:
-    """Return what is judged under this configuration: this host, a scenario or a recording."""
-    if config.replay is not None:
-        return JudgedHost(str(config.replay), str(config.replay), continuous)
-    return JudgedHost(config.simulate or platform.node() or "this host", None, continuous)
 
 
 def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:

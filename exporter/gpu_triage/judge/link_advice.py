@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from gpu_triage.judge.findings.check import Advice
 
 Attribute = Literal["generation", "width"]
-
-
-class Advice(NamedTuple):
-    """The meaning of a problem, and the action to take."""
-
-    meaning: str
-    decision: str
 
 
 class LinkCause(Enum):

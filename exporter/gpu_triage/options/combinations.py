@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import TYPE_CHECKING
@@ -15,19 +14,30 @@ if TYPE_CHECKING:
     from gpu_triage.options.option import Option
 
 
+class _Origin(dict[str, str]):
+    """Where each option was set, by its key."""
+
+    def __missing__(self, _key: str) -> str:
+        return "the default"
+
+    def of(self, key: str) -> str:
+        """The option with where it was set: ``simulate (--simulate)``."""
+        return f"{key} ({self[key]})"
+
+
 def refuse_useless_combinations(config: Config, sources: Mapping[str, str], options: Sequence[Option]) -> None:
     """Check what can't be checked per option; `sources` has where each option was set, by its key.
 
     Raises:
         ConfigError: two options contradict each other, or one has no effect with another.
     """
-    origin = defaultdict(lambda: "the default", sources)
-    checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _kubernetes, _slurm)
+    origin = _Origin(sources)
+    checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _schedulers)
     for problem in chain(*(check(config, origin) for check in checks), _collectors(config, options)):
         raise ConfigError(problem)
 
 
-def _intervals(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
+def _intervals(config: Config, origin: _Origin) -> Iterator[str]:
     intervals = (
         ("sample.fast", config.sample_fast_seconds),
         ("sample.medium", config.sample_medium_seconds),
@@ -41,12 +51,12 @@ def _intervals(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
             )
 
 
-def _addresses(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
+def _addresses(config: Config, origin: _Origin) -> Iterator[str]:
     source = origin["web.listen-address"]
-    if config.web_systemd_socket and source != "the default":
+    if config.web_systemd_socket and "web.listen-address" in origin:
         yield (
-            f"{source} has no effect beside web.systemd-socket ({origin['web.systemd-socket']}), "
-            "which takes the sockets of systemd's unit; leave one of them out"
+            f"{source} has no effect beside {origin.of('web.systemd-socket')}, which takes the sockets of systemd's "
+            "unit; leave one of them out"
         )
     for one, other in combinations(config.web_listen_addresses, 2):
         if unix_socket_path(one) is not None or unix_socket_path(other) is not None:
@@ -63,96 +73,84 @@ def _addresses(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
             yield f"{source}: {every} covers every interface, so {single} is taken; keep one of them"
 
 
-def _expectations(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
+def _expectations(config: Config, origin: _Origin) -> Iterator[str]:
     count = config.expect_gpu_count
-    needed = (
+    for name, value, least in (
         ("expect.pcie-generation", config.expect_pcie_generation, 1),
         ("expect.pcie-width", config.expect_pcie_width, 1),
         ("expect.p2p", config.expect_p2p, 2),
-    )
-    for name, value, least in needed:
+    ):
         if value is not None and count is not None and count < least:
             yield (
-                f"{name} ({origin[name]}) has no effect with {count} GPUs ({origin['expect.gpu-count']}); "
+                f"{origin.of(name)} has no effect with {count} GPUs ({origin['expect.gpu-count']}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"
             )
 
 
-def _baseline(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
-    learns = f"baseline.from-host ({origin['baseline.from-host']})"
+def _baseline(config: Config, origin: _Origin) -> Iterator[str]:
+    learns = origin.of("baseline.from-host")
     if config.baseline_from_host and config.baseline_file is not None:
-        brings = f"baseline.file ({origin['baseline.file']})"
-        yield f"{learns} records a baseline where {brings} brings one; leave one of them out"
+        yield f"{learns} records a baseline where {origin.of('baseline.file')} brings one; leave one of them out"
     if config.baseline_from_host and config.state_directory is None and config.simulate is None:
         yield f"{learns} has nowhere to keep what it learns; set --state.directory as well"
 
 
-def _simulation(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
+def _simulation(config: Config, origin: _Origin) -> Iterator[str]:
+    real, only = Config(), "name a scenario with --simulate, or leave it out"
     for name, changed in (
         ("simulate-at", config.simulate_at_seconds > 0),
         ("simulate-pace", config.simulate_pace != 1),
     ):
         if config.simulate is None and changed:
-            yield (
-                f"{name} ({origin[name]}) has no effect on a real host; "
-                "name a scenario with --simulate, or leave it out"
-            )
+            yield f"{origin.of(name)} has no effect on a real host; {only}"
     if config.simulate is None and config.replay is None:
         return
     if config.simulate is not None and config.replay is not None:
-        yield (f"simulate ({origin['simulate']}) and replay ({origin['replay']}) are two hosts; leave one of them out")
+        yield f"{origin.of('simulate')} and {origin.of('replay')} are two hosts; leave one of them out"
     host, source = ("simulated", origin["simulate"]) if config.replay is None else ("recorded", origin["replay"])
-    real = Config()
-    paths = (
+    if config.replay is not None and config.flight_recorder_directory is not None:
+        yield (f"{origin.of('flight-recorder.directory')} would record a recording ({source}); leave one of them out")
+    for name, path, default in (
         ("path.procfs", config.path_procfs, real.path_procfs),
         ("path.sysfs", config.path_sysfs, real.path_sysfs),
         ("path.kmsg", config.path_kmsg, real.path_kmsg),
         ("kubernetes.pod-resources-socket", config.kubernetes_pod_resources_socket, None),
         ("kubernetes.container-logs", config.kubernetes_container_logs, None),
         ("slurm.jobs-directory", config.slurm_jobs_directory, None),
-    )
-    if config.replay is not None and config.flight_recorder_directory is not None:
-        yield (
-            f"flight-recorder.directory ({origin['flight-recorder.directory']}) would record a recording "
-            f"({origin['replay']}); leave one of them out"
-        )
-    for name, path, default in paths:
+    ):
         if path != default:
-            yield (
-                f"{name} ({origin[name]}) has no effect on a {host} host ({source}), "
-                "which brings its own; leave one of them out"
-            )
+            own = f"has no effect on a {host} host ({source}), which brings its own"
+            yield f"{origin.of(name)} {own}; leave one of them out"
 
 
-def _kubernetes(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
-    names_pods = config.kubernetes_pod_resources_socket is not None
-    dependent = ("processes", "allocation")
-    if names_pods and not any(collector_enabled(config, name, default=True) for name in dependent):
-        yield (
-            f"kubernetes.pod-resources-socket ({origin['kubernetes.pod-resources-socket']}) names processes and "
-            f"allocations, which are not collected ({origin['collector.processes']}, "
-            f"{origin['collector.allocation']}); leave one of them out"
-        )
-    names_containers = config.kubernetes_container_logs is not None
-    if names_containers and not collector_enabled(config, "processes", default=True):
-        yield (
-            f"kubernetes.container-logs ({origin['kubernetes.container-logs']}) names processes, which are not "
-            f"collected ({origin['collector.processes']}); leave one of them out"
-        )
-
-
-def _slurm(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
-    directory = config.slurm_jobs_directory
-    if directory is not None and not collector_enabled(config, "allocation", default=True):
-        yield (
-            f"slurm.jobs-directory ({origin['slurm.jobs-directory']}) tells allocations, which are not collected "
-            f"({origin['collector.allocation']}); leave one of them out"
-        )
-    if directory is None and config.slurm_gpu_numbers != Config().slurm_gpu_numbers:
-        yield (
-            f"slurm.gpu-numbers ({origin['slurm.gpu-numbers']}) has no effect without jobs; set "
-            "--slurm.jobs-directory, or leave it out"
-        )
+def _schedulers(config: Config, origin: _Origin) -> Iterator[str]:
+    processes, allocation = (collector_enabled(config, name, default=True) for name in ("processes", "allocation"))
+    pods, allocated = origin["collector.processes"], origin["collector.allocation"]
+    for key, value, unread, what in (
+        (
+            "kubernetes.pod-resources-socket",
+            config.kubernetes_pod_resources_socket,
+            not processes and not allocation,
+            f"names processes and allocations, which are not collected ({pods}, {allocated})",
+        ),
+        (
+            "kubernetes.container-logs",
+            config.kubernetes_container_logs,
+            not processes,
+            f"names processes, which are not collected ({pods})",
+        ),
+        (
+            "slurm.jobs-directory",
+            config.slurm_jobs_directory,
+            not allocation,
+            f"tells allocations, which are not collected ({allocated})",
+        ),
+    ):
+        if value is not None and unread:
+            yield f"{origin.of(key)} {what}; leave one of them out"
+    if config.slurm_jobs_directory is None and config.slurm_gpu_numbers != Config().slurm_gpu_numbers:
+        without = "has no effect without jobs; set --slurm.jobs-directory, or leave it out"
+        yield f"{origin.of('slurm.gpu-numbers')} {without}"
 
 
 def _collectors(config: Config, options: Sequence[Option]) -> Iterator[str]:

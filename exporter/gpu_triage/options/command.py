@@ -13,8 +13,8 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.options.option import VARIABLE_PREFIX, Option
-from gpu_triage.options.sources import ScenarioOptions, config_in, no_options, use_file, use_scenario
-from gpu_triage.options.table import CONFIG_FILE, SIMULATE, CollectorSwitch, all_options
+from gpu_triage.options.sources import ScenarioOptions, config_in, no_options
+from gpu_triage.options.table import CollectorSwitch, all_options
 
 T = TypeVar("T")
 _HELP_COLUMNS = 100
@@ -58,11 +58,6 @@ class OptionsCommand(click.Command):
             error.ctx = error.ctx or ctx
             raise
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """As in click, but with the configuration file first: it may set the scenario, and overrides its options."""
-        found = super().get_params(ctx)
-        return sorted(found, key=lambda each: not isinstance(each, Option) or each.key != CONFIG_FILE)
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each option once, under its section, and the command's own under "Options".
 
@@ -72,7 +67,7 @@ class OptionsCommand(click.Command):
             self._format_essential_options(ctx, formatter)
             return
         sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in super().get_params(ctx):
+        for parameter in self.get_params(ctx):
             # Arguments are in the usage line already, and newer versions of click return help records for them, too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
@@ -87,7 +82,7 @@ class OptionsCommand(click.Command):
         own: list[tuple[str, str]] = []
         shared: list[tuple[str, str]] = []
         general: list[tuple[str, str]] = []
-        for parameter in super().get_params(ctx):
+        for parameter in self.get_params(ctx):
             if isinstance(parameter, Option):
                 if parameter.flagged and parameter.key in self.essential:
                     shared.append(parameter.brief_help_record())
@@ -138,18 +133,16 @@ def serve_options(
         applies: whether an option has a flag in this command. The others are still read from the environment and the
             file, which all commands on a host share.
     """
-    callbacks = {CONFIG_FILE: use_file, SIMULATE: use_scenario(of_scenario)}
     # Copied, because each command decides which options have a flag.
     options = [copy(option) for option in all_options(switches)]
     for option in options:
         option.flagged = applies(option)
-        option.callback = callbacks.get(option.key)
     names = {option.name for option in options}
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
-            config = config_in(click.get_current_context(), os.environ)
+            config = config_in(click.get_current_context(), os.environ, of_scenario)
             return function(config=config, **{key: each for key, each in parameters.items() if key not in names})
 
         # As in click.option: parameters are stored in reverse order.

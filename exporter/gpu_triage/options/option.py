@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,31 +14,24 @@ from gpu_triage.options.values import TextType
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
 _SECTIONS = {
-    "web": "Web",
-    "sample": "Sampling",
-    "stale-after": "Sampling",
-    "expect": "Expectations",
-    "baseline": "Expectations",
-    "judge": "Findings",
-    "metrics": "Metrics",
-    "process": "Collectors",
-    "network": "Collectors",
-    "collector": "Collectors",
-    "kubernetes": "Schedulers",
-    "slurm": "Schedulers",
-    "state": "Paths",
-    "flight-recorder": "Paths",
-    "path": "Paths",
-    "log": "Logging",
-    "replay": "Simulation",
-    "simulate": "Simulation",
-    "simulate-at": "Simulation",
-    "simulate-pace": "Simulation",
-    "config": "Configuration file",
+    part: heading
+    for heading, parts in {
+        "Web": "web",
+        "Sampling": "sample stale-after",
+        "Expectations": "expect baseline",
+        "Findings": "judge",
+        "Metrics": "metrics",
+        "Collectors": "process network collector",
+        "Schedulers": "kubernetes slurm",
+        "Paths": "state flight-recorder path",
+        "Logging": "log",
+        "Simulation": "replay simulate simulate-at simulate-pace",
+        "Configuration file": "config",
+    }.items()
+    for part in parts.split()
 }
 """Headings in the help, by the first part of the key."""
 
-_SETTINGS = "gpu_triage.settings"
 _LONGEST = 240
 
 
@@ -71,7 +63,6 @@ class Option(click.Option):
         collector: str | None = None,
         preset: str = "",
         on_off: bool = False,
-        is_eager: bool = False,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
         self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
@@ -88,8 +79,6 @@ class Option(click.Option):
             help=meaning,
             multiple=many,
             default=None,
-            envvar=self.variable,
-            is_eager=is_eager,
         )
 
     @property
@@ -124,25 +113,33 @@ class Option(click.Option):
         if self.flagged:
             super().add_to_parser(parser, ctx)
 
-    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's signature
-        """Override click: version 8.2 takes any text in the variable of an on/off flag as true."""
-        return os.environ.get(self.variable) or None
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ARG002 - click's signature
+        """Override click: the text of a flag is converted together with those of the other sources."""
+        return value
 
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        """As in click, but an invalid value raises an error that names its source.
+    def flag_in(self, ctx: click.Context) -> Setting | None:
+        """What the command line sets, as text; None if nothing."""
+        value: Any = ctx.params.get(self.name or "")
+        if ctx.get_parameter_source(self.name or "") is not click.core.ParameterSource.COMMANDLINE:
+            return None
+        if self.on_off:
+            return Setting((str(value).lower(),), self.flag if value else self.negative_flag)
+        return Setting(tuple(value) if self.multiple else (value,), self.flag)
 
-        Raises:
-            ConfigError: the value of the flag, variable or key is invalid.
-        """
-        try:
-            return super().handle_parse_result(ctx, opts, args)
-        except click.BadParameter as error:
-            raise ConfigError(f"{source_of(ctx, self)}: {_shortened(error.message)}") from error
+    def variable_in(self, environment: Mapping[str, str]) -> Setting | None:
+        """What the environment sets, as text; None if nothing. An empty variable counts as not set."""
+        text = environment.get(self.variable)
+        if not text:
+            return None
+        texts = [each.strip() for each in text.split(",")] if self.multiple else [text]
+        return Setting(tuple(texts), f"environment variable {self.variable}")
 
     def read(self, setting: Setting) -> Any:
-        """Convert a setting to its value. Raises ConfigError: the value is invalid."""
+        """Convert a setting to its value.
+
+        Raises:
+            ConfigError: the value is invalid; the message names its source.
+        """
         try:
             found = tuple(self.type.convert(text, self, None) for text in setting.texts)
         except click.BadParameter as error:
@@ -159,19 +156,3 @@ def _metavar(kind: click.ParamType[Any]) -> str:
 def _shortened(message: str) -> str:
     message = message.rstrip(".")
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST // 2]}…{message[-_LONGEST // 2 :]}"
-
-
-def settings_of(ctx: click.Context) -> dict[str, Setting]:
-    """The settings from the configuration file and the scenario of a command, by option key."""
-    found: dict[str, Setting] = ctx.meta.setdefault(_SETTINGS, {})
-    return found
-
-
-def source_of(ctx: click.Context, option: Option) -> str:
-    """Where an option was set: its flag, ``environment variable NAME``, or ``config.yml: key``."""
-    source = ctx.get_parameter_source(option.name)
-    if source is click.core.ParameterSource.ENVIRONMENT:
-        return f"environment variable {option.variable}"
-    if source is click.core.ParameterSource.DEFAULT_MAP:
-        return settings_of(ctx)[option.key].source
-    return option.negative_flag if ctx.params.get(option.name) is False and option.on_off else option.flag

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TextIO
 
+from gpu_triage.documents import printable
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -49,7 +51,7 @@ class ProgressLine:
         if not wait:
             self._drawn_at = now
             # A wrapped line could not be cleared.
-            self._stream.write(f"{_CLEAR}{text[: shutil.get_terminal_size().columns - 1]}")
+            self._stream.write(f"{_CLEAR}{printable(text)[: shutil.get_terminal_size().columns - 1]}")
             self._stream.flush()
 
     def show_share(self, what: str, done: int, total: int) -> None:

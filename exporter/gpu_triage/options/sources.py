@@ -1,11 +1,11 @@
-"""Combines flags, environment variables, a file and a scenario, using click's mechanisms, into one validated Config."""
+"""Combines flags, environment variables, a file and a scenario into one validated Config."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import click
 
@@ -13,9 +13,8 @@ from gpu_triage.documents import Keyed, Parsed, Place, parse_yaml, raised_as, re
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.combinations import refuse_useless_combinations
 from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
-from gpu_triage.options.judge import JUDGE
-from gpu_triage.options.option import VARIABLE_PREFIX, Option, settings_of, source_of
-from gpu_triage.options.table import CONFIG_FILE, SIMULATE
+from gpu_triage.options.option import VARIABLE_PREFIX, Option
+from gpu_triage.options.table import CONFIG_FILE, JUDGE, SIMULATE
 
 # Kubernetes sets environment variables for every Service of the namespace in every container, with the Service's name
 # as a prefix, and a Service called gpu-triage or gpu-triage-exporter is likely.
@@ -26,45 +25,18 @@ _SERVICE_VARIABLE = re.compile(
 _OVERRULED = (("baseline.file", "baseline.from-host"),)
 """Alternatives of each other: if the user sets the first, a scenario's setting of the second is ignored."""
 
-_SCENARIO = "gpu_triage.scenario"
+FILE: Final = "gpu_triage.file"
+"""Key in a click context's `meta`: the configuration file, where a command takes it as its argument."""
 
 ScenarioOptions = Callable[[str], Mapping[str, Setting]]
 """Returns the options set by a scenario, given its name or path."""
 
+_Layers = Mapping[Origin, Mapping[str, Setting]]
+"""Settings by option key, from each source in ascending order of precedence."""
+
 
 def no_options(_scenario: str) -> Mapping[str, Setting]:
     return {}
-
-
-def use_file(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
-    """Click callback for the configuration file: its settings apply where neither a flag nor a variable is given."""
-    if path is not None and isinstance(option, Option):
-        _add(ctx, {**settings_of(ctx), **_settings_in_file(path, _options_of(ctx.command))})
-    return path
-
-
-def use_scenario(of_scenario: ScenarioOptions) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Create a click callback for the scenario: its settings apply where no other source sets an option."""
-
-    def use(ctx: click.Context, _option: click.Parameter, scenario: str | None) -> str | None:
-        if scenario is not None:
-            settings = of_scenario(scenario)
-            _refuse_unknown_settings(settings, _options_of(ctx.command))
-            ctx.meta[_SCENARIO] = settings
-            _add(ctx, {**settings, **settings_of(ctx)})
-        return scenario
-
-    return use
-
-
-def _add(ctx: click.Context, settings: Mapping[str, Setting]) -> None:
-    settings_of(ctx).update(settings)
-    texts = ((option, settings[option.key].texts) for option in _options_of(ctx.command) if option.key in settings)
-    ctx.default_map = {option.name or "": list(found) if option.multiple else found[-1] for option, found in texts}
-
-
-def _options_of(command: click.Command) -> tuple[Option, ...]:
-    return tuple(each for each in command.params if isinstance(each, Option))
 
 
 def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting]:
@@ -108,47 +80,42 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(str, each))
 
 
-def config_in(ctx: click.Context, environment: Mapping[str, str]) -> Config:
+def config_in(ctx: click.Context, environment: Mapping[str, str], of_scenario: ScenarioOptions = no_options) -> Config:
     """The validated configuration of a command invocation.
 
     Raises:
-        ConfigError: an unknown environment variable, or an invalid combination. The message names the source and the
-            remedy.
+        ConfigError: an unknown environment variable, or an invalid value or combination. The message names the source
+            and the remedy.
     """
-    options = _options_of(ctx.command)
+    options = tuple(each for each in ctx.command.params if isinstance(each, Option))
     _refuse_unknown_variables(environment, options)
-    unset = (None, click.core.ParameterSource.DEFAULT)
-    given = [option for option in options if ctx.get_parameter_source(option.name or "") not in unset]
-    sources = {option.key: source_of(ctx, option) for option in given}
+    flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
+    variables = {each.key: found for each in options if (found := each.variable_in(environment))}
+    path = _read(CONFIG_FILE, options, variables, flags)
+    file = _settings_in_file(named, options) if (named := ctx.meta.get(FILE, path)) else {}
+    simulated = _read(SIMULATE, options, file, variables, flags)
+    scenario = of_scenario(simulated) if simulated else {}
+    _refuse_unknown_settings(scenario, options)
+    chosen = {**scenario, **file, **variables, **flags}
     for key, overruled in _OVERRULED:
-        scenario = ctx.meta.get(_SCENARIO, {}).get(overruled)
-        if key in sources and scenario is not None and sources.get(overruled) == scenario.source:
-            del sources[overruled]
-    values = [
-        (option, tuple(_of_all_sources(ctx, option)) if option.key == JUDGE else ctx.params[option.name or ""])
-        for option in given
-        if option.key in sources
-    ]
-    path = next((ctx.params[option.name or ""] for option in options if option.key == CONFIG_FILE), None)
-    return _checked(options, values, sources, Config(config_file=path))
+        if key in chosen and overruled in scenario and chosen[overruled] is scenario[overruled]:
+            del chosen[overruled]
+    layers = {Origin.SCENARIO: scenario, Origin.FILE: file, Origin.VARIABLE: variables, Origin.FLAG: flags}
+    return _checked(options, chosen, layers, Config(config_file=path))
 
 
-def _of_all_sources(ctx: click.Context, option: Option) -> Iterator[JudgeOption]:
-    """Judge settings from all sources, in ascending order of precedence; each overrides only the settings it names."""
-    scenario, setting = ctx.meta.get(_SCENARIO, {}).get(option.key), settings_of(ctx).get(option.key)
-    if scenario is not None:
-        yield from _judge_options(option, scenario, Origin.SCENARIO)
-    if setting is not None and setting is not scenario:
-        yield from _judge_options(option, setting, Origin.FILE)
-    if variable := option.resolve_envvar_value(ctx):
-        texts = tuple(option.type.split_envvar_value(variable))
-        yield from _judge_options(option, Setting(texts, f"environment variable {option.variable}"), Origin.VARIABLE)
-    if ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
-        yield from ctx.params[option.name or ""]
+def _read(key: str, options: Sequence[Option], *layers: Mapping[str, Setting]) -> str | None:
+    """The value of an option that names another source."""
+    setting = next((layer[key] for layer in reversed(layers) if key in layer), None)
+    option = next((each for each in options if each.key == key), None)
+    return None if setting is None or option is None else str(option.read(setting))
 
 
-def _judge_options(option: Option, setting: Setting, origin: Origin) -> tuple[JudgeOption, ...]:
-    return tuple(replace(each, origin=origin, place=setting.source) for each in option.read(setting))
+def _judge_options(option: Option, layers: _Layers) -> Iterator[JudgeOption]:
+    """Judge settings from all sources; each overrides only the settings it names."""
+    for origin, settings in layers.items():
+        if setting := settings.get(option.key):
+            yield from (replace(each, origin=origin, place=setting.source) for each in option.read(setting))
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
@@ -159,9 +126,8 @@ def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeO
     """
     if config.config_file is None:
         return config.judge
-    setting = _settings_in_file(config.config_file, options).get(JUDGE)
     option = next(each for each in options if each.key == JUDGE)
-    in_file = () if setting is None else _judge_options(option, setting, Origin.FILE)
+    in_file = _judge_options(option, {Origin.FILE: _settings_in_file(config.config_file, options)})
     others = (each for each in config.judge if each.origin is not Origin.FILE)
     return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
@@ -173,21 +139,19 @@ def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting
         ConfigError: as in `config_in`, or a value is invalid.
     """
     _refuse_unknown_settings(settings, options)
-    values = [
-        (option, _judge_options(option, setting, Origin.SCENARIO) if option.key == JUDGE else option.read(setting))
+    return _checked(options, settings, {Origin.SCENARIO: settings}, base)
+
+
+def _checked(options: Sequence[Option], chosen: Mapping[str, Setting], layers: _Layers, base: Config) -> Config:
+    values: list[tuple[Option, Any]] = [
+        (option, tuple(_judge_options(option, layers)) if option.key == JUDGE else option.read(chosen[option.key]))
         for option in options
-        if (setting := settings.get(option.key)) is not None
+        if option.key in chosen
     ]
-    return _checked(options, values, {key: setting.source for key, setting in settings.items()}, base)
-
-
-def _checked(
-    options: Sequence[Option], values: Sequence[tuple[Option, Any]], sources: Mapping[str, str], base: Config
-) -> Config:
-    chosen = {option.field: value for option, value in values if option.field and option.collector is None}
+    fields = {option.field: value for option, value in values if option.field and option.collector is None}
     collectors = {option.collector: value for option, value in values if option.collector is not None}
-    config = replace(base, collectors={**base.collectors, **collectors}, **chosen)
-    refuse_useless_combinations(config, sources, options)
+    config = replace(base, collectors={**base.collectors, **collectors}, **fields)
+    refuse_useless_combinations(config, {key: setting.source for key, setting in chosen.items()}, options)
     return config
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.options import values
 from gpu_triage.options.config import GPU_NUMBERS, HOST_GROUP, PROFILES
-from gpu_triage.options.judge import JUDGE, JUDGE_SETTING, texts_in_file
-from gpu_triage.options.network import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.options.option import Option
 
 CONFIG_FILE = "config.file"
 SIMULATE = "simulate"
+JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +117,19 @@ _LEADING = (
     ),
     Option(
         JUDGE,
-        JUDGE_SETTING,
+        values.JUDGE_SETTING,
         "How a finding is judged: its wait, its hold or a threshold, as FINDING.NAME=VALUE, such as "
         "thermal.hw.wait=5m; can be repeated. What several sources set is combined. In the file, a table for each "
         "finding: thermal.hw: {wait: 5m, share: 20%}. SIGHUP reads the file again. gpu-triage judge --print-config "
         "lists all settings.",
         many=True,
-        in_file=texts_in_file,
+        in_file=values.judge_texts_in_file,
     ),
     Option(
         "metrics.profile",
         values.OneOf(PROFILES),
-        "Metrics that are published: rules for findings and for what the shipped rules and those of the previous "
-        "release read, full for every series, also those about single links, pairs of GPUs and collectors.",
+        "Metrics that are published: rules for findings and for what the shipped rules read, full for every "
+        "series, also those about single links, pairs of GPUs and collectors.",
     ),
     Option(
         "metrics.include",
@@ -148,20 +147,20 @@ _LEADING = (
     Option("process.max", values.whole_number(0, 1024), "Most processes published for each GPU; 0 publishes none."),
     Option(
         "network.device-include",
-        DEVICE_PATTERN,
+        values.DEVICE_PATTERN,
         "Network interfaces and InfiniBand or RoCE adapters to read, as a name or a pattern such as mlx5_*; can be "
         "repeated. All by default. No file of another device is opened.",
         many=True,
     ),
     Option(
         "network.device-exclude",
-        DEVICE_PATTERN,
+        values.DEVICE_PATTERN,
         "Network interfaces and adapters not to read, likewise; beats --network.device-include.",
         many=True,
     ),
     Option(
         "network.line-rate",
-        LINE_RATE,
+        values.LINE_RATE,
         "Line rate per direction of a device, such as ens5=100G for AWS ENA, whose driver reports none, or efa*=200G; "
         "the device may be a pattern; can be repeated. Overrides what the driver reports.",
         many=True,
@@ -224,7 +223,6 @@ _TRAILING = (
         SIMULATE,
         values.SCENARIO,
         "Scenario to run instead of this host: a name, or the path of a TOML file.",
-        is_eager=True,
     ),
     Option(
         "simulate-at",
@@ -235,15 +233,14 @@ _TRAILING = (
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the scenario's events follow each other, and how many times shorter findings wait, hold "
-        "and look back; bottleneck classes, clocks and counters keep real time.",
+        "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
+        "intervals are as many times longer by that clock.",
     ),
     Option(
         CONFIG_FILE,
         values.FILE_NAME,
         "YAML file to read options from; its keys are the options' names, nested by the dots.",
         field=None,
-        is_eager=True,
     ),
 )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from gpu_triage.documents import quoted
+from gpu_triage.options.config import JudgeOption, LineRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\[\]:/]*)):(?P<port>[0-9]{1,5})")
 _METRIC_PATTERN = re.compile(r"[a-z0-9_*?\[\]]+")
+_DEVICE_PATTERN = re.compile(r"[A-Za-z0-9_.:@*?\[\]-]{1,64}")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 _ALLOWED_HOST = re.compile(r"(?=.{1,254}\Z)\.?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _MAX_PORT = 65535
@@ -56,9 +58,6 @@ class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         self.name = name
         self.parse = parse
         self.show = show
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        return [text.strip() for text in rv.split(",")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -272,33 +271,92 @@ HOST_NAME = TextType("NAME", _parse_host_name)
 """In lower case; a leading dot matches a domain and all its subdomains."""
 
 
-def _parse_scenario(text: str) -> str:
-    if not text or not text.isprintable():
-        raise ValueError(f"{quoted(text)} is invalid; write the name of a scenario or the path of its file")
-    return text
+def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callable[[str], object] = str) -> TextType:
+    """Text that a function accepts; `wrong` explains what is invalid, and what to write."""
+
+    def parse(text: str) -> object:
+        if not accepts(text):
+            raise ValueError(f"{quoted(text)} {wrong}")
+        return make(text)
+
+    return TextType(name, parse)
 
 
-SCENARIO = TextType("SCENARIO", _parse_scenario)
-
-
-def _parse_socket(text: str) -> Path:
-    if not text.startswith("/") or not text.isprintable():
-        raise ValueError(
-            f"{quoted(text)} is invalid; write the absolute path of the socket, "
-            "such as /var/lib/kubelet/pod-resources/kubelet.sock"
-        )
-    return Path(text)
-
-
-SOCKET = TextType("PATH", _parse_socket)
+SCENARIO = _text(
+    "SCENARIO",
+    lambda text: text and text.isprintable(),
+    "is invalid; write the name of a scenario or the path of its file",
+)
+SOCKET = _text(
+    "PATH",
+    lambda text: text.startswith("/") and text.isprintable(),
+    "is invalid; write the absolute path of the socket, such as /var/lib/kubelet/pod-resources/kubelet.sock",
+    Path,
+)
 """A Unix socket that need not exist yet."""
-
-
-def _parse_metric_pattern(text: str) -> str:
-    if not _METRIC_PATTERN.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is no metric; write a name, or a pattern such as gpu_nvlink_*")
-    return text
-
-
-METRIC_PATTERN = TextType("PATTERN", _parse_metric_pattern)
+METRIC_PATTERN = _text(
+    "PATTERN", _METRIC_PATTERN.fullmatch, "is no metric; write a name, or a pattern such as gpu_nvlink_*"
+)
 """Whether such a metric exists is checked later, when all metrics are known."""
+DEVICE_PATTERN = _text(
+    "PATTERN", _DEVICE_PATTERN.fullmatch, "is invalid; write a device or a pattern, such as mlx5_* or ens1f[01]np0"
+)
+
+
+_RATE: Final = re.compile(r"([0-9]{1,6})(M|G)")
+_BYTES_PER_SECOND: Final = {"M": 1_000_000 // 8, "G": 1_000_000_000 // 8}
+
+
+def _parse_line_rate(text: str) -> LineRate:
+    device, _, rate = text.partition("=")
+    match = _RATE.fullmatch(rate.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(
+            f"{quoted(text)} is invalid; write a device or a pattern and bits per second, such as ens5=100G"
+        )
+    return LineRate(str(DEVICE_PATTERN.parse(device.strip())), int(match[1]) * _BYTES_PER_SECOND[match[2]])
+
+
+def _show_line_rate(rate: LineRate) -> str:
+    unit = "M" if rate.bytes_per_second % _BYTES_PER_SECOND["G"] else "G"
+    return f"{rate.device}={rate.bytes_per_second // _BYTES_PER_SECOND[unit]}{unit}"
+
+
+LINE_RATE: Final = TextType("DEVICE=RATE", _parse_line_rate, _show_line_rate)
+
+
+_SETTING: Final = re.compile(r"\s*([^=\s]+)\.([^=.\s]+)\s*=\s*(.*?)\s*")
+_EXAMPLE: Final = "such as thermal.hw.wait=5m"
+
+
+def _parse_setting(text: str) -> JudgeOption:
+    match = _SETTING.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{quoted(text)} is invalid; write a finding, a setting of it and a value, {_EXAMPLE}")
+    return JudgeOption(match[1], match[2], match[3])
+
+
+def _show_setting(option: JudgeOption) -> str:
+    return f"{option.code}.{option.name}={option.text}"
+
+
+JUDGE_SETTING: Final = TextType("SETTING", _parse_setting, _show_setting)
+
+
+def judge_texts_in_file(value: Any) -> tuple[str, ...]:
+    """Convert the value in the file to command line syntax.
+
+    Raises:
+        ValueError: it has a different structure.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("write a table for each finding, such as thermal.hw: {wait: 5m}")  # noqa: TRY004 - invalid user input
+    texts = []
+    for code, settings in value.items():
+        if not isinstance(settings, dict):
+            raise ValueError(f"{code}: write its settings as a table, such as {{wait: 5m}}")  # noqa: TRY004 - as above
+        for name, text in settings.items():
+            if not isinstance(text, str):
+                raise ValueError(f"{code}.{name}: write one value, such as 5m")  # noqa: TRY004 - as above
+            texts.append(f"{code}.{name}={text}")
+    return tuple(texts)

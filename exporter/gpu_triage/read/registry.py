@@ -5,54 +5,37 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from gpu_triage.options.table import CollectorSwitch
-from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import flight_recorder, judgment
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.gpu import presence
-from gpu_triage.read.gpu.activity import ACTIVITY
+from gpu_triage.read.gpu.activity import ACTIVITY, GPM, MEDIA
 from gpu_triage.read.gpu.c2c import C2C
-from gpu_triage.read.gpu.clock_targets import CLOCK_TARGETS
-from gpu_triage.read.gpu.clocks import CLOCKS
-from gpu_triage.read.gpu.ecc import ECC
+from gpu_triage.read.gpu.clocks import CLOCK_TARGETS, CLOCKS, LIMITS
+from gpu_triage.read.gpu.device_memory import MEMORY
+from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
 from gpu_triage.read.gpu.fabric import FABRIC
-from gpu_triage.read.gpu.gpm import GPM
 from gpu_triage.read.gpu.identity import IDENTITY
-from gpu_triage.read.gpu.limits import LIMITS
-from gpu_triage.read.gpu.media import MEDIA
-from gpu_triage.read.gpu.memory import MEMORY
-from gpu_triage.read.gpu.memory_repair import MEMORY_REPAIR
 from gpu_triage.read.gpu.mig import MIG
-from gpu_triage.read.gpu.modes import MODES
-from gpu_triage.read.gpu.nic_topology import NIC_TOPOLOGY
-from gpu_triage.read.gpu.nvlink import NVLINK
-from gpu_triage.read.gpu.nvlink_quality import NVLINK_QUALITY
-from gpu_triage.read.gpu.pcie import PCIE
-from gpu_triage.read.gpu.pcie_aer import PCIE_AER
-from gpu_triage.read.gpu.pcie_errors import PCIE_ERRORS
-from gpu_triage.read.gpu.pcie_limits import PCIE_LIMITS
-from gpu_triage.read.gpu.pcie_throughput import PCIE_THROUGHPUT
-from gpu_triage.read.gpu.power import POWER
-from gpu_triage.read.gpu.power_profiles import POWER_PROFILES
+from gpu_triage.read.gpu.modes import MODES, VGPU_LICENSE
+from gpu_triage.read.gpu.nvlink import NVLINK, NVLINK_QUALITY
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, PCIE_THROUGHPUT
+from gpu_triage.read.gpu.pcie_errors import PCIE_AER, PCIE_ERRORS
+from gpu_triage.read.gpu.power import POWER, POWER_PROFILES
 from gpu_triage.read.gpu.recovery import RECOVERY
 from gpu_triage.read.gpu.thermal import THERMAL
 from gpu_triage.read.gpu.throttle import THROTTLE
-from gpu_triage.read.gpu.topology import TOPOLOGY
-from gpu_triage.read.gpu.vgpu_license import VGPU_LICENSE
+from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY
 from gpu_triage.read.host.access import ACCESS
-from gpu_triage.read.host.cpu import HOST_CPU
-from gpu_triage.read.host.cpu_settings import HOST_CPU_SETTINGS
-from gpu_triage.read.host.disk import HOST_DISK
-from gpu_triage.read.host.edac import HOST_EDAC
-from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS
+from gpu_triage.read.host.cpu import HOST_CPU, HOST_CPU_SETTINGS
+from gpu_triage.read.host.disk import HOST_DISK, HOST_FILE_SYSTEMS
+from gpu_triage.read.host.host_memory import HOST_EDAC, HOST_MEMORY
 from gpu_triage.read.host.infiniband import HOST_INFINIBAND
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
-from gpu_triage.read.host.memory import HOST_MEMORY
-from gpu_triage.read.host.modules import MODULES
-from gpu_triage.read.host.network import HOST_NETWORK
-from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pcie_uplinks import PCIE_UPLINKS
-from gpu_triage.read.host.platform import PLATFORM
+from gpu_triage.read.host.platform import MODULES, PLATFORM
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE

@@ -14,7 +14,10 @@ from gpu_triage.read.exporter.judgment import FINDING_SERIES
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 _NEEDED: Final = Path(__file__).with_name("metrics_of_rules.txt")
-"""Generated from the rules by `make rules`, so that the exporter needs neither their files nor their package."""
+"""Generated from the rules by `make regenerate`, so that the exporter needs neither their files nor their package."""
+
+_FINDINGS: Final = frozenset(spec.name for spec in FINDING_SERIES)
+"""In the profile `rules`, too: some servers only get findings by remote write."""
 
 Shown = bool | Callable[[Sample], bool]
 
@@ -22,25 +25,8 @@ Shown = bool | Callable[[Sample], bool]
 @cache
 def metrics_of_rules() -> frozenset[str]:
     """Names of the metrics used by the shipped rules, including the texts of alerts."""
-    return frozenset(name for name, rules in _needed() if rules == "rules")
-
-
-@cache
-def metrics_of_profile_rules() -> frozenset[str]:
-    """Names of the metrics in the profile `rules`.
-
-    In addition to the metrics of the shipped rules: all finding series, which some servers only get by remote write,
-    and the metrics of the previous release's rules, which evaluate raw series while a fleet is being upgraded.
-    """
-    return frozenset(name for name, _rules in _needed()) | {spec.name for spec in FINDING_SERIES}
-
-
-def _needed() -> Iterator[tuple[str, str]]:
-    """Each metric and the rules that need it: ``rules``, or ``previous`` for only those of the previous release."""
-    for line in _NEEDED.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            name, rules = line.split()
-            yield name, rules
+    lines = _NEEDED.read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if not line.startswith("#"))
 
 
 def needed_but_excluded(config: Config) -> tuple[str, ...]:
@@ -94,7 +80,7 @@ class Selection:
             return False
         if config.metrics_profile == FULL or _matches(name, config.metrics_include):
             return True
-        if config.metrics_profile == RULES and name not in metrics_of_profile_rules():
+        if config.metrics_profile == RULES and name not in metrics_of_rules() | _FINDINGS:
             return False
         return spec.default_samples or True
 

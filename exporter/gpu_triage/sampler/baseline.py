@@ -12,23 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.documents import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
-from gpu_triage.errors import BaselineError, StateError
+from gpu_triage.errors import BaselineError, ReasonedError
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline import metrics as baseline
-from gpu_triage.read.baseline.compare import compare
-from gpu_triage.read.baseline.facts import HostFacts, expected_p2p
-from gpu_triage.read.baseline.file import (
+from gpu_triage.read.baseline import differences as baseline
+from gpu_triage.read.baseline.baseline_file import (
     Baseline,
-    FileIdentity,
     baseline_of,
-    identity_of,
     read_baseline,
     timestamp,
     write_baseline,
 )
-from gpu_triage.read.baseline.metrics import BaselineReading
+from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
+from gpu_triage.read.baseline.host_facts import HostFacts, expected_p2p
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
@@ -128,8 +126,7 @@ class BaselineWatch:
         if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
         self._candidate, self._wants_facts = None, False
-        path = self._path
-        if path is None:
+        if (path := self._path) is None:
             self._report(BaselineNews(baseline_of(facts)))
         else:
             self.lane.submit(lambda: self._write(path, facts))
@@ -170,19 +167,20 @@ class BaselineWatch:
         kept = {key for key in known if key not in answering}
         verdicts = {place: differs for place, differs in self._differs.items() if place[0] in kept}
         for verdict in compare(self.recorded.facts, facts):
-            key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
-            verdicts[key, verdict.field] = verdict.differs
+            if verdict.field not in (BOARD, SLOT):
+                key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
+                verdicts[key, verdict.field] = verdict.differs
         self._differs = verdicts
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
         """The baseline and its mismatches, under the GPUs' current labels; None without a baseline."""
         if self.recorded is None:
             return None
-        mismatches = {}
-        for (key, field), differs in self._differs.items():
-            labels = HOST_LABELS if key == _HOST_KEY else labels_of(key)
-            if labels is not None:
-                mismatches[labels, field] = differs
+        mismatches = {
+            (labels, field): differs
+            for (key, field), differs in self._differs.items()
+            if (labels := HOST_LABELS if key == _HOST_KEY else labels_of(key)) is not None
+        }
         return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
@@ -207,10 +205,8 @@ class BaselineWatch:
         present = identity_of(path)
         try:
             found = known if known is not None and present is not None and present == identity else read_baseline(path)
-        except BaselineError as unusable:
-            error = unusable
-        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            error = BaselineError("exception", traceback.format_exc())
+        except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            error = _named(unusable)
         missing = self._learns and error is not None and error.reason == "missing"
         error = None if missing else error
         self._report(BaselineNews(found, present, error, missing, self._clock.now().monotonic - began))
@@ -220,16 +216,10 @@ class BaselineWatch:
             if self._state is not None:
                 self._state.lock()
             write_baseline(path, facts)
-        except BaselineError as error:
-            self._report(BaselineNews(None, error=error, missing=True))
-            return
-        except StateError as error:
-            self._report(BaselineNews(None, error=BaselineError(error.reason, error.detail), missing=True))
-            return
-        except Exception:  # noqa: BLE001 - as above
-            self._report(BaselineNews(None, error=BaselineError("exception", traceback.format_exc()), missing=True))
-            return
-        self._read(path, None, None)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._report(BaselineNews(None, error=_named(error), missing=True))
+        else:
+            self._read(path, None, None)
 
     def _log_turn(self, news: BaselineNews) -> None:
         before = self._error
@@ -238,6 +228,12 @@ class BaselineWatch:
         elif news.recorded is not None and news.recorded is not self.recorded:
             fields = {"sha256": news.recorded.sha256, "recorded": timestamp(news.recorded.facts.at)}
             log.info("baseline in use", extra={"fields": fields})
+
+
+def _named(error: Exception) -> BaselineError:
+    if isinstance(error, ReasonedError):
+        return BaselineError(error.reason, error.detail)
+    return BaselineError("exception", traceback.format_exc())
 
 
 def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gpu_triage.read.baseline.facts import HostFacts
-from gpu_triage.read.baseline.readings import GPU_SOURCES, HOST_SOURCES, GpuReadings, host_facts
+from gpu_triage.read.baseline.host_facts import GPU_SOURCES, HOST_SOURCES, GpuReadings, HostFacts, host_facts
 from gpu_triage.read.gpu.nvlink import NVLINK, NvlinkReading
 from gpu_triage.read.gpu.topology import TOPOLOGY, TopologyReading
 from gpu_triage.sampler.driver import DriverWatch

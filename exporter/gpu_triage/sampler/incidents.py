@@ -24,7 +24,7 @@ from gpu_triage.read.incidents.ledger import (
 )
 from gpu_triage.read.incidents.metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
-from gpu_triage.read.xid.ledger import CountedXid
+from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.host_gpus import HostGpus
@@ -59,9 +59,7 @@ class IncidentWatch:
         self._xid = xid
         self._machine = access.machine
         self._ledger = IncidentLedger()
-        self.file = StateStore(
-            INCIDENT_HISTORY, self._ledger, access, past=access.machine.incidents, on_load=self._remember_resets
-        )
+        self.file = StateStore(INCIDENT_HISTORY, self._ledger, access, on_load=self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}

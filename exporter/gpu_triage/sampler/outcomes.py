@@ -37,7 +37,7 @@ class Outcome:
     duration_seconds: float  # of the round
     finished_at: Moment  # when it ended
     detail: str = ""  # for the log: a traceback or kernel message; "" if there is nothing to add
-    foreign: tuple[Metric, ...] = ()  # metric families from other programs, republished unchanged
+    foreign: tuple[Metric, ...] = ()  # metric families from other programs
     reading: object | None = None  # what the samples were rendered from; None if it failed
 
 

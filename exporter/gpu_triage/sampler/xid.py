@@ -15,28 +15,34 @@ from typing import Final
 from gpu_triage.driver.nvml.events import XidEvents
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.log import repeated
 from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.events import UNKNOWN, CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 from gpu_triage.read.xid.kernel_log import KernelLog, KernelXids
-from gpu_triage.read.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
 from gpu_triage.read.xid.metrics import XidReading
-from gpu_triage.read.xid.switch_ledger import SwitchErrors
-from gpu_triage.read.xid.switches import SwitchError
-from gpu_triage.read.xid.units import UnitFailures
+from gpu_triage.read.xid.xid_events import (
+    UNKNOWN,
+    CardFound,
+    DriverLoaded,
+    KernelNews,
+    SwitchError,
+    XidReport,
+    XidSource,
+)
+from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, CountedXid, SwitchErrors, XidCounts
+from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.xid_owners import XidOwners
 
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 60.0
-_QUIET_SECONDS: Final = 60.0
+_BURST_SECONDS: Final = 60.0
 _GAP_SECONDS: Final = 120.0
 """How long the kernel log counts as unreadable after records were lost: covers two scrapes a minute apart."""
-_MOST_KINDS: Final = 1000
 _ABSENT: Final = frozenset({"missing", "no_permission"})
 """Acceptable reasons for a kernel log that cannot be read, as in most containers."""
 
@@ -84,7 +90,6 @@ class XidWatch:
         self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self.unassigned: tuple[str, ...] = ()  # PCI bus IDs of GPUs that had Xids but were never shown by NVML
         self.cards_known = False  # whether NVML has enumerated the GPUs
-        self._logged: dict[tuple[str, int | None], float] = {}
         self._readable = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_readable = False
@@ -205,15 +210,11 @@ class XidWatch:
 
     def _log(self, report: XidReport) -> None:
         """Log an incident, but only the first of a burst: drivers print thousands of the same kind."""
-        kind = (report.gpu, report.code)
-        quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
+        code: int | str = "none, fell off the bus" if report.code is None else report.code
+        code = "unknown to NVML" if code == UNKNOWN else code
         at = self._walls.of(report.latest, self._clock.now())
-        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report, at)})
-        if not quiet:
-            self._logged.pop(kind, None)
-            self._logged[kind] = report.latest
-            for oldest in tuple(self._logged)[:-_MOST_KINDS]:
-                del self._logged[oldest]
+        facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
+        log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
         """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
@@ -298,10 +299,3 @@ class XidWatch:
 
 def _idle(lane: Lane) -> bool:
     return lane.busy_since is None
-
-
-def _fields(report: XidReport, at: float) -> dict[str, object]:
-    code: int | str = "none, fell off the bus" if report.code is None else report.code
-    if code == UNKNOWN:
-        code = "unknown to NVML"
-    return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}

@@ -15,8 +15,8 @@ from typing import Final
 
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid.events import OFF_THE_BUS, CardFound, XidReport
-from gpu_triage.read.xid.ledger import CODES_PER_GPU, OTHER, CountedXid, XidCount, XidCounts, XidLedger, XidName
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS, CardFound, XidReport
+from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, OTHER, CountedXid, XidCount, XidCounts, XidLedger, XidName
 
 _MOST_CARDS: Final = 8
 """Maximum number of cards remembered per address."""

@@ -90,7 +90,7 @@ class ExporterBackend:
 
     def verdict_lines(self) -> Answer:
         """See Source; in the format of `gpu-triage check --format lines`, or a 503 with the reason."""
-        from gpu_triage.judge.report.lines import render_lines  # noqa: PLC0415 - lazy, see the class
+        from gpu_triage.judge.report.machine_readable import render_lines  # noqa: PLC0415 - lazy, see the class
 
         latest, why_not = self._judge.latest, self._why_no_verdict()
         if latest is None or why_not is not None:

@@ -8,11 +8,12 @@ header, which gives such requests away.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 from typing import TYPE_CHECKING, Final
 
+from gpu_triage.log import QUIET_SECONDS, repeated
 from gpu_triage.serve.messages import Answer, text
-from gpu_triage.serve.refusals import RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,8 @@ _LOCALHOST: Final = "localhost"
 """Browsers don't look it up in DNS."""
 
 _LONGEST_LOGGED: Final = 100
+
+log = logging.getLogger(__name__)
 
 
 class AllowedHosts:
@@ -41,7 +44,6 @@ class AllowedHosts:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
         self._domains = tuple(name for name in self._names if name.startswith("."))
-        self._log = RefusalLog("request refused")
 
     def refusal(self, request: Request) -> Answer | None:
         """The error response to a rejected request; None if it is allowed."""
@@ -53,7 +55,9 @@ class AllowedHosts:
             return text(400, "invalid Host")
         if host["v6"] or self._allows(host["name"].lower().removesuffix(".")):
             return None
-        self._log.note("the Host is not in --web.allowed-hosts", request.address, host=given[:_LONGEST_LOGGED])
+        cause = "the Host is not in --web.allowed-hosts"
+        facts = repeated(cause, QUIET_SECONDS, cause=cause, client=request.address, host=given[:_LONGEST_LOGGED])
+        log.warning("request refused", extra=facts)
         return text(421, "this Host is not in --web.allowed-hosts: add it there, or use the IP address")
 
     def _allows(self, name: str) -> bool:

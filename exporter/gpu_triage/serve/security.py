@@ -128,6 +128,9 @@ class SecuritySource:
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
+    if config.users:
+        # Only with passwords: bcrypt takes half a megabyte. Not on the first request, when it may be gone from disk.
+        import gpu_triage.serve.passwords  # noqa: F401, PLC0415
     if config.tls is None:
         return Security(config, None)
     # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
@@ -165,8 +168,7 @@ class AccessCheck:
         return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
 
     async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
-        # Imported when the first password is checked: bcrypt takes half a megabyte, and most exporters need none.
-        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415
+        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415 - loaded with the users
 
         if self._checks is None:
             self._checks = PasswordChecks()

@@ -14,7 +14,6 @@ from gpu_triage.serve.clients import Clients, Limits
 from gpu_triage.serve.connection import Connection, Responder
 from gpu_triage.serve.hosts import AllowedHosts
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
-from gpu_triage.serve.refusals import RefusalLog
 from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, SecuritySource
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ class WebServer:
         self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
-        self._refusals = RefusalLog("TLS connection refused")
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
@@ -160,6 +158,6 @@ class WebServer:
         if security.context is None or security.config.tls is None:
             return connection
         # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
-        from gpu_triage.serve.tls_transport import TlsTransport  # noqa: PLC0415
+        from gpu_triage.serve.tls import TlsTransport  # noqa: PLC0415
 
-        return TlsTransport(connection, security.context, security.config.tls, self._refusals)
+        return TlsTransport(connection, security.context, security.config.tls)

@@ -118,7 +118,7 @@ it is for the pod network. command: what prints a runbook; kubectl picks a pod t
 {{- $overrides := .overrides }}
 {{- $own := get ($overrides.alerts | default dict) ($rule.key | default $rule.alert) | default dict }}
 {{- if and $rule.judge (or $own.for $own.thresholds) }}
-{{- fail (printf "rules.overrides.alerts.%s: for and thresholds are options of the exporter now; set judge.%s in its values (gpu-triage judge --print-config lists what there is)" $rule.key $rule.judge) }}
+{{- fail (printf "rules.overrides.alerts.%s: the exporter decides this; set judge.%s in the chart's values (gpu-triage judge --print-config lists what there is)" $rule.key $rule.judge) }}
 {{- end }}
 {{- $for := $own.for | default $rule.for | default "" }}
 {{- $seconds := include "gpu-triage.rules.seconds" $for | int }}
@@ -145,7 +145,7 @@ it is for the pod network. command: what prints a runbook; kubectl picks a pod t
 {{- $_ := set $annotations $name $text }}
 {{- end }}
 {{- end }}
-{{- $runbook := dict "runbooks" .runbooks "cluster_label" .tokens.cluster_label "name" ($rule.page | default $rule.alert) "fleet" (eq ($rule.scope | default "") "fleet") "elsewhere" (or $rule.scope $rule.unreachable) }}
+{{- $runbook := dict "runbooks" .runbooks "cluster_label" .tokens.cluster_label "name" $rule.alert "fleet" (eq ($rule.scope | default "") "fleet") "elsewhere" (or $rule.scope $rule.unreachable) }}
 {{- $_ := set $annotations "runbook_url" (include "gpu-triage.rules.runbook" $runbook) }}
 {{- if $overrides.grafana_base_url }}
 {{- $base := regexReplaceAll "/+$" $overrides.grafana_base_url "" }}
@@ -154,7 +154,7 @@ it is for the pod network. command: what prints a runbook; kubectl picks a pod t
 {{- $annotations = omit $annotations "dashboard_url" }}
 {{- end }}
 {{- $_ := set $rule "annotations" (mergeOverwrite (dict) $annotations ($overrides.annotations | default dict)) }}
-{{- $rule = omit $rule "key" "scope" "unreachable" "thresholds" "for" "judge" "enabled" "page" }}
+{{- $rule = omit $rule "key" "scope" "unreachable" "thresholds" "for" "judge" "enabled" }}
 {{- if $seconds }}
 {{- $_ := set $rule "for" $for }}
 {{- end }}

@@ -13,7 +13,7 @@ from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
 from tests.listening import listening
 
 Minutes = float
-QUIET = 'gpu_exporter_build_info{version="1"} 1\ngpu_host_findings 0\n'
+QUIET = 'gpu_exporter_build_info{version="1"} 1\n'
 """All that a host publishes that only counts as one of many."""
 
 

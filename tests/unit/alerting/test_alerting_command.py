@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_triage.alerting.files import rule_files, shipped
 from gpu_triage.alerting.rule_yaml import MARK
@@ -189,13 +186,6 @@ def test_the_printed_configuration_can_be_used_as_it_is(tmp_path: Path, capsys: 
     ]
 
 
-def test_the_program_that_make_rules_runs_writes_what_is_shipped(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gpu_triage.alerting"]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 2
-    subprocess.run([*command, str(tmp_path)], check=True)
-    assert written(tmp_path) == shipped()
-
-
 @pytest.mark.full
 def test_the_wheel_carries_the_dashboards_themselves(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
@@ -210,30 +200,3 @@ def test_every_dashboard_of_the_repository_is_one_of_the_packages(repository: Pa
         path.name for path in (repository / "dashboards").glob("*.json")
     }
     assert all(path.is_symlink() for path in package.iterdir())
-
-
-def test_the_previous_rules_can_be_written_with_their_own_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    config = "cluster_label: region\nalerts: {GpuHwThermalThrottling: {for: 15m, thresholds: {share: 0.2}}}\n"
-    assert rules(out, "--previous", "--no-dashboards", config=config) == 0
-    files = written(out)
-    throttling = next(
-        rule
-        for group in yaml.safe_load(files["rules/alerts-held-back.yml"])["groups"]
-        for rule in group["rules"]
-        if rule.get("alert") == "GpuHwThermalThrottling"
-    )
-    assert throttling["for"] == "15m"
-    assert "> 0.2" in throttling["expr"]
-    assert "on (region, job, instance" in throttling["expr"]
-    assert "GpuStarvedByStorage" in files["alertmanager-inhibit.yml"] + files["rules/alerts-starved.yml"]
-    # Of an alert that has another name now, the page is that of the other.
-    assert "/runbooks/GpuStarved" in files["rules/alerts-starved.yml"]
-    assert "/runbooks/GpuStarvedBy" not in files["rules/alerts-starved.yml"]
-    assert "rules/alerts-findings.yml" not in files
-    capsys.readouterr()
-    assert rules(out, "--no-dashboards") == 0
-    assert "alerts-held-back.yml: no rule of it is left" in capsys.readouterr().out
-    assert "rules/alerts-held-back.yml" not in written(out)

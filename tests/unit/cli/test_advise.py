@@ -23,8 +23,7 @@ from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,7 @@ from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, Severity
 from gpu_triage.judge.report.headline import STATES
-from gpu_triage.judge.report.lines import render_lines
-from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.machine_readable import render_json, render_lines
 from gpu_triage.judge.report.report import Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.options.run import run_cli
@@ -51,7 +50,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     document = json.loads(render_json(ailing))
-    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
+    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 1, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),

@@ -14,21 +14,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from docs import build
-from rich.console import Console
-from tests.one_shot import look_at
+from click import unstyle
+from tests.one_shot import finding, look_at, with_life
 from tests.status_server import status_server
 
 from gpu_triage.cli.main import group
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.top.frame import Frame, render
-from gpu_triage.cli.top.screen import Watch
-from gpu_triage.cli.top.view import HostView, view_of
+from gpu_triage.cli.top.screen import Watch, frame_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
-from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.settings import judge_settings
+from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.config import JudgeOption
 from gpu_triage.options.run import run_cli
 from gpu_triage_simulator import load_scenario
 
@@ -36,20 +39,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def document() -> str:
-    return render_json(look_at(load_scenario("h100-8-bad-night"), 70 * 60))
+def report() -> Report:
+    return look_at(load_scenario("h100-8-bad-night"), 70 * 60)
 
 
-@pytest.fixture(scope="module")
-def view(document: str) -> HostView:
-    return view_of(document)
-
-
-def drawn(frame: Frame, columns: int = 100, lines: int | None = None) -> list[str]:
-    console = Console(width=columns, color_system=None)
-    with console.capture() as captured:
-        console.print(render(frame, (columns, lines)))
-    return captured.get().splitlines()
+def drawn(report: Report, columns: int | None = None) -> list[str]:
+    return unstyle(frame_of(report, "this host", columns)).splitlines()
 
 
 @contextmanager
@@ -72,73 +67,68 @@ def answering(reply: bytes) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def test_the_page_shows_a_frame_as_it_is() -> None:
-    page, text = build.page_of_top()
-    assert page.read_text(encoding="utf-8") == text, "run `make regenerate`"
-
-
-def test_a_frame_has_a_row_for_each_gpu_and_says_why(view: HostView) -> None:
-    lines = drawn(Frame(view, "this host"))
+def test_it_draws_the_report_of_check_and_a_row_of_readings_for_each_gpu(report: Report) -> None:
+    lines = drawn(report)
     rows = {line.split()[0]: line.split() for line in lines if re.match(r" +\d ", line)}
     assert list(rows) == list("01234567")
     assert rows["5"][1] == "pcie_link"
     assert rows["5"][8:12] == ["GiB", "gen5", "x4/16", "pod"]
     assert rows["6"][1:] == ["sick", *"-------"]
-    assert any(line.startswith("storage  GPU 0-4, 7: 31% of the CPU time is iowait") for line in lines)
-    found = [line for line in lines if line.startswith(("critical", "warning"))]
-    assert [line.split()[:2] for line in found[:2]] == [["critical", "gpu.lost"], ["critical", "xid.79"]]
-    said = (
-        "warning pcie.width  GPU 5: 4 of 16 lanes under load, at 0000:ab:00.0 (must last 10 min; then critical: drain)"
-    )
-    assert said in drawn(Frame(view, "this host"), 200)
-
-
-def test_pending_confirmed_and_ended_findings_are_told_apart(document: str) -> None:
-    told = json.loads(document)
-    (width,) = (each for each in told["findings"] if each["code"] == "pcie.width")
-    at = told["judged_at"]
-    pending = {**width, "since": at - 40, "lasted_seconds": 40}
-    warning = {**width, "code": "thermal.sw", "state": "confirmed", "confirmed_severity": "warning", "since": at - 600}
-    over = {**width, "state": "ended", "ended_at": at - 300, "end": "gone", "lasted_seconds": 1500}
-    told["findings"] = [pending, warning]
-    told["ended"] = [{**over, "gpu": str(gpu), "ended_at": at - 300 - gpu} for gpu in range(8)]
-    lines = drawn(Frame(view_of(json.dumps(told)), "here"), 200)
-    found = [line for line in lines if line.startswith("warning ")]
-    measured = "4 of 16 lanes under load, at 0000:ab:00.0"
-    assert found == [
-        f"warning thermal.sw  GPU 5: {measured}, for 10 min",
-        f"warning pcie.width  GPU 5: {measured} (has lasted 40 s of 10 min; then critical: drain)",
+    more = ["from this host", "", next(line for line in lines if line.startswith("GPU CLASS"))]
+    assert [line for line in lines if line not in more and not re.match(r" +\d ", line)] == [
+        line for line in unstyle(render_text(report)).splitlines() if line
     ]
-    assert lines[-8:-6] == [f"ended 5 min ago: pcie.width GPU {gpu}, lasted 25 min" for gpu in (0, 1)]
-    cut = drawn(Frame(view_of(json.dumps(told)), "here"), 200, 40)
-    assert cut[-2:] == ["ended 5 min ago: pcie.width GPU 2, lasted 25 min", "and 5 more that ended"]
 
 
-def test_an_exporter_that_tells_no_states_is_believed(document: str) -> None:
-    older = json.loads(document)
-    del older["ended"]
-    for finding in older["findings"]:
-        for key in ("state", "confirmed_severity", "lasted_seconds", "wait_seconds", "holds", "quiet_seconds"):
-            del finding[key]
-        finding.update(severity="critical", since=older["judged_at"] - 600)
-    lines = drawn(Frame(view_of(json.dumps(older)), "here"), 200)
-    assert "critical pcie.width  GPU 5: 4 of 16 lanes under load, at 0000:ab:00.0, for 10 min" in lines
+def test_a_running_exporter_knows_how_long_findings_last_and_which_ended(report: Report) -> None:
+    at = report.judged_at
+    pending = {"since": at - 40, "lasted_seconds": 40.0}
+    seen = with_life(with_life(report, "pcie.width", **pending), "gpu.lost", since=at - 600)
+    width = finding(report, "pcie.width")
+    over = replace(width, state=State.ENDED, ended_at=at - 300, end="reset", lasted_seconds=1500.0)
+    seen = replace(seen, ended=(over,))
+    lines = drawn(seen)
+    assert (
+        "    warning pcie.width  GPU 5: 4 of 16 lanes under load, at 0000:ab:00.0 "
+        "(has lasted 40 s of 10 min; then critical: drain)"
+    ) in lines
+    assert "    critical gpu.lost  GPU 6: GPU lost: the driver cannot reach it, for 10 min" in lines
+    ended = "    pcie.width  GPU 5: ended 5 min ago, lasted 25 min, the GPU was reset"
+    assert lines[lines.index("ended:") + 1] == ended
+    assert any("3 findings pending: " in line for line in drawn(report))
+    assert any("2 findings pending: " in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["h100-8-bad-night", "dual-a10", "no-driver"])
+def test_a_report_read_from_json_is_drawn_as_the_original(name: str) -> None:
+    original = look_at(load_scenario(name), 70 * 60)
+    settings = judge_settings((JudgeOption("pcie.width", "wait", "5m"),)).changed
+    original = replace(original, settings=settings, recording="/tmp/a recording")  # noqa: S108 - only a name
+    read = report_from_json(render_json(original))
+    assert drawn(read) == drawn(original)
+    assert render_json(read) == render_json(original)
+    assert render_lines(read) == render_lines(original)
 
 
 @pytest.mark.parametrize("lines", [24, 30, 40])
-def test_findings_that_have_no_room_are_counted(view: HostView, lines: int) -> None:
-    whole = drawn(Frame(view, "this host", hint="q quits"), 90)
-    cut = drawn(Frame(view, "this host", hint="q quits"), 90, lines)
-    assert len(cut) <= lines
-    assert cut[-1].strip() == "q quits"
-    assert ("more: gpu-triage check shows all" in "\n".join(cut)) == (len(whole) > lines)
+def test_what_has_no_room_is_counted(report: Report, lines: int) -> None:
+    watch = Watch(lambda: report, "this host", 2)
+    watch.look()
+    whole, cut = watch.screen(90, 1000), watch.screen(90, lines)
+    assert len(cut) == lines
+    assert cut[:-1] == whole[: lines - 1]
+    assert unstyle(whole[-1]) == "q quits"
+    assert unstyle(cut[-1]) == f"q quits; {len(whole) - lines} more lines: --once prints all"
 
 
-def test_names_cannot_speak_to_the_terminal(document: str) -> None:
-    hostile = json.loads(document)
-    hostile["host"] = hostile["summary"] = hostile["gpus"][0]["because"] = "x\x1b[2J\u202e[red]"
+def test_names_cannot_speak_to_the_terminal(report: Report) -> None:
+    hostile = json.loads(render_json(report))
+    evil = "x\x1b[2J\u202e[red]"
+    hostile["host"] = hostile["gpus"][0]["because"] = hostile["gpus"][0]["bottleneck"] = evil
+    hostile["findings"][0] |= {"code": evil, "measured": evil, "decision": evil}
+    hostile["not_read"] = [evil]
     hostile["gpus"][0]["held_by"] = [{"pod": "p\x07", "namespace": "n"}]
-    said = "\n".join(drawn(Frame(view_of(json.dumps(hostile)), "here")))
+    said = "\n".join(drawn(report_from_json(json.dumps(hostile))))
     assert not {"\x1b", "\x07", "\u202e"} & set(said)
     assert "\\x1b[2J" in said
     assert "[red]" in said
@@ -150,22 +140,28 @@ def test_names_cannot_speak_to_the_terminal(document: str) -> None:
 )
 def test_what_is_no_verdict_is_refused(text: str) -> None:
     with pytest.raises((ValueError, RecursionError)):
-        view_of(text)
+        report_from_json(text)
 
 
-def test_a_verdict_of_another_shape_is_shown_as_far_as_it_goes() -> None:
-    gpus = '[{"gpu": 7, "since": "x", "readings": {"power_watts": true, "busy_ratio": 0.5}, "held_by": [3]}, null]'
-    odd = view_of(
-        f'{{"format": "gpu-triage-check", "version": 3, "verdict": "keep", "gpus": {gpus}, "findings": {{}}}}'
-    )
-    assert (odd.summary, odd.gpus[0].since, odd.gpus[0].readings.power_watts) == ("keep", None, None)
-    assert any("50%" in line for line in drawn(Frame(odd, "here")))
+def test_a_finding_that_is_unknown_here_is_shown_and_values_of_another_type_are_missing(report: Report) -> None:
+    odd = json.loads(render_json(report))
+    odd["findings"][0] |= {"code": "moon.phase", "since": "x", "lasted_seconds": True, "holds": 3}
+    odd |= {"judged_at": 10**400, "measured_seconds": float("inf")}
+    odd["gpus"][0] |= {"since": "x", "held_by": [3], "readings": {"power_watts": True, "busy_ratio": 0.5}}
+    odd |= {"ended": {}, "files": [None], "not_read": [5, "a file"], "driver_version": 7}
+    read = report_from_json(json.dumps(odd))
+    assert (read.gpus[0].since, read.gpus[0].readings.power_watts, read.gpus[0].owners) == (None, None, ())
+    assert (read.judged_at, read.measured_seconds) == (0, 0)
+    assert (read.driver, read.not_read, read.ended, read.files) == ("", ("a file",), (), ())
+    lines = drawn(read)
+    assert any(line.startswith("    critical moon.phase  GPU 6: ") for line in lines)
+    assert any("50%" in line for line in lines)
 
 
 def test_it_asks_an_exporter_and_says_when_that_has_no_verdict() -> None:
     with status_server(load_scenario("dual-a10")) as server:
         seen = ExporterClient(server.url.rstrip("/")).look()
-    assert [gpu.bottleneck for gpu in seen.gpus] == ["thermal", "compute"]
+    assert [gpu.bottleneck.name for gpu in seen.gpus] == ["thermal", "compute"]
     assert seen.gpus[0].since is not None
     with (
         status_server(load_scenario("dual-a10"), sampled_seconds=0) as server,
@@ -260,21 +256,23 @@ def test_options_that_make_no_sense_are_refused(capsys: pytest.CaptureFixture[st
     assert said in capsys.readouterr().err
 
 
-def test_an_exporter_that_falls_silent_leaves_the_last_verdict_with_its_age(view: HostView) -> None:
-    answers = [view]
+def test_an_exporter_that_falls_silent_leaves_the_last_report_with_its_age(report: Report) -> None:
+    answers = [report]
 
-    def look() -> HostView:
+    def look() -> Report:
         if not answers:
             raise ExporterUnreachable("http://x does not answer: gone")
         return answers.pop()
 
     watch = Watch(look, "http://x", 2)
-    assert watch.frame.trouble == "waiting for http://x"
+    assert [unstyle(line) for line in watch.screen(200, 100)] == ["waiting for http://x", "q quits"]
     watch.look()
-    assert (watch.frame.view, watch.frame.trouble) == (view, "")
+    before = watch.screen(200, 100)
+    assert unstyle(before[0]).startswith("h100-8-bad-night (SIMULATED): drain. ")
     watch.look()
-    assert watch.frame.view == view
-    assert re.fullmatch(r"http://x does not answer: gone; what follows is \d+ s old", watch.frame.trouble)
+    trouble, *rest = watch.screen(200, 100)
+    assert rest == before
+    assert re.fullmatch(r"http://x does not answer: gone; what follows is \d+ s old", unstyle(trouble))
 
 
 def test_it_takes_the_terminal_and_gives_it_back() -> None:
@@ -312,12 +310,12 @@ def test_it_takes_the_terminal_and_gives_it_back() -> None:
     ],
 )
 def test_a_narrow_terminal_leaves_out_columns_instead_of_cutting_them(
-    view: HostView, columns: int, expected: str
+    report: Report, columns: int, expected: str
 ) -> None:
-    lines = drawn(Frame(view, "this host"), columns)
+    lines = drawn(report, columns)
     (heading,) = (line for line in lines if line.startswith("GPU CLASS"))
     assert heading.split() == expected.split()
-    rows = lines[lines.index(heading) + 1 :][: len(view.gpus)]
+    rows = lines[lines.index(heading) + 1 :][: len(report.gpus)]
     assert all(len(row) <= columns for row in rows)
     assert any(row.split()[:2] == ["5", "pcie_link"] for row in rows)
     assert not any("…" in row.partition(" pod ")[0] for row in rows)

@@ -33,7 +33,6 @@ JUDGED_BY_PROMETHEUS = {
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
     "GpuExporterStale": "a daemon",
     "GpuExporterJudgeFailing": "a daemon",
-    "GpuExporterTooOld": "a daemon, and the rules",
     "GpuHostClockWrong": "another host's clock",
     "GpuExporterWebConfigReloadFailed": "a daemon",
     "GpuExporterJudgeReloadFailed": "a daemon",

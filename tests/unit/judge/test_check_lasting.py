@@ -38,7 +38,7 @@ def ailing() -> Report:
                 "(has lasted 40 s of 10 min; then critical: take it out of use; cannot be observed now)"
             ),
         ),
-        ({"state": State.CONFIRMED, "since": 1.0, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
+        ({"state": State.CONFIRMED, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
         (
             {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0},
             "critical pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)",

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import click
 import pytest
-from rich.console import Console
 from tests.evidence import evidence_of
 from tests.judged import Judged, judged
 from tests.rig import only, scenario_with
 from tests.status_pages import body_of
 
-from gpu_triage.cli.top.frame import Frame, render
-from gpu_triage.cli.top.view import view_of
 from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.evidence.thresholds import ARITHMETIC_BOUND_SHARE, MEMORY_BOUND_SHARE
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.read.gpu.gpm import (
+from gpu_triage.read.gpu.activity import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,
@@ -104,16 +101,6 @@ def test_each_kind_of_job_is_named_everywhere(tmp_path: Path) -> None:
     for words in ("memory-bound: 8", "neither compute- nor memory-bound: tensor", "compute-bound: tensor cores 4"):
         assert words in " ".join(text.split())
         assert words in page
-    console = Console(width=120, color_system=None)
-    with console.capture() as captured:
-        console.print(render(Frame(view_of(document), "here"), (120, None)))
-    lines = [line.split("compute  ", 1)[1] for line in captured.get().splitlines() if line.startswith("compute  GPU")]
-    assert [line.split(": ")[:2] for line in lines] == [
-        ["GPU 0", "memory-bound"],
-        ["GPU 1", "neither compute- nor memory-bound"],
-        ["GPU 2", "compute- and memory-bound"],
-        ["GPU 4-7", "compute-bound"],
-    ]
 
 
 @pytest.mark.full

@@ -14,17 +14,19 @@ from gpu_triage.read.host.cpu import (
     GPU_HOST_CPU_SHARED_BUSY_RATIO,
     GPU_HOST_CPUS,
 )
-from gpu_triage.read.host.file_systems import (
+from gpu_triage.read.host.disk import (
     GPU_HOST_GDS_OPERATIONS_IN_FLIGHT,
     GPU_HOST_GDS_OPERATIONS_TOTAL,
     GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,
     GPU_HOST_LUSTRE_OPERATIONS_TOTAL,
 )
-from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL
-from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+)
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.processes.cgroups import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
+from gpu_triage.read.processes.cgroup_limits import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES
 from gpu_triage.read.processes.threads import (
     GPU_BLOCKED_THREAD_SECONDS_TOTAL,

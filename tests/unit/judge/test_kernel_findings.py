@@ -14,8 +14,8 @@ from tests.rig import only, scenario_with
 from gpu_triage.judge.conditions.kernel import judge_kernel
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
-from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,

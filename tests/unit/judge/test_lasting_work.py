@@ -15,21 +15,19 @@ from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.evidence.remember import class_share
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
-from gpu_triage.read.gpu.clock_targets import GPU_CLOCK_TARGET_HERTZ
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.limits import GPU_CLOCK_DEFAULT_HERTZ
-from gpu_triage.read.gpu.memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 

@@ -15,27 +15,25 @@ from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_WIDTH,
-    GPU_PCIE_RECEIVE_BYTES_TOTAL,
-    GPU_PCIE_REPLAYS_TOTAL,
-    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
-from gpu_triage.read.gpu.pcie_limits import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
     GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED,
+    GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+    GPU_PCIE_LINK_WIDTH,
+    GPU_PCIE_RECEIVE_BYTES_TOTAL,
+    GPU_PCIE_REPLAYS_TOTAL,
+    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
 )
+from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.serve.page.gpus import gpus_section
+from gpu_triage.serve.page.sections import gpus_section
 
 Series = Callable[[float], Iterator[Sample]]
 

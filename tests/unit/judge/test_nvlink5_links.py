@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.fed import GPU, HOUR, MINUTE, Fed, loaded
 
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL
-from gpu_triage.read.gpu.nvlink_quality import GPU_NVLINK_LINK_BIT_ERROR_RATIO
+from gpu_triage.read.gpu.nvlink import (
+    GPU_NVLINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
+    GPU_NVLINK_LINK_ERRORS_TOTAL,
+)
 from gpu_triage.read.metrics.metric import Sample
 
 pytestmark = pytest.mark.slow

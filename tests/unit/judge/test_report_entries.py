@@ -10,21 +10,18 @@ from typing import Any
 
 import pytest
 from click import unstyle
-from rich.console import Console
 from tests.evidence import evidence_of
 
-from gpu_triage.cli.top.frame import Frame, render
-from gpu_triage.cli.top.view import view_of
-from gpu_triage.judge.evidence.scheduler import scheduler_known
+from gpu_triage.judge.evidence.owners import scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
+from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.link_advice import LINK_ADVICE
-from gpu_triage.judge.report.grouping import entry_of, grouped
+from gpu_triage.judge.report.entries import entry_of, grouped
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.judge.report.words import CLUSTER, DESK
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING
@@ -140,20 +137,9 @@ def told(report: Report) -> list[str]:
     return [line for line in lines if "thermal.hw  " in line or "pcie.width  " in line]
 
 
-def topped(report: Report) -> list[str]:
-    console = Console(width=200, height=200, color_system=None)
-    with console.capture() as capture:
-        console.print(render(Frame(view_of(render_json(report)), "here"), (200, None)))
-    return [line for line in capture.get().splitlines() if "thermal.hw  " in line or "pcie.width  " in line]
-
-
-def test_text_page_and_top_tell_it_once_and_json_for_each_gpu() -> None:
+def test_text_and_page_tell_it_once_and_json_for_each_gpu() -> None:
     latest = judgment(8)
     assert [line.partition(": ")[0] for line in told(latest.report)] == [
-        "critical thermal.hw  GPU 0-7",
-        "warning pcie.width  GPU 1",
-    ]
-    assert [line.partition(": ")[0] for line in topped(latest.report)] == [
         "critical thermal.hw  GPU 0-7",
         "warning pcie.width  GPU 1",
     ]
@@ -202,7 +188,6 @@ def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
         text = unstyle(render_text(report))
         assert f"then critical: {words[1]}" in text
         assert ("rain" in text) is report.scheduled
-        assert ("rain" in " ".join(topped(report))) is report.scheduled
     values = [[gpu["verdict"] for gpu in json.loads(render_json(each))["gpus"]] for each in (alone, cluster)]
     assert values[0] == values[1]
     assert {json.loads(render_json(each))["summary"].partition(".")[0] for each in (alone, cluster)} <= {

@@ -119,6 +119,7 @@ def test_a_finding_that_this_release_does_not_have_is_left_out() -> None:
         (b"[]", "malformed"),
         (document(findings={}), "malformed"),
         (document(findings=None), "malformed"),
+        (document(links=None), "malformed"),
         (document(boot="<script>"), "malformed"),
         (document(boot=7), "malformed"),
         (document(unknown=1), "malformed"),
@@ -225,12 +226,6 @@ def test_the_most_lanes_of_a_link_outlast_a_restart_in_the_same_boot() -> None:
         again.kept.see_boot(boot)
         assert again.widest.of("GPU-a", "0000:65:00.0") == lanes
         assert again.widest.of("GPU-a", "0000:41:00.0") == 0, "another slot"
-
-
-def test_a_file_of_an_earlier_release_has_no_links() -> None:
-    earlier = json.loads(SAVED_FINDINGS.encode(SAVED))
-    del earlier["links"]
-    assert decoded(json.dumps(earlier).encode()) == (replace(SAVED, links=()), ())
 
 
 @pytest.mark.parametrize(("changes", "told"), [({"lanes": 7}, "lanes: is 7"), ({"gpu": 3}, "gpu: is 3")])

@@ -20,11 +20,11 @@ from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.table import all_options
 from gpu_triage.read.exporter.health import JudgeSettingsHealth
-from gpu_triage.read.gpu.limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.clocks import GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
-from gpu_triage.serve.page.findings import settings_section
+from gpu_triage.serve.page.sections import settings_section
 
 GPU: Final = ("0", "GPU-0")
 OPTIONS: Final = all_options(())

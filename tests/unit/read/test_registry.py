@@ -66,13 +66,3 @@ def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
     assert [line for line in page.splitlines() if line.startswith("gpu_power_watts{")] == [
         'gpu_power_watts{gpu="0",uuid="GPU-1"} 1.0'
     ]
-
-
-def test_hostile_label_values_are_escaped_and_cost_nothing_else() -> None:
-    hostile = 'a"b\\c\nd}# HELP x'
-    store = OutcomeStore(["power", "energy"])
-    samples = (GPU_POWER_WATTS.sample(1, "0", hostile),)
-    store.put(Outcome("power", "a", samples, True, (), 0.0, Moment(0, 0)))  # noqa: FBT003
-    page = Exposition(store).page("", (), gzipped=False).body.decode()
-    lines = [line for line in page.splitlines() if line.startswith("gpu_power_watts")]
-    assert lines == ['gpu_power_watts{gpu="0",uuid="a\\"b\\\\c\\nd}# HELP x"} 1.0']

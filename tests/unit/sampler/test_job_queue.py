@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from gpu_triage.machine import RealClock
-from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import Job, JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
@@ -144,7 +143,7 @@ def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
 
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
     held, jobs = threading.Event(), Jobs()
-    runner = Runner(RealClock(), Config())
+    runner = Runner(RealClock(), 1.0)
     stuck, *others = some = [runner.lane(f"gpu-{index}") for index in range(LANES)]
     sampler = _Rounds(some, {stuck: partial(_hang_until, held)}, jobs.run)
     runner.start(cast("Sampler", sampler), _nothing, lambda _cause: None)

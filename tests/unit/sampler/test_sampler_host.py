@@ -13,8 +13,8 @@ from tests.watched_paths import watched
 
 from gpu_triage.machine import CallBlocked
 from gpu_triage.options.config import Config
-from gpu_triage.read.host import network_link
-from gpu_triage.read.host.memory import HOST_MEMORY
+from gpu_triage.read.host import network_interfaces as network_link
+from gpu_triage.read.host.host_memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
 from gpu_triage.read.metrics.rounds import HostRound, PresentGpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,10 @@ from gpu_triage.serve.clients import http_date
 pytestmark = pytest.mark.slow
 
 HEAVY = (
-    *("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest"),
+    *("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"),
     "difflib",
 )
-"""What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file, mistakes in one."""
+"""What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one."""
 
 
 def run(program: str) -> str:
@@ -36,7 +37,7 @@ def test_a_daemon_loads_nothing_that_most_exporters_never_need() -> None:
 def test_ssl_can_be_loaded_by_whoever_needs_it() -> None:
     program = (
         "from gpu_triage.__main__ import _load_asyncio_without_openssl as load\n"
-        "load()\nimport ssl, gpu_triage.serve.tls_transport\nprint(ssl.create_default_context().verify_mode.name)\n"
+        "load()\nimport ssl, gpu_triage.serve.tls\nprint(ssl.create_default_context().verify_mode.name)\n"
     )
     assert run(program) == "CERT_REQUIRED\n"
 
@@ -55,3 +56,15 @@ def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by
 )
 def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
     assert http_date(wall) == date
+
+
+@pytest.mark.parametrize(
+    "users", ["", "basic_auth_users: {nina: $2b$04$JmaQCGFQ4LN0NlJ3kCnOuuiq1oyV6c9jYnPXrCKmMlYUFDXcWjY.O}"]
+)
+def test_what_checks_passwords_is_loaded_with_them_because_it_may_be_gone_from_disk_later(
+    users: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "web.yml"
+    path.write_text(users)
+    program = "import sys\nfrom gpu_triage.serve.security import SecuritySource\n"
+    assert run(f"{program}SecuritySource({str(path)!r})\nprint('bcrypt' in sys.modules)").strip() == str(bool(users))

@@ -9,10 +9,9 @@ from tests.status_pages import FACTS, GPU, WALL, Series, body_of, headline, judg
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict, verdict_on
+from gpu_triage.judge.findings.verdicts import COLORS, DESK, Verdict, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
-from gpu_triage.judge.report.words import DESK
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter.health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
@@ -28,8 +27,8 @@ from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.serve.page.document import PageFacts
+from gpu_triage.serve.page.markup import lasting, window
 from gpu_triage.serve.page.style import ICONS, POLICY, SCRIPT, STYLE
-from gpu_triage.serve.page.times import lasting, window
 
 EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
 HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"

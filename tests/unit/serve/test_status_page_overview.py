@@ -7,14 +7,14 @@ from xml.etree import ElementTree as ET
 import pytest
 from tests.status_pages import WALL, body_of, judged, read, up
 
+from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.bottleneck.memory import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, COLORS, Verdict
 from gpu_triage.judge.report.report import GpuVerdict
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.presence import GPU_ERROR_INFO
 from gpu_triage.serve.page.markup import OF_SEVERITY
-from gpu_triage.serve.page.overview import legend, overview_section, strip
+from gpu_triage.serve.page.sections import legend, overview_section, strip
 from gpu_triage.serve.page.style import STYLE
 
 BLACK, WHITE = "#000000", "#ffffff"

@@ -14,8 +14,7 @@ from tests.unit.serve.test_web_app import ask, serving
 from tests.web_sources import Host
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_WIDTH
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.messages import prefers_text
 from gpu_triage.serve.page.runbook import _found, runbook_answer

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 from tests.simulated_driver import driver
 
-from gpu_triage.read.gpu.nic_topology import PciPlace, level_between, pci_chain
+from gpu_triage.read.gpu.topology import PciPlace, level_between, pci_chain
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario import Slot
 from gpu_triage_simulator.scenario_file import SCENARIOS

@@ -11,11 +11,11 @@ from gpu_triage.cli.advise.estimate import PARAMETERS, Job
 from gpu_triage.cli.advise.machine_readable import as_json
 from gpu_triage.cli.advise.recommendation import recommend
 from gpu_triage.cli.advise.text import as_text
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import for_option, format_option, host_options
+from gpu_triage.documents import printable
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
-from gpu_triage.judge.report.text import printable
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
@@ -68,7 +68,8 @@ def advise_command(*, config: Config, form: str, seconds: float, **given: Any) -
     """
     configure("critical", config.log_format)
     with ExitStack() as stack:
-        judgment = measure(stepped_machine(config, stack), config, seconds)
+        host = stepped_host(config, stack)
+        judgment = measure(host.machine, host.config, seconds)
     if judgment.report.blocked is not None:
         click.echo(f"gpu-triage: could not check: {printable(judgment.report.blocked)}", err=True)
         return EXIT_COULD_NOT_LOOK

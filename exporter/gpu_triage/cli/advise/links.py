@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.slots import link_speed
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND, GPU_NVLINK_LINKS, GPU_NVLINK_LINKS_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION
-from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second
+from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second, devices_behind
 
 
 class Link(NamedTuple):
@@ -68,7 +68,7 @@ def uplink_shares(host: HostEvidence, group: tuple[GpuEvidence, ...], *, direct:
     load.
     """
     for labels in host.labels_of(GPU_HOST_PCIE_UPLINK_INFO):
-        addresses = {each.rpartition(" ")[2] for each in labels["behind"].split(", ")}
+        addresses = devices_behind(labels)
         behind = [gpu for gpu in host.answering if gpu.pci_bus_id in addresses]
         count = sum(gpu in behind for gpu in group)
         if not count or (direct and count == len(group)):

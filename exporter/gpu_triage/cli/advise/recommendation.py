@@ -14,10 +14,10 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.report.life_cycle import life_cycle_of
+from gpu_triage.judge.findings.verdicts import Words
+from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.words import Words
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 
 _OCCUPIED: Final = 0.1
 """Share of GPU memory in use above which another workload is assumed; the driver itself uses less."""
@@ -182,7 +182,7 @@ def _left_out(
         if gpu.gpu in names:
             continue
         if finding is not None:
-            reason = f"critical finding {finding.check.code}: {finding.measured} ({life_cycle_of(finding)})"
+            reason = f"critical finding {finding.check.code}: {finding.measured} ({life_cycle(finding)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:

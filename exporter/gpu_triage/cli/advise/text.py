@@ -9,9 +9,9 @@ from gpu_triage.cli.advise.assumptions import BACKWARD_SHARE, WORTHWHILE, Range
 from gpu_triage.cli.advise.estimate import Estimate, Job
 from gpu_triage.cli.advise.paths import Access, Path
 from gpu_triage.cli.advise.recommendation import Choice, Recommendation
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.judge.report.grouping import entry_of, grouped
-from gpu_triage.judge.report.text import printable
+from gpu_triage.judge.report.entries import entry_of, grouped
 
 
 def as_text(answer: Recommendation) -> str:

@@ -1,6 +1,7 @@
 """Capacity review: what a fleet's GPUs did on each of the last days, from the series recorded by the rules.
 
-Days are UTC: the value of a recorded series at midnight covers the preceding day.
+Days are UTC: the value of a recorded series at midnight covers the preceding day. Before the rules have recorded a day,
+the exporters' own series of the last hours replace it.
 """
 
 from __future__ import annotations
@@ -8,15 +9,78 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.fleet.client import PrometheusClient, Series
-from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.review_queries import daily_queries, host_query, offender_query
-from gpu_triage.cli.fleet.view import HostKey, RepeatOffender, key_of, offender_of
+import yaml
+
+from gpu_triage.alerting.files import rule_files
+from gpu_triage.cli.fleet.fleet_view import HostKey, RepeatOffender, Selection, key_of, offender_of
+from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
+
+MOST_ROWS: Final = 20
+"""The most rows per table."""
+HOUR_SECONDS: Final = 3600
+JOULES_PER_KWH: Final = 3.6e6
+OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
+GPU_LABELS: Final = "cluster, job, instance, gpu, uuid"
+
+
+def daily_queries(selection: Selection) -> Mapping[str, str]:
+    """The queries that return one value per day, by name."""
+    where = str(selection)
+    shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
+    # Shares are recorded every 5 minutes, so each covers 300 s.
+    seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
+    lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
+    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, last_over_time({shares}) ^ 0)"
+    owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
+    if where:
+        # Recorded without host labels, so a selection has to compute the sum itself.
+        share = f"instance_gpu_owner:gpu_allocated:share{where}"
+        used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) (instance_gpu:gpu_busy:ratio5m{where})"
+        owned = {
+            "allocated by owner": f"sum_over_time({share}[1d]) / 60",
+            "busy by owner": f"sum_over_time(({used})[1d:1m]) / 60",
+        }
+    return {
+        "gpus": f"count(group by ({GPU_LABELS}) ({seen}))",
+        "observed": f"sum({seen}) / {HOUR_SECONDS}",
+        "busy": f"sum({busy}) / {HOUR_SECONDS}",
+        "idle": f"300 * sum(sum_over_time(instance_gpu:gpu_allocated_idle:active{where}[1d])) / {HOUR_SECONDS}",
+        "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {JOULES_PER_KWH:.0f}",
+        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
+        **{name: f"sum by ({OWNER_LABELS}) ({hours})" for name, hours in owned.items()},
+        "observed by model": f"sum by (name) ({seen}) / {HOUR_SECONDS}",
+        "busy by model": f"sum by (name) ({busy}) / {HOUR_SECONDS}",
+        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
+    }
+
+
+def host_query(selection: Selection, days: int) -> str:
+    """The hosts that lost the most hours to a class over the whole period."""
+    # Subqueries align to midnight; a range one hour short of the period excludes the midnight before it.
+    window = f"[{days * 24 - 1}h:1d]"
+    recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
+    return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
+
+
+def offender_query(selection: Selection, window: str) -> str:
+    """The boards with recurring incidents of one kind within 30 or 7 days, at any time in the window, such as 30d."""
+
+    def most(within: int) -> str:
+        which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
+        return f"max by ({GPU_LABELS}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{window}]))"
+
+    month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
+    return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
+
 
 DAY_SECONDS: Final = 86_400
 
@@ -258,3 +322,72 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
         serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
     boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
     return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))
+
+
+_STEP: Final = 300
+"""Resolution in seconds, as that of the recorded series."""
+_BUSY: Final = "instance_gpu:gpu_busy:ratio5m"
+_SHARE: Final = "instance_gpu_owner:gpu_allocated:share"
+_IDLE: Final = "instance_gpu:gpu_allocated_idle:active"
+
+
+@cache
+def _recorded() -> Mapping[str, str]:
+    """The expressions of the recorded series, by name."""
+    groups = yaml.safe_load(rule_files()["recording.yml"])["groups"]
+    return {rule["record"]: str(rule["expr"]).strip() for group in groups for rule in group["rules"]}
+
+
+def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
+    """As `daily_queries`, over so many seconds of raw series; ``hosts`` is as `host_query`."""
+    where = str(selection)
+    rules = _recorded()
+    # A second less: a window of whole steps would have one more, in Prometheus 2.
+    window = f"[{seconds - 1}s:{_STEP}s]"
+    only = f" and on ({GPU_LABELS}) last_over_time({GPU_INFO.name}{where}[10m])" if where else ""
+    busy = f"(({rules[_BUSY]}){only})"
+    share = f"(({rules[_SHARE]}){only})"
+    idle = f"(({rules[_IDLE].replace(f'last_over_time({_BUSY}[2m])', f'({rules[_BUSY]})')}){only})"
+    # One series for each GPU: its model, or "" if it was never read.
+    seen = f"{_STEP} * max by ({GPU_LABELS}) (count_over_time({busy}{window}))"
+    worked = f"{_STEP} * max by ({GPU_LABELS}) (sum_over_time({busy}{window}))"
+    own = selection.with_matcher('class!~"compute|idle"')
+    lost = f"increase(gpu_bottleneck_seconds_total{own}[{seconds}s])"
+    model = f"last_over_time({GPU_INFO.name}{where}[{seconds}s])"
+    named = f"* on ({GPU_LABELS}) group_left (name) topk by ({GPU_LABELS}) (1, {model})"
+    used = f"{share} * on ({GPU_LABELS}) group_left () max by ({GPU_LABELS}) ({busy})"
+    hours = f"* {_STEP} / {HOUR_SECONDS}"
+    most = f"max by ({GPU_LABELS}) (quantile_over_time(0.95, {busy}{window}))"
+    return {
+        "gpus": f"count({seen})",
+        "observed": f"sum({seen}) / {HOUR_SECONDS}",
+        "busy": f"sum({worked}) / {HOUR_SECONDS}",
+        "idle": f"{_STEP} * sum(sum_over_time({idle}{window})) / {HOUR_SECONDS}",
+        "energy": f"sum(increase(gpu_energy_joules_total{where}[{seconds}s])) / {JOULES_PER_KWH:.0f}",
+        "lost": f"sum by (class) ({lost}) / {HOUR_SECONDS}",
+        "allocated by owner": f"sum by ({OWNER_LABELS}) (sum_over_time({share}{window})) {hours}",
+        "busy by owner": f"sum by ({OWNER_LABELS}) (sum_over_time(({used}){window})) {hours}",
+        "observed by model": f"sum by (name) (({seen}) {named}) / {HOUR_SECONDS}",
+        "busy by model": f"sum by (name) (({worked}) {named}) / {HOUR_SECONDS}",
+        "lost by model": f"sum by (name) ({lost} {named}) / {HOUR_SECONDS}",
+        "p95 by model": f"avg by (name) ({most} {named})",
+        "hosts": f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) ({lost}) / {HOUR_SECONDS})",
+    }
+
+
+def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
+    """The review of the last seconds before this time, to whole steps of 5 minutes.
+
+    Raises:
+        PrometheusUnavailable: the server doesn't respond, or has no series of exporters in this time.
+    """
+    end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
+    found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}
+    if not found["observed"]:
+        raise PrometheusUnavailable(
+            f"{client.url} has no GPU activity{f' of hosts {selection}' if str(selection) else ''} in this time; "
+            "let it scrape the exporters for ten minutes first"
+        )
+    return assembled(
+        client, selection, [end], found, hosts=found["hosts"], window=f"{length}s", step_seconds=float(length)
+    )

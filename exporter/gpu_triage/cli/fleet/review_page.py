@@ -1,17 +1,289 @@
-"""Renders the review as one self-contained HTML page, and as Markdown."""
+"""The review as sentences and tables, on one self-contained HTML page with plots, and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Final, NamedTuple
 
 from gpu_triage import __version__
-from gpu_triage.cli.fleet.review import ByDay, Review
-from gpu_triage.cli.fleet.review_plots import SHEET, Band, plot
-from gpu_triage.cli.fleet.review_tables import Table, days_table, facts, provenance, tables, title
-from gpu_triage.judge.report.text import printable
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
+from gpu_triage.documents import printable
+from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.report.headline import STATES
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page
 from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
+
+_UNKNOWN: Final = "-"
+_MOST_DAYS_NAMED: Final = 10
+
+
+class Table(NamedTuple):
+    """A table; the first column holds row headings, the others numbers unless `words`."""
+
+    name: str
+    title: str
+    note: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: bool = False
+
+
+def day(seconds: float) -> str:
+    """A UTC day: ``2026-11-22``."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d}"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """A number with at most one decimal, such as ``1,234 h`` or ``3.4 h``."""
+    if value is None:
+        return _UNKNOWN
+    text = f"{value:,.0f}" if abs(value) >= 100 or value == round(value) else f"{value:,.1f}"  # noqa: PLR2004
+    return f"{text} {unit}".rstrip()
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """A percentage, with one decimal below 10 %."""
+    if part is None or not whole:
+        return _UNKNOWN
+    ratio = part / whole
+    return f"{ratio:.1%}" if 0 < ratio < 0.1 else f"{ratio:.0%}"  # noqa: PLR2004
+
+
+def title(review: Review) -> str:
+    """The title, with the period covered."""
+    if review.first_look:
+        return f"GPU capacity review, first look at {length_of_time(review.step_seconds)}"
+    return f"GPU capacity review, {day(review.days[0])} to {day(review.end - DAY_SECONDS)}"
+
+
+def provenance(review: Review) -> Iterator[str]:
+    """The source of the numbers, and what data is missing."""
+    which = f", hosts {review.selection}" if review.selection else ""
+    if review.first_look:
+        yield f"From {review.source}{which}, from raw series; the period ends at {moment(review.end)}."
+        yield "A review of whole days reads recorded series and has more: leave out --since once a day is complete."
+    else:
+        yield f"From {review.source}{which}. Days are in UTC; the period ends at {moment(review.end)}."
+        yield _coverage(review)
+    absent = [
+        name
+        for name, values in (
+            ("allocated but idle hours", review.idle),
+            ("energy", review.energy),
+            ("hours by owner", review.owners),
+            ("hours by model", review.models),
+        )
+        if not any(value is not None for value in values)
+    ]
+    if absent:
+        yield f"Not recorded in this period: {', '.join(absent)}."
+    for warning in review.warnings:
+        yield f"Incomplete: {warning}"
+
+
+def _coverage(review: Review) -> str:
+    missing = [day(each) for each in review.missing]
+    count = len(review.days)
+    if not missing:
+        return "Data for every day."
+    more = len(missing) - _MOST_DAYS_NAMED
+    named = ", ".join(missing[:_MOST_DAYS_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"Data for {count - len(missing)} of {count} days; totals leave out the others. Missing: {named}."
+
+
+def facts(review: Review) -> Table:
+    """Totals for the whole period."""
+    observed, busy, idle = total(review.observed), total(review.busy), total(review.idle)
+    lost = total(review.lost_by_day)
+    possible = total(count if count is None else review.step_seconds / 3600 * count for count in review.gpus)
+    most = max((value for value in review.gpus if value is not None), default=None)
+    rows = (
+        ("GPUs" if review.first_look else "GPUs, most in a day", number(most), ""),
+        ("GPU hours observed", number(observed, "h"), f"{share(observed, possible)} of the time of these GPUs"),
+        ("GPU hours with work", number(busy, "h"), f"{share(busy, observed)} of the observed"),
+        ("GPU hours lost to a bottleneck", number(lost, "h"), f"{share(lost, observed)} of the observed"),
+        ("GPU hours allocated but idle", number(idle, "h"), f"{share(idle, observed)} of the observed"),
+        ("Energy of the GPUs", number(total(review.energy), "kWh"), ""),
+    )
+    return Table("facts", "Summary", "", ("", "Period", "Share"), rows)
+
+
+def tables(review: Review) -> Iterator[Table]:
+    """All tables after the summary."""
+    yield _classes(review)
+    yield _owners(review)
+    yield _models(review)
+    yield _hosts(review)
+    yield _offenders(review)
+
+
+def days_table(review: Review) -> Table:
+    """A table with one row per day."""
+    columns = (review.gpus, review.observed, review.busy, review.lost_by_day, review.idle, review.energy)
+    rows = tuple((day(at), *map(number, values)) for at, *values in zip(review.days, *columns, strict=True))
+    heads = ("Day", "GPUs", "Observed h", "With work h", "Lost h", "Allocated idle h", "Energy kWh")
+    return Table("days", "Day by day", "", heads, rows)
+
+
+def _classes(review: Review) -> Table:
+    observed = total(review.observed)
+    hours = {name: total(values) or 0.0 for name, values in review.lost.items()}
+    ordered = sorted((name for name in hours if hours[name] > 0), key=lambda name: -hours[name])
+    rows = tuple((name, STATES[name], number(hours[name], "h"), share(hours[name], observed)) for name in ordered)
+    note = "Hours in which something other than its own work limited a GPU, while it was not idle."
+    return Table("classes", "Hours lost by bottleneck", note, ("Class", "GPUs were", "Lost", "Of observed"), rows)
+
+
+def _owners(review: Review) -> Table:
+    rows = tuple(
+        (
+            str(each.owner),
+            number(each.allocated, "h"),
+            number(each.busy, "h"),
+            number(each.unused, "h"),
+            share(each.busy, each.allocated),
+        )
+        for each in review.owners[:MOST_ROWS]
+    )
+    note = "What each owner had, used, and left unused; a shared GPU counts by shares. The most unused first."
+    return Table("owners", "Allocated and used, by owner", note, ("Owner", "Had", "Used", "Unused", "Use"), rows)
+
+
+def _models(review: Review) -> Table:
+    rows = tuple(
+        (
+            each.name,
+            number(each.observed, "h"),
+            share(each.busy, each.observed),
+            _UNKNOWN if each.p95 is None else f"{each.p95:.0%}",
+            _UNKNOWN if each.p95 is None else f"{max(0.0, 1 - each.p95):.0%}",
+            number(each.lost, "h"),
+        )
+        for each in review.models[:MOST_ROWS]
+    )
+    note = (
+        "Headroom is what the 95th percentile of utilization in a day leaves, as the mean of all GPUs and days. Busy "
+        "above 80 % for weeks: buy more, or queue. Below 40 %: share GPUs, or return some."
+    )
+    heads = ("Model", "Observed", "Busy", "95th percentile", "Headroom", "Lost")
+    return Table("models", "Use and headroom, by model", note, heads, rows)
+
+
+def _hosts(review: Review) -> Table:
+    rows = tuple((str(each.key), each.name, number(each.hours, "h")) for each in review.hosts)
+    note = "The hosts that lost most, and to what; all GPUs of a host together."
+    return Table("hosts", "Hours lost by host", note, ("Host", "Class", "Lost"), rows, words=True)
+
+
+def _offenders(review: Review) -> Table:
+    rows = tuple(
+        (each.board, f"{each.key} GPU {each.gpu}", kind_in_words(each.kind), str(each.times))
+        for each in review.offenders
+    )
+    note = "Boards that had one kind of incident three times within 30 days, or twice within 7: replace them."
+    heads = ("Board", "Where", "Incident", "Times in 30 days")
+    return Table("offenders", "Hardware that fails again and again", note, heads, rows, words=True)
+
+
+_WIDTH: Final = 720
+_HEIGHT: Final = 200
+_LEFT: Final = 60
+_BOTTOM: Final = 22
+_TOP: Final = 10
+_LABELS: Final = 6
+
+SHEET: Final = """
+figure { margin: 1rem 0; }
+figcaption { font-weight: 600; margin-bottom: .25rem; }
+.plot { display: block; width: 100%; max-width: 60rem; height: auto; font-size: 12px; fill: var(--soft); }
+.plot line { stroke: var(--line); }
+.missing { fill: var(--line); opacity: .5; }
+.legend { list-style: none; margin: .25rem 0; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem .9rem;
+  font-size: .875rem; }
+.legend .key { width: .8em; height: .8em; margin-right: .3em; }
+.f-busy { fill: var(--well); } .f-seen { fill: var(--line); } .f-idle { fill: var(--soft); }
+.f-energy { fill: var(--link); }
+"""
+"""CSS for the plots, appended to that of the status page."""
+
+
+class Band(NamedTuple):
+    """One color in the stacked bars."""
+
+    name: str
+    mark: str  # CSS class that sets the color
+    values: ByDay
+
+
+def plot(title: str, unit: str, days: Sequence[float], bands: Sequence[Band]) -> str:
+    """A stacked bar per day; a day without data is a full-height gray bar."""
+    sums = [total(values) for values in zip(*(band.values for band in bands), strict=True)] if bands else []
+    highest = max((value for value in sums if value is not None), default=0.0)
+    if highest <= 0:
+        return ""
+    top = _round_up(highest)
+    spoken = f"{title}: {number(total(sums), unit)} in all, at most {number(highest, unit)} in a day"
+    named = [(band.mark, band.name) for band in bands] + [("missing", "no data")] * (None in sums)
+    legend = "".join(
+        f'<li><svg class="key" viewBox="0 0 1 1" aria-hidden="true"><rect class="{mark}" width="1" height="1"/></svg>'
+        f"{safe(name)}</li>"
+        for mark, name in named
+    )
+    drawn = "".join((*_axis(top), *_bars(sums, bands, top, days), *_dates(days)))
+    return (
+        f"<figure>\n<figcaption>{safe(title)}, {safe(unit)} per day</figcaption>\n"
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{safe(spoken)}">{drawn}</svg>\n'
+        f'<ul class="legend">{legend}</ul>\n</figure>'
+    )
+
+
+def _round_up(value: float) -> float:
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if step * power >= value)
+
+
+def _height(value: float, top: float) -> float:
+    return (_HEIGHT - _BOTTOM - _TOP) * value / top
+
+
+def _axis(top: float) -> Iterator[str]:
+    for part in (0.0, 0.5, 1.0):
+        y = _HEIGHT - _BOTTOM - _height(top * part, top)
+        yield f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{safe(number(top * part))}</text>'
+
+
+def _bars(sums: Sequence[float | None], bands: Sequence[Band], top: float, days: Sequence[float]) -> Iterator[str]:
+    step = (_WIDTH - _LEFT) / len(days)
+    for place, whole in enumerate(sums):
+        x, width = _LEFT + place * step + step * 0.1, step * 0.8
+        if whole is None:
+            height = _height(top, top)
+            yield f'<rect class="missing" x="{x:.1f}" y="{_TOP}" width="{width:.1f}" height="{height:.1f}">'
+            yield f"<title>{day(days[place])}: no data</title></rect>"
+            continue
+        y = float(_HEIGHT - _BOTTOM)
+        for band in bands:
+            value = band.values[place] or 0.0
+            if value <= 0:
+                continue
+            height = _height(value, top)
+            y -= height
+            yield f'<rect class="{band.mark}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}">'
+            yield f"<title>{day(days[place])}: {safe(band.name)} {safe(number(value))}</title></rect>"
+
+
+def _dates(days: Sequence[float]) -> Iterator[str]:
+    step = (_WIDTH - _LEFT) / len(days)
+    every = max(1, math.ceil(len(days) / _LABELS))
+    for place in range(0, len(days), every):
+        x = _LEFT + (place + 0.5) * step
+        yield f'<text x="{x:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{day(days[place])[5:]}</text>'
+
 
 _SHEET: Final = f"""{STYLE}{SHEET}
 body {{ max-width: 64rem; }}

@@ -1,15 +1,285 @@
-"""What to do first about a slow job, in one sentence."""
+"""What slows a job down, and what to do first, in one sentence each.
+
+The slowest GPU and the slowest host are compared with the median of the others only, so that the slower one of a pair
+can be named. GPUs of another model are left out, because their clocks and power differ anyway.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.job.cause import PACE_SHARE, leading_class, own_class, slow_in_words, subject_of
-from gpu_triage.cli.job.compare import Comparison, Standing
-from gpu_triage.cli.job.view import WAITS, Job, JobFinding
+from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.job.job_facts import Pace
+from gpu_triage.cli.job.job_view import GOOD, WAITS, Job, JobFinding, JobGpu
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.table import BY_CODE, EXPLAINED_BY, Severity
+from gpu_triage.judge.report.headline import STATES
+
+
+class Readings(NamedTuple):
+    """Means of one GPU, or of the GPUs of one host; None if not known."""
+
+    clock: float | None  # hertz
+    power: float | None  # watts
+    busy: float | None  # 0-1
+    caused: float | None  # share of its time in classes with a cause of its own, 0-1
+    waiting: float | None  # share of its time in the class communication, 0-1
+
+
+_PLACES: Final = range(len(Readings._fields))
+
+CLOCK_SHARE: Final = 0.07
+"""GPUs of one model differ by up to about 5 % at their power limit."""
+BUSY_SHARE: Final = 0.2
+CAUSED_SHARE: Final = 0.1
+WAITING_SHARE: Final = 0.3
+"""By how much of its time a GPU must wait less than the others: they wait for it."""
+MOST_OF_A_HOST: Final = 0.75
+"""If so many of its GPUs are outliers, the host is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a GPU or a host compares with the others of the job.
+
+    Attributes:
+        gpus: it, or all of the host.
+        own, others: its readings, and the medians of the others.
+        others_count: how many these are.
+        reasons: readings that make it an outlier, the clearest first: names of `Readings`.
+        score: the larger, the slower; from 1 on it is an outlier.
+    """
+
+    gpus: tuple[JobGpu, ...]
+    own: Readings
+    others: Readings
+    others_count: int
+    reasons: tuple[str, ...]
+    score: float
+
+    @property
+    def host(self) -> HostKey:
+        """Its host."""
+        return self.gpus[0].host
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is slower than GPUs or hosts differ anyway."""
+        return bool(self.reasons)
+
+
+class Comparison(NamedTuple):
+    """The slowest GPU and host; None if there is no other to compare with."""
+
+    gpu: Standing | None
+    host: Standing | None
+    culprit: Standing | None  # what the job waits for, one of the two; None if neither is an outlier
+    culprit_is_host: bool
+    alike: int = 0  # how many others are outliers for the same reason
+
+
+def compare(job: Job) -> Comparison:
+    """Compare the GPUs of a job, and its hosts."""
+    gpus = _standings([(gpu,) for gpu in job.gpus])
+    by_host: defaultdict[HostKey, list[JobGpu]] = defaultdict(list)
+    for gpu in job.gpus:
+        by_host[gpu.host].append(gpu)
+    hosts = _standings([tuple(each) for each in by_host.values()])
+    slowest = max(gpus, key=lambda each: each.score, default=None)
+    host = max(hosts, key=lambda each: each.score, default=None)
+    if host is not None and host.stands_out and _is_whole(host, gpus):
+        return Comparison(slowest, host, host, culprit_is_host=True, alike=_alike(host, hosts))
+    culprit = slowest if slowest is not None and slowest.stands_out else None
+    alike = 0 if culprit is None else _alike(culprit, gpus)
+    return Comparison(slowest, host, culprit, culprit_is_host=False, alike=alike)
+
+
+def _alike(one: Standing, standings: Iterable[Standing]) -> int:
+    return sum(each.reasons[:1] == one.reasons[:1] for each in standings) - 1
+
+
+def _is_whole(host: Standing, gpus: Iterable[Standing]) -> bool:
+    """Whether nearly all GPUs of a host, and at least two, are outliers."""
+    slow = sum(each.stands_out and each.host == host.host for each in gpus)
+    return slow >= max(2, MOST_OF_A_HOST * len(host.gpus))
+
+
+def _standings(groups: Sequence[tuple[JobGpu, ...]]) -> list[Standing]:
+    by_models: defaultdict[tuple[str, ...], list[tuple[JobGpu, ...]]] = defaultdict(list)
+    for group in groups:
+        by_models[tuple(sorted({gpu.name for gpu in group}))].append(group)
+    found = []
+    for alike in by_models.values():
+        readings = [_readings(group) for group in alike]
+        ordered = [sorted(value for each in readings if (value := each[place]) is not None) for place in _PLACES]
+        if len(alike) > 1:
+            found += [_standing(group, own, ordered, len(alike)) for group, own in zip(alike, readings, strict=True)]
+    return found
+
+
+def _standing(group: tuple[JobGpu, ...], own: Readings, ordered: Sequence[Sequence[float]], count: int) -> Standing:
+    others = Readings(*(_median_without(ordered[place], own[place]) for place in _PLACES))
+    scores = _scores(own, others)
+    reasons = tuple(sorted((name for name in scores if scores[name] >= 1), key=lambda name: -scores[name]))
+    return Standing(group, own, others, count - 1, reasons, max(scores.values(), default=0.0))
+
+
+def _median_without(ordered: Sequence[float], value: float | None) -> float | None:
+    """The median of sorted values without one of them, if it is not None; None if nothing is left."""
+    skipped = len(ordered) if value is None else bisect_left(ordered, value)
+    count = len(ordered) - (value is not None)
+    if count == 0:
+        return None
+    middle = ((count - 1) // 2, count // 2)
+    return fmean(ordered[place + (place >= skipped)] for place in middle)
+
+
+def _scores(own: Readings, others: Readings) -> dict[str, float]:
+    """How far it is behind by each reading, in multiples of what is normal; missing if not known."""
+    scores = {}
+    if own.caused is not None and others.caused is not None:
+        scores["caused"] = (own.caused - others.caused) / CAUSED_SHARE
+    if own.clock is not None and others.clock:
+        scores["clock"] = (1 - own.clock / others.clock) / CLOCK_SHARE
+    if own.busy is not None and others.busy is not None:
+        scores["busy"] = (others.busy - own.busy) / BUSY_SHARE
+    if own.waiting is not None and others.waiting is not None:
+        scores["waiting"] = (others.waiting - own.waiting) / WAITING_SHARE
+    return scores
+
+
+def _readings(gpus: Sequence[JobGpu]) -> Readings:
+    seconds = sum(sum(gpu.seconds.values()) for gpu in gpus)
+    return Readings(
+        clock=_mean(gpu.clock for gpu in gpus),
+        power=_mean(gpu.power for gpu in gpus),
+        busy=_mean(gpu.busy for gpu in gpus),
+        caused=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
+        waiting=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+LOST_SHARE: Final = 0.1
+"""A class that takes less of the job's time is not what makes it slow."""
+PACE_SHARE: Final = 0.2
+"""A job so far below its own best pace is slow; checkpoints and evaluations cost less."""
+_MOST_NAMED: Final = 3
+
+
+def subject_of(standing: Standing, *, is_host: bool) -> str:
+    """Display name of what is compared: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
+    return str(standing.host) if is_host else standing.gpus[0].subject
+
+
+def own_class(standing: Standing) -> str | None:
+    """The class, with a cause of its own, that took most of its time; None if that is little."""
+    seconds = _sums(standing.gpus)
+    total = sum(seconds.values())
+    causes = {name: value for name, value in seconds.items() if name not in {*GOOD, WAITS, "unattributed"}}
+    name = max(causes, key=lambda each: causes[each], default=None)
+    return name if name is not None and causes[name] >= LOST_SHARE * total else None
+
+
+def _sums(gpus: Iterable[JobGpu]) -> defaultdict[str, float]:
+    sums: defaultdict[str, float] = defaultdict(float)
+    for gpu in gpus:
+        for name, value in gpu.seconds.items():
+            sums[name] += value
+    return sums
+
+
+def slow_in_words(job: Job, comparison: Comparison) -> str:
+    """What slows the job down, and that it has stopped."""
+    pace = job.pace
+    stopped = (
+        f"; no step for {length_of_time(pace.stopped_seconds)}" if pace is not None and pace.stopped_seconds else ""
+    )
+    if comparison.culprit is not None:
+        return _slow_part(comparison.culprit, comparison) + stopped
+    return _slow_whole(job, comparison) + stopped
+
+
+def _slow_whole(job: Job, comparison: Comparison) -> str:
+    """What slows the job down if no GPU or host is an outlier."""
+    name, time, pace = leading_class(job), job.time, job.pace
+    if name is not None:
+        # The whole is what is known: gaps are counted on their own.
+        share = time.by_class[name] / sum(time.by_class.values())
+        return f"its GPUs are {STATES[name]} for {share:.0%} of their time{_where(job, name)}"
+    if time.unknown > time.total / 2:
+        return f"for {time.unknown / time.total:.0%} of its time nothing is known about its GPUs"
+    paced = _slow_pace(pace)
+    if paced is not None:
+        return paced
+    if len(job.gpus) == 1:
+        return "nothing holds its GPU back"
+    if comparison.gpu is None:
+        return "nothing holds its GPUs back, and no two are of one model"
+    return "nothing holds its GPUs back, and none of them is slower than the others"
+
+
+def _slow_pace(pace: Pace | None) -> str | None:
+    """What the job's own steps show; None if nothing."""
+    if pace is None or pace.stopped_seconds:
+        return None
+    if pace.straggler is not None and pace.slowest is not None:
+        rank, usual = pace.straggler, pace.slowest[1]
+        return f"{rank.subject} makes {rank.per_second:.3g} steps a second, the median is {usual:.3g}"
+    if (pace.below_best or 0.0) > PACE_SHARE:
+        return f"it is {pace.below_best:.0%} below its own best pace, and nothing seen holds its GPUs back"
+    return None
+
+
+def _slow_part(culprit: Standing, comparison: Comparison) -> str:
+    subject = named = subject_of(culprit, is_host=comparison.culprit_is_host)
+    if comparison.alike:
+        what = "host" if comparison.culprit_is_host else "GPU"
+        subject += f", like {comparison.alike} other {what}{'s' * (comparison.alike != 1)},"
+    they_wait = "; the others wait for it" if "waiting" in culprit.reasons else ""
+    name = own_class(culprit)
+    if name is not None:
+        seconds = _sums(culprit.gpus)
+        share = seconds[name] / sum(seconds.values())
+        return f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}"
+    own, others = culprit.own, culprit.others
+    if own.clock is not None and others.clock and "clock" in culprit.reasons:
+        them = "the others" if culprit.others_count > 1 else "the other"
+        below = f"{subject} runs {1 - own.clock / others.clock:.0%} below the SM clock of {them}"
+        return f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
+    if own.busy is not None and others.busy is not None and "busy" in culprit.reasons:
+        return f"{subject} is busy for {own.busy:.0%} of its time, the others for {others.busy:.0%}{they_wait}"
+    return f"the others wait for {named}: they spin at low power, and it does not"
+
+
+def _where(job: Job, name: str) -> str:
+    """The hosts that a class is on, unless it is on most."""
+    hosts: dict[HostKey, None] = {}
+    for gpu in job.gpus:
+        if gpu.seconds.get(name, 0.0) >= LOST_SHARE * sum(gpu.seconds.values()):
+            hosts[gpu.host] = None
+    if not hosts or len(hosts) > len(job.hosts) / 2:
+        return ""
+    more = len(hosts) - _MOST_NAMED
+    return f", on {', '.join(map(str, [*hosts][:_MOST_NAMED]))}" + (f" and {more} more hosts" if more > 0 else "")
+
+
+def leading_class(job: Job) -> str | None:
+    """The class that the job lost most time to; None if that is little."""
+    by_class = job.time.by_class
+    lost = [name for name in by_class if name not in GOOD]
+    known = sum(by_class.values())
+    return lost[0] if lost and by_class[lost[0]] >= LOST_SHARE * known else None
+
 
 OF_CLASS: Final = {
     "thermal": "thermal.hw",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gpu_triage.cli.offline.check import check_files
+from gpu_triage.cli.offline.files_report import check_files
 
 __all__ = ["check_files"]

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.events import EventKind
-from gpu_triage.cli.offline.logged_xids import logged_xids
-from gpu_triage.cli.offline.logs import Events, LogReading
+from gpu_triage.cli.offline.log_sections import EventKind
+from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
-from gpu_triage.cli.offline.nvlink import Links, reading_of
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
+from gpu_triage.cli.offline.smi_links import Links, reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
@@ -22,9 +21,8 @@ from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu import identity, nvlink, topology
-from gpu_triage.read.gpu.activity import ActivityReading
-from gpu_triage.read.gpu.media import MediaReading
-from gpu_triage.read.gpu.pcie_limits import LinkExpectation
+from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
+from gpu_triage.read.gpu.pcie import LinkExpectation
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.gpu.presence import render as render_presence
 from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading
@@ -33,9 +31,9 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.xid.ledger import XidCount, XidCounts
 from gpu_triage.read.xid.metrics import XidReading
 from gpu_triage.read.xid.metrics import render as render_xids
+from gpu_triage.read.xid.xid_ledger import XidCount, XidCounts
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR: Final = "files"
@@ -104,7 +102,7 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
         store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
-    return replace(found, at=Moment(times[-1], now), told_times=texts)
+    return replace(found, at=Moment(times[-1], now), time_texts=texts)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:

@@ -1,4 +1,4 @@
-"""Decodes arbitrary bytes to lines of bounded length, without holding the whole text in memory."""
+"""Lines of text: decoded from any bytes at bounded length, and cleaned of what copy and paste adds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.stream import Stream
+from gpu_triage.documents.stream import Stream
 
 LONGEST_LINE: Final = 1 << 20
 """In characters; longer lines are split at about this length. Minified XML of eight GPUs is one line of a few hundred
@@ -85,3 +85,44 @@ def _encoding(sample: bytes) -> tuple[str, int]:
     if half and sample[::2].count(0) / half > _MOSTLY and sample[::2].count(0) > 2 * sample[1::2].count(0):
         return "utf-16-be", 0
     return "utf-8", 0
+
+
+_QUOTE: Final = re.compile(r"(?:>[ ]?)+")
+_COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_PROMPT: Final = re.compile(
+    r"(?:\([\w.-]{1,40}\) ?)?"
+    r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[^#$%>]{0,80}[#$%>]|[$#%>\u276f\u279c]|(?:PS )?[A-Za-z]:\\[^>]{0,80}>)\s*"
+    r"(?:sudo )?(?=[\w./~-])"
+)
+
+
+def cleaned(line: str) -> str:
+    """A line without quote marks and terminal colors, and with plain spaces."""
+    if line[:1] == ">":
+        found = _QUOTE.match(line)
+        line = line if found is None else line[found.end() :]
+    if line[:2] == "\\#":
+        line = line[1:]  # escaped in Markdown, where it would start a heading
+    if "\x1b" in line:
+        line = _COLOR.sub("", line)
+    return line.replace("\xa0", " ") if "\xa0" in line else line
+
+
+def command_of(line: str) -> str:
+    """The command typed at a shell prompt; "" if the line has no prompt."""
+    found = _PROMPT.match(line.strip())
+    return "" if found is None else line.strip()[found.end() :]
+
+
+class About(NamedTuple):
+    """One kind of input.
+
+    Attributes:
+        kind: name of the input in reports.
+        forms: recognized forms and options; "" if there is only one.
+        tells: what can be learned about a host from it.
+    """
+
+    kind: str
+    forms: str
+    tells: str

@@ -1,4 +1,4 @@
-"""Splits a kernel log line, in any common form, into its prefix and message.
+"""The lines of kernel logs: their times in any common form, and the kernel's message after them.
 
 Lines that name a sender other than the kernel are skipped.
 """
@@ -7,11 +7,200 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from calendar import timegm
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.times import date_time, written
 from gpu_triage.read.host import device_messages, driver_messages, kernel_messages
+
+_MONTHS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        name: number
+        for number, names in enumerate(
+            (
+                "jan ene gen янв січ sty led oca tam",
+                "feb fév fev фев лют lut úno uno şub helm",
+                "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
+                "apr avr abr апр кві kwi dub nis huh ápr",
+                "may mai mag mei maj мая май тра kvě kve tou máj",
+                "jun giu июн чер cze čen haz kes jún",
+                "jul lug июл лип lip čec tem hei júl",
+                "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
+                "sep set сен вер wrz zář eyl syy sze",
+                "oct okt out ott окт жов paź paz říj rij eki lok",
+                "nov ноя лис lis kas marr",
+                "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
+            ),
+            start=1,
+        )
+        for name in names.split()
+    }
+)
+"""By prefix of the month name, in the languages that servers are set to; the longest matching prefix wins."""
+
+_CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"
+_ISO: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?")
+_DATE: Final = re.compile(rf"{_CLOCK}\s*([AaPp][Mm])?")
+_YEAR: Final = re.compile(r"(?<!\d)((?:19|20)\d{2})(?!\d)")
+_DAY: Final = re.compile(r"(?<![\d:.])(\d{1,2})(?![\d:])")
+_NUMBERED_MONTH: Final = re.compile(r"(\d{1,2})\s?[月월]")
+_SYSLOG: Final = re.compile(
+    rf"(?:([^\W\d]{{3,10}})\.?|(\d{{1,2}})\s?[月월]) +(\d{{1,2}})(?:,? ((?:19|20)\d{{2}}))? {_CLOCK}"
+    r"(?:[.,]\d{1,9})?(?: [A-Z]{2,5})?(?: ((?:19|20)\d{2})\b)?"
+)
+_SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
+_KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
+_IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
+"""As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
+_MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
+_NO_YEAR: Final = 1972
+"""Placeholder for the year missing from syslog, until it is inferred; a leap year."""
+
+_NOON = 12
+_JUNE, _JULY = 6, 7  # juin and juillet
+_MOST_OF: Final = (12, 31, 24, 59, 61)
+DAY_SECONDS: Final = 86_400.0
+
+
+class LogTime(NamedTuple):
+    """When a line was logged; None for what it doesn't contain.
+
+    Attributes:
+        seconds: since boot, by printk's clock.
+        wall: in the host's wall clock.
+        lacks_year: whether the year in `wall` is a placeholder.
+    """
+
+    seconds: float | None = None
+    wall: float | None = None
+    lacks_year: bool = False
+
+
+NO_TIME: Final = LogTime()
+
+
+def log_time(prefix: str) -> LogTime:
+    """The time in a kernel log prefix, in any format of dmesg, journalctl or syslog."""
+    seconds = _seconds(prefix)
+    iso = _ISO.search(prefix)
+    if iso is not None:
+        return LogTime(seconds, _of_iso(iso))
+    bracketed = _IN_BRACKETS.search(prefix)
+    if bracketed is not None and (wall := date_time(bracketed[1])) is not None:
+        return LogTime(seconds, wall)
+    minute = _MINUTE.search(prefix)
+    if minute is not None:
+        month = _month_of(minute[1], minute[2])
+        wall = None if month is None else _wall(_NO_YEAR, month, *map(int, minute.group(3, 4, 5)), 0)
+        return LogTime(seconds, wall, lacks_year=True)
+    found = _SYSLOG.search(prefix)
+    if found is None:
+        return LogTime(seconds)
+    month, year = _month_of(found[1], found[2]), found[4] or found[8]
+    wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, found.group(3, 5, 6, 7)))
+    return LogTime(seconds, wall, lacks_year=not year)
+
+
+def minute_of(line: str) -> str:
+    """The timestamp that ``dmesg --human`` prints once a minute at the start of a line; "" if absent."""
+    found = _MINUTE.match(line)
+    return "" if found is None else found[0]
+
+
+def _month_of(name: str | None, number: str | None) -> int | None:
+    return int(number) if number else _month(name or "")
+
+
+def _seconds(prefix: str) -> float | None:
+    found = _SECONDS.search(prefix)
+    if found is not None:
+        return float(found[1])
+    record = _KMSG.search(prefix)
+    return None if record is None else int(record[1]) / 1e6
+
+
+def with_year(wall: float, reference: float) -> float:
+    """Add the year to a wall time: the latest one that puts it at most a day after the reference."""
+    day, clock = divmod(wall, DAY_SECONDS)
+    month, of_month = _month_and_day(int(day))
+    year = _year_of(reference + DAY_SECONDS)
+    for candidate in range(year, year - 5, -1):
+        found = _wall(candidate, month, of_month, 0, 0, 0)
+        if found is not None and found + clock <= reference + DAY_SECONDS:
+            return found + clock
+    return wall
+
+
+def date_time(text: str) -> float | None:
+    """A date and time in any order and language, as printed by ``date``; None if it isn't one.
+
+    >>> date_time("jeu. 25 août 2022 20:30:39 CEST") == date_time("Thu Aug 25 20:30:39 2022")
+    True
+    """
+    iso = _ISO.search(text)
+    if iso is not None:
+        return _of_iso(iso)
+    clock, year = _DATE.search(text), _YEAR.search(text)
+    if clock is None or year is None:
+        return None
+    # The month almost always precedes the time; after it there may be a time zone that looks like a month.
+    for rest in (text[: clock.start()], text):
+        rest = rest.replace(clock[0], " ").replace(year[1], " ", 1)  # noqa: PLW2901 - remove the parts already parsed
+        numbered = _NUMBERED_MONTH.search(rest)
+        month = int(numbered[1]) if numbered is not None else _named_month(rest)
+        if numbered is not None:
+            rest = rest.replace(numbered[0], " ", 1)  # noqa: PLW2901 - as above
+        day = _DAY.search(rest)
+        if month is not None and day is not None:
+            break
+    else:
+        return None
+    hour = int(clock[1]) % _NOON + (_NOON if clock[4].lower() == "pm" else 0) if clock[4] else int(clock[1])
+    return _wall(int(year[1]), month, int(day[1]), hour, int(clock[2]), int(clock[3]))
+
+
+def _of_iso(iso: re.Match[str]) -> float | None:
+    fraction = float(f"0.{iso[7]}") if iso[7] else 0.0
+    return _wall(*map(int, iso.group(1, 2, 3, 4, 5)), int(iso[6] or 0), fraction=fraction)
+
+
+def _named_month(text: str) -> int | None:
+    words = (word for word in re.split(r"[^\w]+", text) if word and not word[0].isdigit())
+    # The weekday comes first and may look like a month: "mar" is mardi (Tuesday) or março. So the last match wins.
+    months = [month for word in words if (month := _month(word)) is not None]
+    return months[-1] if months else None
+
+
+def _month(name: str) -> int | None:
+    name = name.lower().rstrip(".")
+    if name.startswith("juin"):
+        return _JUNE
+    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
+
+
+def _wall(*moment: int, fraction: float = 0.0) -> float | None:
+    """Seconds from year, month, day, hour, minute and second; None if out of range."""
+    year, month, day, hour, minute, second = moment
+    if all(value <= most for value, most in zip(moment[1:], _MOST_OF, strict=True)) and month and day:
+        return timegm((year, month, day, hour, minute, second)) + fraction
+    return None
+
+
+def _month_and_day(day: int) -> tuple[int, int]:
+    moment = time.gmtime(day * DAY_SECONDS)
+    return moment.tm_mon, moment.tm_mday
+
+
+def _year_of(wall: float) -> int:
+    return time.gmtime(wall).tm_year
+
+
+def written(wall: float) -> str:
+    """A wall time as display text: ``2026-11-22 10:00:00``."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall))
+
 
 _LONGEST_TEXT: Final = 400
 FORMS: Final = (

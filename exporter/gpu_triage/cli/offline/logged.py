@@ -1,27 +1,242 @@
-"""Findings beyond those of a live host: driver failures, PCIe errors, NVSwitch errors, host problems."""
+"""Findings beyond those of a live host: driver failures, PCIe errors, Xids, NVSwitch errors, host problems."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.events import EventKey, EventKind
 from gpu_triage.cli.offline.evidence import FilesOfHost
-from gpu_triage.cli.offline.logged_driver import driver_findings
-from gpu_triage.cli.offline.logged_pcie import error_findings, link_findings
-from gpu_triage.cli.offline.logged_xids import logged_xids
-from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading
-from gpu_triage.cli.offline.times import DAY_SECONDS
+from gpu_triage.cli.offline.log_lines import DAY_SECONDS
+from gpu_triage.cli.offline.log_sections import EventKey, EventKind
+from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading, logged_xids
+from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
+from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import is_critical
-from gpu_triage.judge.findings.finding import Finding, of_host
+from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
+from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
 from gpu_triage.read.host.kernel_messages import ProblemKind, corrected_errors
-from gpu_triage.read.xid.events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS
+
+_SOME_CORRECTABLE: Final = 10
+"""Corrected PCIe errors in a log that are reported; a link has one now and then. The kernel rate-limits floods."""
+
+
+def error_findings(files: FilesOfHost) -> Iterator[Finding]:
+    """PCIe errors of GPUs and of the ports above them, from the log or lspci."""
+    log = files.log
+    assert log is not None  # noqa: S101 - checked by the caller
+    gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
+    below: dict[str, list[str]] = defaultdict(list)
+    for gpu in sorted(gpus):
+        above = port_above(files.ports, gpu)
+        port = log.ports.get(gpu, "") if above is None else above.bus_id
+        if port:
+            below[port].append(gpu)
+    reported: dict[str, list[str]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
+    for address, severity, events in _errors(log):
+        if severity == "correctable" and events.count < _SOME_CORRECTABLE:
+            continue
+        said = log.count_and_last(events.count, events)
+        if address in gpus:
+            reported[address].append(f"{severity} on the GPU, {said}")
+            counts[address] += events.count
+        for gpu in below.get(address, ()):
+            others = f" and {len(below[address]) - 1} others" if len(below[address]) > 1 else ""
+            reported[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
+            counts[gpu] += events.count
+    for gpu, errors in reported.items():
+        yield files.about_gpu("pcie.aer", gpu, "; ".join(errors), counts[gpu])
+
+
+def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
+    """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
+    for what, events in log.of_kind(EventKind.AER):
+        received = log.events.get(EventKey(EventKind.AER_RECEIVED, what.address, what.code))
+        yield what.address, what.code, events if received is None or received.count <= events.count else received
+    for what, events in log.of_kind(EventKind.AER_RECEIVED):
+        if EventKey(EventKind.AER, what.address, what.code) not in log.events:
+            yield what.address, what.code, events
+
+
+def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+    """Links with missing lanes on GPUs that nvidia-smi doesn't show; a low speed at idle is normal."""
+    links = {bus_id: link for bus_id, device in files.devices.items() if (link := _link(files, device)) is not None}
+    for device in files.devices.values():
+        if not device.is_gpu or device.bus_id in answering:
+            continue
+        if device.is_dead:
+            if device.bus_id not in files.labels:
+                measured = "its configuration space reads all ones (lspci: rev ff)"
+                yield of_slot("gpu.lost", device.bus_id, measured)
+            continue
+        lanes, most = links.get(device.bus_id, (0, 0))
+        if lanes < most:
+            others = [each for bus_id, (each, claim) in links.items() if bus_id != device.bus_id and claim == most]
+            built = lanes >= BUILT_LANES and bool(others) and max(others) == lanes
+            measured = f"{lanes} of {most} lanes, at {device.bus_id}; whether under load, lspci does not say"
+            code = "pcie.width_built" if built else "pcie.width_idle"
+            yield files.about_gpu(code, device.bus_id, measured, lanes)
+
+
+def _link(files: FilesOfHost, device: PciDevice) -> tuple[int, int] | None:
+    """The lanes of a GPU's link, and how many its card and slot claim; None if unknown."""
+    port = port_above(files.ports, device.bus_id)
+    most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
+    return None if not device.is_gpu or device.width is None or not most else (device.width, min(most))
+
+
+_NOUVEAU: Final = "nouveau"
+_NOVA: Final = ("nova_core", "novacore")
+_GSP_XIDS: Final = ("119", "120")
+
+
+class _Row(NamedTuple):
+    """The finding that a driver failure maps to.
+
+    Attributes:
+        code: finding code.
+        text: text with ``{}`` for the detail from the message.
+        alone: whether to report it only if there is no more specific failure.
+    """
+
+    code: str
+    text: str = "{}"
+    alone: bool = False
+
+
+_ROWS: Final[Mapping[ProblemKind, _Row]] = MappingProxyType(
+    {
+        ProblemKind.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
+        ProblemKind.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
+        ProblemKind.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
+        ProblemKind.GPU_BAR: _Row("driver.bar"),
+        ProblemKind.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
+        ProblemKind.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
+        ProblemKind.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
+        ProblemKind.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
+        ProblemKind.DRIVER_NOT_LOADED: _Row(
+            "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
+        ),
+        ProblemKind.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
+        ProblemKind.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
+        ProblemKind.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
+        ProblemKind.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
+    }
+)
+"""In the order they are reported."""
+
+_LASTING: Final = frozenset({ProblemKind.SWITCH_MISMATCH, ProblemKind.PEERMEM_ERROR, ProblemKind.INFOROM_CORRUPTED})
+"""Failures that persist even if the GPU answers."""
+_GSP: Final = " (the GSP's firmware was among it)"
+
+
+def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+    """Driver failures in the log; resolved ones are combined in one finding. `answering`: bus ids of healthy GPUs."""
+    log = files.log or LogReading(0.0, "", {}, {})
+    found: list[Finding] = []
+    earlier: list[str] = []
+    held = dict(_held(files, log))
+    for trouble, row in _ROWS.items():
+        for what, events in _of_trouble(log, trouble):
+            details = _details(events)
+            if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
+                continue
+            if trouble is ProblemKind.GSP_TIMEOUT and any(
+                xid.code in _GSP_XIDS for xid, _ in log.of_kind(EventKind.XID)
+            ):
+                continue
+            current = _current(what, events, trouble, log, answering)
+            finding = _finding(row, what, current if current.count else events, log)
+            if not current.count:
+                earlier.append(finding)
+            elif ":" in what.address:
+                code = "driver.nouveau" if details == [_NOUVEAU] else row.code
+                found.append(files.about_gpu(code, what.address, finding, _named(code, details)))
+            else:
+                found.append(of_host(row.code, finding, _named(row.code, details)))
+    yield from found
+    for address, (driver, how) in held.items():
+        if address not in answering:
+            code = "driver.nouveau" if driver == _NOUVEAU else "driver.bound_elsewhere"
+            yield files.about_gpu(code, address, how)
+    yield from _not_probed(log, [*found, *held])
+    if earlier:
+        yield of_host("driver.earlier", first_of(earlier))
+
+
+def _of_trouble(log: LogReading, trouble: ProblemKind) -> Iterator[tuple[EventKey, Events]]:
+    return ((what, events) for what, events in log.of_kind(EventKind.DRIVER) if what.code == trouble.value)
+
+
+def _current(
+    what: EventKey, events: Events, trouble: ProblemKind, log: LogReading, answering: frozenset[str]
+) -> Events:
+    """The events that are not resolved; they are once the GPU answers or the driver has been reloaded."""
+    # If the message names no GPU, one answering GPU is enough.
+    answers = what.address in answering if ":" in what.address else bool(answering)
+    lasts = trouble in _LASTING
+    if trouble is ProblemKind.GSP_TIMEOUT:
+        lasts = any(_is_young(each.wall, log, thresholds.XID_OPEN_SECONDS) for each in events.known)
+    if answers and not lasts:
+        return Events()
+    at_probe = trouble in AT_PROBE
+    open_ = [each for each in events.known if trouble not in UNTIL_LOADED or not log.is_over(each, at_probe=at_probe)]
+    return Events(len(open_) + (events.count - len(events.known) if open_ else 0), open_)
+
+
+def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
+    return wall is None or log.reference - wall <= seconds
+
+
+def _finding(row: _Row, what: EventKey, events: Events, log: LogReading) -> str:
+    *others, detail = _details(events) or [what.address or "a GPU"]
+    if others:
+        detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
+    gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, ProblemKind.GSP_INIT_FAILED))
+    return f"{row.text.format(detail)}{_GSP if gsp else ''}, {log.count_and_last(events.count, events)}"
+
+
+def _named(code: str, details: Sequence[str]) -> int | None:
+    """The number of distinct things the messages name, if that is the finding's measure."""
+    return max(1, len(details)) if BY_CODE[code].measure else None
+
+
+def _details(events: Events) -> list[str]:
+    """Details from the messages, deduplicated, latest last."""
+    messages = (parse_driver_message(each.text) for each in events.known)
+    return list(dict.fromkeys(message.detail for message in messages if message is not None and message.detail))
+
+
+def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str, str]]]:
+    """GPUs bound to another kernel driver, by address: the driver, and how that is known."""
+    for device in files.devices.values():
+        if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
+            yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
+    for what, events in log.of_kind(EventKind.NOUVEAU):
+        known = files.devices.get(what.address)
+        last = events.last
+        if (known is None or known.driver == "") and last is not None and not log.is_over(last):
+            yield what.address, (_NOUVEAU, f"it logged {log.when(events.last)}")
+
+
+def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
+    """GPUs that the NVIDIA driver skipped at its last load because another driver holds them."""
+    for _, events in () if known else _of_trouble(log, ProblemKind.GPU_NOT_PROBED):
+        last = events.last
+        if last is None or log.is_over(last, at_probe=True):
+            continue
+        message = parse_driver_message(last.text)
+        count = "some" if message is None else message.detail
+        yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {log.when(events.last)}")
+
 
 _SHOWN: Final = 3
 _DAYS: Final = 7

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.events import EventKey, EventKind
-from gpu_triage.cli.offline.kernel import KeptEvent, LogSection, Tally
-from gpu_triage.cli.offline.times import LogTime, log_time, with_year, written
+from gpu_triage.cli.offline.log_lines import LogTime, log_time, with_year, written
+from gpu_triage.cli.offline.log_sections import EventKey, EventKind, KeptEvent, LogSection, Tally, cause_of
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.host.driver_messages import LOADING_SECONDS
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS
+from gpu_triage.read.xid.xid_ledger import FATAL_LABELS, XidName
 
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
@@ -230,3 +232,47 @@ def _is_same(known: LogEvent, other: LogEvent) -> bool:
     if known.exact and other.exact:
         return abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
     return True
+
+
+_RECOVERY: Final = "154"
+_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
+_NO_ACTION: Final = "None"
+
+
+class LoggedXids(NamedTuple):
+    """All events of one Xid on one GPU.
+
+    Attributes:
+        what: the event group.
+        name: the Xid.
+        text: text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
+        events: the occurrences.
+    """
+
+    what: EventKey
+    name: XidName
+    text: str
+    events: Events
+
+
+def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
+    """The Xids that were logged, and those only named as the cause of another Xid."""
+    logged = {(what.address, what.code) for what, _ in log.of_kind(EventKind.XID)}
+    for what, events in log.of_kind(EventKind.XID):
+        if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
+            continue  # the "fallen off the bus" message that accompanies this GPU's Xid
+        action = _action(what, events)
+        if action == _NO_ACTION:
+            continue  # the driver withdrew its request
+        cause = "" if events.last is None else cause_of(events.last.text)
+        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
+        yield LoggedXids(what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events)
+    for what, events in log.of_kind(EventKind.XID_CAUSE):
+        if (what.address, what.code) not in logged:
+            yield LoggedXids(what, XidName(what.code), "; named as the cause of another Xid", events)
+
+
+def _action(what: EventKey, events: Events) -> str:
+    last = events.last if what.code == _RECOVERY else None
+    found = None if last is None else _ACTION.search(last.text)
+    return "" if found is None else found[1]

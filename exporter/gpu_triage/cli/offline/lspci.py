@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.cli.offline.about import About
+from gpu_triage.cli.offline.lines import About
 from gpu_triage.driver.kernel.pci_bus import PcieLink, normalize_bus_id, parse_link_speed, parse_link_width
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")

@@ -9,21 +9,25 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.offline import smi_values as values
-from gpu_triage.cli.offline.nvlink import Links, links_of
-from gpu_triage.cli.offline.smi_clocks import read_clocks, read_limits, read_power, read_thermal, read_throttle
-from gpu_triage.cli.offline.smi_facts import Facts
-from gpu_triage.cli.offline.smi_license import read_license
-from gpu_triage.cli.offline.smi_memory import read_ecc, read_memory, read_memory_repair
-from gpu_triage.cli.offline.smi_processes import read_processes
-from gpu_triage.cli.offline.smi_report import RawGpu
-from gpu_triage.cli.offline.smi_topology import NUMA_NODE, PEER
-from gpu_triage.cli.offline.smi_values import Unit
-from gpu_triage.documents.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.cli.offline import smi_facts
+from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, Unit
+from gpu_triage.cli.offline.smi_links import NUMA_NODE, PEER, Links, links_of
+from gpu_triage.cli.offline.smi_readings import (
+    read_clocks,
+    read_ecc,
+    read_license,
+    read_limits,
+    read_memory,
+    read_memory_repair,
+    read_power,
+    read_processes,
+    read_thermal,
+    read_throttle,
+)
+from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.gpu.activity import ActivityReading
-from gpu_triage.read.gpu.clock_targets import ClockTargetsReading
-from gpu_triage.read.gpu.clocks import ClocksReading
+from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
+from gpu_triage.read.gpu.clocks import ClocksReading, ClockTargetsReading
 from gpu_triage.read.gpu.fabric import (
     FABRIC_JOINED,
     FABRIC_UNHEALTHY,
@@ -32,10 +36,8 @@ from gpu_triage.read.gpu.fabric import (
     FabricReading,
 )
 from gpu_triage.read.gpu.identity import IdentityReading
-from gpu_triage.read.gpu.media import MediaReading
 from gpu_triage.read.gpu.modes import COMPUTE_MODES, ModesReading
-from gpu_triage.read.gpu.pcie import PcieReading
-from gpu_triage.read.gpu.pcie_limits import PcieLimitsReading
+from gpu_triage.read.gpu.pcie import PcieLimitsReading, PcieReading
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
 from gpu_triage.read.processes.on_gpu import ProcessesReading
 
@@ -115,7 +117,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
     bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, "pci/bus id", "pci/pci_bus_id") or ""
-    failed = tuple(path for path, value in raw.facts.items() if values.normalized(value) in values.FAILED)
+    failed = tuple(path for path, value in raw.facts.items() if smi_facts.normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
     uuid = facts.parsed(uuid_of, "gpu uuid", "uuid") or ""
     identity, limits, link = _identity(facts, bus_id), _pcie_limits(facts), _pcie(facts)
@@ -164,10 +166,10 @@ def uuid_of(text: str) -> str | None:
 
 
 def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
-    said = {values.normalized(value) for value in raw.facts.values()}
-    if said & values.LOST:
+    said = {smi_facts.normalized(value) for value in raw.facts.values()}
+    if said & smi_facts.LOST:
         return "lost"
-    if said & values.RESET_REQUIRED:
+    if said & smi_facts.RESET_REQUIRED:
         return "reset_required"
     return "unknown" if len(failed) >= _FAILED_ENOUGH else None
 
@@ -186,12 +188,12 @@ def _identity(facts: Facts, bus_id: str) -> IdentityReading:
 
 
 def _generation(value: str) -> int | None:
-    found = values.count(value)
+    found = smi_facts.count(value)
     return found if found is not None and 1 <= found <= MOST_GENERATION else None
 
 
 def _width(value: str) -> int | None:
-    found = values.count(value)
+    found = smi_facts.count(value)
     return found if found in WIDTHS else None
 
 
@@ -266,7 +268,7 @@ def _performance_state(value: str) -> int | None:
 
 
 def _compute_mode(value: str) -> str | None:
-    return _COMPUTE_MODES.get(values.normalized(value).replace("_", " "))
+    return _COMPUTE_MODES.get(smi_facts.normalized(value).replace("_", " "))
 
 
 def _recovery(facts: Facts) -> int | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gpu_triage.cli.offline.about import About
-from gpu_triage.cli.offline.smi_report import RawGpu, RawProcess, SmiReport
-from gpu_triage.cli.offline.times import date_time
+from gpu_triage.cli.offline.lines import About
+from gpu_triage.cli.offline.log_lines import date_time
+from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
 
 _HEAD: Final = re.compile(
     r"\|\s*NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"

@@ -1,14 +1,95 @@
-"""Parser for ``nvidia-smi -q``: complete, in extracts (``-d``), and as pasted by users."""
+"""Parsers for the whole output of ``nvidia-smi -q``: as text, in extracts (``-d``), as pasted, and as XML."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from html import unescape
+from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.offline.about import About
-from gpu_triage.cli.offline.pasted import command_of
-from gpu_triage.cli.offline.smi_layout import PROCESSES, Layout
-from gpu_triage.cli.offline.smi_report import LONGEST_VALUE, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.lines import About, command_of
+from gpu_triage.cli.offline.smi_facts import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_gpu import known_names
+
+Path = tuple[str, ...]
+
+_DEEPEST: Final = 8  # deeper than in any output
+PROCESSES: Final = ("processes",)
+
+
+class Layout:
+    """Tracks the lines of one GPU and finds the path of each.
+
+    The path follows from the indentation. A label at the GPU's own level may have lost its indentation: then it belongs
+    to the innermost preceding section that is known to contain such a label.
+    """
+
+    def __init__(self) -> None:
+        self._stack: list[tuple[int, str]] = []
+        self._context: Path = ()
+        self._is_flat = True
+
+    def path(self, indent: int, label: str, *, is_section: bool) -> Path:
+        """The path of a label at this column; `is_section`: the label has no value."""
+        while self._stack and self._stack[-1][0] >= indent:
+            self._stack.pop()
+        if len(self._stack) < _DEEPEST:
+            self._stack.append((indent, label))
+        path = tuple(each for _, each in self._stack)
+        self._is_flat = self._is_flat and len(path) == 1
+        if len(path) == 1:
+            path = self._without_indentation(label, is_section=is_section)
+        if is_section:
+            self._context = path
+        elif len(path) > 1 or _is_known(path):
+            self._context = path[:-1]
+        return path
+
+    def belongs(self, label: str, *, is_section: bool) -> bool:
+        """Whether an unindented label belongs to this GPU and lost its indentation."""
+        return _is_known((label,)) or len(self._without_indentation(label, is_section=is_section)) > 1
+
+    def _without_indentation(self, label: str, *, is_section: bool) -> Path:
+        bases = [self._context[:end] for end in range(len(self._context), 0, -1)]
+        for base in (*bases, ()):
+            if _is_known((*base, label)):
+                return (*base, label)
+        for base in bases:
+            # In sections that accept any name, such as "Volatile", a new section ends the previous sibling.
+            if "/".join(base) + "/" in _known().open_sections or (not is_section and _in_open_section(base)):
+                return (*base, label)
+        return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
+
+
+class _Known:
+    """The paths known from the text output of any driver; `alone` is that of each label that only one section has."""
+
+    def __init__(self) -> None:
+        names, sections = known_names()
+        paths = {tuple(name.split("/")) for name in names}
+        self.open_sections = {section for section in sections if "_" not in section}
+        paths |= {tuple(section.rstrip("/").split("/")) for section in self.open_sections}
+        paths |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
+        self.paths = {path[:end] for path in paths for end in range(1, len(path) + 1)}
+        ends = Counter(path[-1] for path in self.paths)
+        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1}
+
+
+@cache
+def _known() -> _Known:
+    return _Known()
+
+
+def _is_known(path: Path) -> bool:
+    return path in _known().paths
+
+
+def _in_open_section(path: Path) -> bool:
+    return any(("/".join(path) + "/").startswith(section) for section in _known().open_sections)
+
 
 _LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
@@ -182,3 +263,91 @@ def _describe(process: RawProcess, label: str, value: str) -> None:
             process.name = value
         case "used gpu memory":
             process.memory = value
+
+
+_TOKEN: Final = re.compile(r"<(/?)([A-Za-z_][\w.]*)([^<>]*)>|([^<]+)|<")
+_ID: Final = re.compile(r'\bid="([^"]{1,40})"')
+_DEEPEST_ELEMENT: Final = 12
+_SKIPPED: Final = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
+_PROCESS_TAGS: Final[Mapping[str, str]] = MappingProxyType(
+    {"pid": "pid", "type": "kind", "process_name": "name", "used_memory": "memory"}
+)
+
+
+class SmiXmlParser:
+    """Parses one document line by line; attributes as in SmiTextParser."""
+
+    START: Final = "<nvidia_smi_log"
+    ABOUT: Final = About("nvidia-smi -q -x", "with line breaks or without", "the same as `nvidia-smi -q`")
+
+    def __init__(self) -> None:
+        self.report = SmiReport(self.ABOUT.kind)
+        self._gpu: RawGpu | None = None
+        self._path: list[str] = []
+        self._skips = False
+        self._ended = False
+
+    @classmethod
+    def starting(cls, line: str) -> SmiXmlParser | None:
+        """A parser that has consumed this line, if a document starts with it."""
+        if cls.START not in line:
+            return None
+        parser = cls()
+        parser.feed(line)
+        return parser
+
+    def feed(self, line: str) -> bool:
+        """Parse a line; False if the document ended before it."""
+        if self._ended:
+            return False
+        for token in _TOKEN.finditer(line):
+            closes, tag, attributes, text = token.groups()
+            if tag is None:
+                if text is not None and not self._skips and self._path and not text.isspace():
+                    self._text(unescape(text.strip()[:LONGEST_VALUE]))
+            elif closes:
+                if tag == "nvidia_smi_log":
+                    self._ended = self.report.is_whole = True
+                    return True
+                self._close(tag)
+            elif not attributes.endswith("/"):
+                self._open(tag, attributes)
+        return True
+
+    def _open(self, tag: str, attributes: str) -> None:
+        if tag == "nvidia_smi_log":
+            return
+        if tag == "gpu":
+            bus_id = _ID.search(attributes)
+            self._gpu = self.report.add_gpu("" if bus_id is None else bus_id[1])
+            self._path, self._skips = [], False
+            return
+        if self._skips:
+            return
+        if tag in _SKIPPED:
+            self._skips = True
+        if len(self._path) < _DEEPEST_ELEMENT:
+            self._path.append(tag)
+        if self._gpu is not None and tag == "process_info" and len(self._gpu.processes) < MOST_PROCESSES:
+            self._gpu.processes.append(RawProcess())
+
+    def _close(self, tag: str) -> None:
+        if tag == "gpu":
+            self._gpu, self._path, self._skips = None, [], False
+        elif tag in self._path:
+            if self._gpu is not None and tag in ("process_info", "processes"):
+                # Only set here, because a truncated list may or may not be empty.
+                self._gpu.lists_processes = True
+            # Lines may be missing, so close any inner elements that are still open.
+            while self._path.pop() != tag:
+                pass
+            self._skips = self._skips and tag not in _SKIPPED
+
+    def _text(self, value: str) -> None:
+        if self._gpu is None:
+            if len(self._path) == 1:
+                self.report.note(self._path[0], value)
+        elif self._path[0] != "processes":
+            self._gpu.note("/".join(self._path), value)
+        elif self._gpu.processes and self._path[-1] in _PROCESS_TAGS:
+            setattr(self._gpu.processes[-1], _PROCESS_TAGS[self._path[-1]], value)

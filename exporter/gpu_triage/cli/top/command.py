@@ -1,30 +1,32 @@
-"""The command `gpu-triage top`: where the verdict comes from, and whether to show one frame or many."""
+"""The command `gpu-triage top`: where the report comes from, and whether to show it once or live."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console
 
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import Host, is_made_up, judged_host, live_host, stepped_host
 from gpu_triage.cli.measure import measure
-from gpu_triage.cli.one_shot import duration_option, host_options
+from gpu_triage.cli.one_shot import duration_option, echo_text, host_options
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.top.frame import Frame, render
-from gpu_triage.cli.top.own_sampler import own_sampler
-from gpu_triage.cli.top.screen import Watch, first, show
-from gpu_triage.cli.top.view import view_of
-from gpu_triage.errors import ConfigError
-from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.cli.top.screen import Look, Watch, first, frame_of, show
+from gpu_triage.errors import ConfigError, ExporterUnreachable
+from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.judge.report.report import Report
 from gpu_triage.log import configure
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
+from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset(
     {
@@ -32,10 +34,9 @@ _OPTIONS: Final = frozenset(
         *("replay", "simulate", "simulate-at", "simulate-pace", "config.file"),
     }
 )
-_THIS_HOST: Final = "this host"
 _ONCE_SECONDS: Final = 3.0  # measuring time on a host without an exporter
 _PATIENCE_SECONDS: Final = 30.0
-_PIPED_COLUMNS: Final = 160
+_MEDIUM_SECONDS: Final = 2.0  # shorter than usual, for a live display
 
 
 @click.command(
@@ -66,21 +67,24 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """
     configure("critical", config.log_format)
-    made_up = config.simulate is not None or config.replay is not None
+    made_up = is_made_up(config)
     if url is not None and made_up:
         raise ConfigError("--url asks an exporter, --simulate and --replay make up a host; give one of them")
     if not once and not sys.stdout.isatty():
         raise ConfigError("top needs a terminal; give --once to print what there is to see now")
     client = None if made_up else _client(url, config)
+    source = "this host" if client is None else client.url
     with ExitStack() as stack:
         if once:
-            _print(_once(client, config, stack))
+            report = _once(config, stack) if client is None else first(client.look, _PATIENCE_SECONDS)
+            echo_text(partial(frame_of, report, source))
             return 0
-        if client is not None:
-            show(Watch(client.look, client.url, interval_seconds))
-        else:
-            look = stack.enter_context(own_sampler(live_machine(config, stack), config))
-            show(Watch(look, _THIS_HOST, interval_seconds))
+        look = (
+            stack.enter_context(_own_sampler(live_host(config, stack), config.sample_fast_seconds))
+            if client is None
+            else client.look
+        )
+        show(Watch(look, source, interval_seconds))
     return 0
 
 
@@ -112,18 +116,35 @@ def _serves_https(config: Config) -> bool:
         return False
 
 
-def _once(client: ExporterClient | None, config: Config, stack: ExitStack) -> Frame:
-    if client is not None:
-        return Frame(first(client.look, _PATIENCE_SECONDS), client.url)
-    machine = stepped_machine(config, stack, last_seconds=_ONCE_SECONDS)
-    report = measure(machine, config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
-    return Frame(view_of(render_json(report)), _THIS_HOST)
+def _once(config: Config, stack: ExitStack) -> Report:
+    host = stepped_host(config, stack, last_seconds=_ONCE_SECONDS)
+    return measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
 
 
-def _print(frame: Frame) -> None:
-    # A pipe gets the output for a wide terminal.
-    columns = shutil.get_terminal_size((_PIPED_COLUMNS, 0)).columns
-    console = Console(width=columns, highlight=False)
-    with console.capture() as captured:
-        console.print(render(frame, (columns, None)))
-    click.echo("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()), nl=False)
+@contextmanager
+def _own_sampler(host: Host, interval_seconds: float) -> Iterator[Look]:
+    """Sample and judge a host within the context, once per interval of real time; yields what returns the report."""
+    machine, config = host.machine, host.config
+    medium = min(config.sample_medium_seconds, max(_MEDIUM_SECONDS, config.sample_fast_seconds))
+    config = replace(config, sample_medium_seconds=medium)
+    judge = DaemonJudge(config, judged_host(config, continuous=True))
+    runner = Runner(machine.clock, interval_seconds)
+    sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge)
+    ended: list[str] = []
+
+    def look() -> Report:
+        if ended:
+            raise ExporterUnreachable(f"the driver was replaced ({ended[0]}); start gpu-triage top again")
+        if (silence := runner.alive()) is not None:
+            raise ExporterUnreachable(silence)
+        presence, waiting_for = sampler.presence, sampler.waiting_for()
+        unavailable = presence is not None and presence.driver_error is not None
+        if judge.latest is None or (waiting_for is not None and not unavailable):
+            raise NotJudgedYet(f"waiting for {waiting_for or 'the first verdict'}")
+        return judge.latest.report
+
+    runner.start(sampler, lambda: None, ended.append)
+    try:
+        yield look
+    finally:
+        runner.stop()

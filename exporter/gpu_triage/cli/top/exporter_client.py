@@ -7,13 +7,13 @@ import http.client
 import json
 import netrc
 import socket
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from gpu_triage.cli.bounded_http import ended_after, read_body
-from gpu_triage.cli.top.view import HostView, view_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
+from gpu_triage.judge.report.machine_readable import report_from_json
+from gpu_triage.judge.report.report import Report
 from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 _PATH: Final = "/api/v1/verdict"
@@ -43,9 +43,9 @@ class ExporterClient:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._address = _address_in(url)
+        self._scheme, self._host, self._port, self._socket = _address_in(url)
 
-    def look(self) -> HostView:
+    def look(self) -> Report:
         """Fetch the verdict.
 
         Raises:
@@ -53,12 +53,11 @@ class ExporterClient:
         """
         status, body = self._get()
         if status == http.client.UNAUTHORIZED:
-            host = self._address.host
-            hint = f"write a line to ~/.netrc: machine {host} login NAME password PASSWORD"
+            hint = f"write a line to ~/.netrc: machine {self._host} login NAME password PASSWORD"
             raise ExporterUnreachable(f"{self.url} asks for a password; {hint}")
         try:
             if status == http.client.OK:
-                return view_of(body)
+                return report_from_json(body)
             if status == http.client.SERVICE_UNAVAILABLE:
                 raise NotJudgedYet(f"{self.url} has no verdict now: {_reason(body)}")
         except (ValueError, RecursionError) as error:
@@ -66,7 +65,7 @@ class ExporterClient:
         raise ExporterUnreachable(f"{self.url} is no gpu-triage exporter: {_PATH} answers {status}")
 
     def _get(self) -> tuple[int, bytes]:
-        connection = self._address.connection()
+        connection = self._connection()
         try:
             with ended_after(connection, _TIMEOUT_SECONDS):
                 connection.request("GET", _PATH, headers={"Accept": "application/json", **self._credentials()})
@@ -81,9 +80,15 @@ class ExporterClient:
         finally:
             connection.close()
 
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._scheme == "unix":
+            return _UnixConnection(self._socket)
+        kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
+        return kind(self._host, self._port, timeout=_TIMEOUT_SECONDS)
+
     def _credentials(self) -> dict[str, str]:
         try:
-            found = netrc.netrc().authenticators(self._address.host)
+            found = netrc.netrc().authenticators(self._host)
         except (OSError, netrc.NetrcParseError):
             return {}
         if found is None:
@@ -102,20 +107,6 @@ def local_url(listen_address: str, *, https: bool) -> str:
     return f"{'https' if https else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Address:
-    scheme: str
-    host: str  # localhost for a Unix socket
-    port: int
-    path: str = ""  # path of the Unix socket
-
-    def connection(self) -> http.client.HTTPConnection:
-        if self.scheme == "unix":
-            return _UnixConnection(self.path)
-        kind = http.client.HTTPSConnection if self.scheme == "https" else http.client.HTTPConnection
-        return kind(self.host, self.port, timeout=_TIMEOUT_SECONDS)
-
-
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_TIMEOUT_SECONDS)
@@ -127,11 +118,12 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def _address_in(url: str) -> _Address:
+def _address_in(url: str) -> tuple[str, str, int, str]:
+    """Return scheme, host and port of a URL, and the path of a Unix socket, which is on localhost."""
     wrong = f"--url: {url!r} is no URL of an exporter; write one such as http://gpu-07:{_PORT}"
     try:
         if (path := unix_socket_path(url)) is not None:
-            return _Address("unix", "localhost", 0, path)
+            return "unix", "localhost", 0, path
         parts = urlsplit(url)
         port = parts.port or _PORT
     except ValueError as error:
@@ -140,11 +132,10 @@ def _address_in(url: str) -> _Address:
         raise ConfigError(wrong)
     if parts.username is not None:
         raise ConfigError("--url: leave name and password to ~/.netrc; everybody on this host can read a command line")
-    return _Address(parts.scheme, parts.hostname, port)
+    return parts.scheme, parts.hostname, port, ""
 
 
 def _reason(body: bytes) -> str:
-
     document = json.loads(body)
     reason = document.get("error") if isinstance(document, dict) else None
     return reason if isinstance(reason, str) else "it does not say why"

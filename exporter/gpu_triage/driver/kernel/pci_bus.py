@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from gpu_triage.documents.pcie import TRANSFER_RATES, WIDTHS
+from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.files import is_present, names_in, read_int, read_link, read_names, read_text, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed

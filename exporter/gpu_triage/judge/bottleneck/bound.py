@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
-from gpu_triage.read.gpu.gpm import (
+from gpu_triage.read.gpu.activity import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_FP16_ACTIVE_RATIO,
     GPU_FP32_ACTIVE_RATIO,
@@ -42,7 +41,10 @@ class Bound(NamedTuple):
     @property
     def text(self) -> str:
         """The bound in words, with what was measured."""
-        return bound_in_words(self.name, self.pipe, [self.pipe_ratio], [self.memory_ratio])
+        arithmetic = f"{self.pipe} {self.pipe_ratio:.0%} active"
+        memory = f"{self.memory_ratio:.0%} of memory bandwidth"
+        measured = (memory, arithmetic) if self.name == "memory" else (arithmetic, memory)
+        return f"{_WORDS[self.name]}: {', '.join(measured)}"
 
 
 _WORDS: Final = {
@@ -51,18 +53,6 @@ _WORDS: Final = {
     "memory": "memory-bound",
     "both": "compute- and memory-bound",
 }
-
-
-def bound_in_words(name: str, pipe: str, pipe_ratios: Sequence[float], memory_ratios: Sequence[float]) -> str:
-    """Describe GPUs with the same bound, with the range of what was measured."""
-    arithmetic, memory = f"{pipe} {_range(pipe_ratios)} active", f"{_range(memory_ratios)} of memory bandwidth"
-    measured = (memory, arithmetic) if name == "memory" else (arithmetic, memory)
-    return f"{_WORDS.get(name, name)}: {', '.join(measured)}"
-
-
-def _range(ratios: Sequence[float]) -> str:
-    low, high = f"{min(ratios):.0%}", f"{max(ratios):.0%}"
-    return high if low == high else f"{low.removesuffix('%')}-{high}"
 
 
 def bound_of(gpu: GpuEvidence) -> Bound | None:

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.bottleneck.work import Work
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import limited_job
 from gpu_triage.judge.evidence.faults import (
     contained_error,
     fabric_trouble,
@@ -23,12 +22,12 @@ from gpu_triage.judge.evidence.faults import (
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.lanes import Shortage, missing_lanes
-from gpu_triage.judge.evidence.slots import lesser_slot
-from gpu_triage.judge.evidence.uncounted_slowdowns import uncounted, uncounted_slowdown
-from gpu_triage.judge.evidence.uplinks import narrow_uplink_that_is_full
-from gpu_triage.read.gpu.gpm import GPU_SM_ACTIVE_RATIO
-from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
+from gpu_triage.judge.evidence.limited_jobs import limited_job
+from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
+from gpu_triage.judge.evidence.slots import lesser_slot, narrow_uplink_that_is_full
+from gpu_triage.judge.evidence.slowdowns import uncounted, uncounted_slowdown
+from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
+from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
 
@@ -169,7 +168,7 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
     slowdown = uncounted(gpu, "sw_power_cap")
-    return None if slowdown is None else f"at a lowered power limit{slowdown.text.removeprefix('sw_power_cap')}"
+    return None if slowdown is None else f"at a lowered power limit {slowdown.lasting}"
 
 
 def _hung(case: Case) -> str | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
-from gpu_triage.read.gpu.media import GPU_DECODER_UTILIZATION_RATIO, GPU_ENCODER_UTILIZATION_RATIO
+from gpu_triage.read.gpu.activity import (
+    GPU_BUSY_SECONDS_TOTAL,
+    GPU_DECODER_UTILIZATION_RATIO,
+    GPU_ENCODER_UTILIZATION_RATIO,
+)
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 

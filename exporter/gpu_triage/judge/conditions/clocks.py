@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share, lasting_share
-from gpu_triage.judge.evidence.uncounted_slowdowns import UncountedSlowdown, slowed_down, uncounted, uncounted_slowdown
+from gpu_triage.judge.evidence.slowdowns import (
+    UncountedSlowdown,
+    slowdown_margin,
+    slowed_down,
+    uncounted,
+    uncounted_slowdown,
+)
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
-from gpu_triage.read.gpu.limits import (
+from gpu_triage.read.gpu.clocks import (
+    GPU_CLOCK_HERTZ,
     GPU_CLOCK_MAX_HERTZ,
     GPU_POWER_DEFAULT_LIMIT_WATTS,
     GPU_POWER_MAX_LIMIT_WATTS,
@@ -122,7 +127,7 @@ def _capped(gpu: GpuEvidence) -> Finding:
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:
-        at_it, share = f"; it holds the clocks{slowdown.text.removeprefix('sw_power_cap')}", max(share, slowdown.share)
+        at_it, share = f"; it holds the clocks {slowdown.lasting}", max(share, slowdown.share)
     requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
     asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
     measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_host
-from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO, GPU_HOST_CPU_BUSIEST_RATIO
-from gpu_triage.read.host.cpu_settings import (
+from gpu_triage.read.host.cpu import (
     GPU_HOST_CLOCK_SOURCE_INFO,
+    GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO,
+    GPU_HOST_CPU_BUSIEST_RATIO,
     GPU_HOST_CPU_GOVERNOR_POLICIES,
     SLOW_CLOCK_SOURCES,
 )

@@ -23,20 +23,21 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu.ecc import GPU_ECC_MEMORY_ERRORS_TOTAL, GPU_ECC_VOLATILE_ERRORS_TOTAL
-from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
-from gpu_triage.read.gpu.memory_repair import (
+from gpu_triage.read.gpu.ecc import (
+    GPU_ECC_MEMORY_ERRORS_TOTAL,
     GPU_ECC_MODE,
     GPU_ECC_MODE_PENDING,
     GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
+    GPU_ECC_VOLATILE_ERRORS_TOTAL,
     GPU_RETIRED_PAGES_PENDING,
     GPU_ROW_REMAP_FAILURE,
     GPU_ROW_REMAP_PENDING,
 )
+from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
-from gpu_triage.read.host.modules import GPU_KERNEL_MODULE_LOADED
+from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR

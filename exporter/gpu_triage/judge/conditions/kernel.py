@@ -14,8 +14,8 @@ from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.read.gpu.presence import GPU_DEVICES
-from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,

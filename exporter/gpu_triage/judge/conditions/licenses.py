@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED
+from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED
 
 
 def judge_licenses(host: HostEvidence) -> Iterator[Finding]:

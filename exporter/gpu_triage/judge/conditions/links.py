@@ -1,4 +1,4 @@
-"""Is the path to the GPU broken? PCIe links and their errors, NVLink and its switches."""
+"""Is the path to the GPU broken? PCIe links and their errors, shared uplinks of switches, NVLink and its switches."""
 
 from __future__ import annotations
 
@@ -14,31 +14,36 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import fabric_trouble, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.lanes import MissingLanes, Shortage, missing_lanes
-from gpu_triage.judge.evidence.link_errors import aer_errors, many_replays
+from gpu_triage.judge.evidence.missing_lanes import MissingLanes, Shortage, aer_errors, many_replays, missing_lanes
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many
+from gpu_triage.judge.evidence.slots import full_uplink, short_uplinks
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
-from gpu_triage.judge.link_advice import LINK_ADVICE, Advice, Attribute, LinkCause, link_cause
+from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.nvlink import (
+    EFFECTIVE_BER_LIMIT,
     GPU_NVLINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_UP,
+    RECOVERY,
+    REPLAY,
 )
-from gpu_triage.read.gpu.nvlink_counters import RECOVERY, REPLAY
-from gpu_triage.read.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT, GPU_NVLINK_LINK_BIT_ERROR_RATIO
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
-from gpu_triage.read.gpu.pcie_limits import (
+from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
     GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_GENERATION,
     GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+    GPU_PCIE_LINK_WIDTH,
 )
+from gpu_triage.read.host.pcie_uplinks import devices_behind
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
@@ -215,3 +220,19 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         )
     for code, seen in found.items():
         yield of_host(code, first_of(seen), len(seen))
+
+
+def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
+    """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
+    short = sorted((share, _words(host, labels)) for share, labels in short_uplinks(host))
+    if short:
+        yield of_host("pcie.uplink", first_of([words for _, words in short]), short[0][0])
+
+
+def _words(host: HostEvidence, labels: Mapping[str, str]) -> str:
+    gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
+    shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for bus_id, kind in devices_behind(labels).items())
+    is_, best = (f"x{labels[f'{of}width']} PCIe {labels[f'{of}generation']}" for of in ("", "expected_"))
+    full = full_uplink(host, labels)
+    traffic = f"; {full}" if full else ""
+    return f"switch {labels['bridge']} below port {labels['port']}: {is_} of {best}; behind it: {shared}{traffic}"

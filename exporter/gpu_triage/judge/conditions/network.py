@@ -17,9 +17,9 @@ from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_UP,
     PORT_LINK_UP,
 )
-from gpu_triage.read.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
-from gpu_triage.read.host.network_link import (
+from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
+    GPU_HOST_NETWORK_ERRORS_TOTAL,
     GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
 )
 from gpu_triage.read.metrics.metric import MetricSpec

@@ -91,14 +91,10 @@ def _through_host(paths: list[_Path]) -> Iterator[Finding]:
 
     GPUs of different owners exchange nothing.
     """
-    owners = {gpu: set(owners_of(gpu)) for path in paths for gpu in (path.gpu, path.peer)}
+    slow = [path for path in paths if not path.works and _busy(path.gpu) and _busy(path.peer)]
+    owners = {gpu: set(owners_of(gpu)) for gpu in {gpu for path in slow for gpu in (path.gpu, path.peer)}}
     apart = [
-        path
-        for path in paths
-        if not path.works
-        and _busy(path.gpu)
-        and _busy(path.peer)
-        and (not owners[path.gpu] or not owners[path.peer] or owners[path.gpu] & owners[path.peer])
+        path for path in slow if not owners[path.gpu] or not owners[path.peer] or owners[path.gpu] & owners[path.peer]
     ]
     gpus = {path.gpu.gpu: path.gpu for path in apart}
     if len(gpus) < 2:  # noqa: PLR2004 - a pair

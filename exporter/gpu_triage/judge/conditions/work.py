@@ -9,19 +9,19 @@ from typing import Final
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.conditions.hangs import stopped, time_in_class
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, limited_job
 from gpu_triage.judge.evidence.owners import allocated_to, owners_text
 from gpu_triage.judge.evidence.remember import Count, Share, is_held
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
-from gpu_triage.read.baseline.metrics import GPU_BASELINE_MISMATCH
-from gpu_triage.read.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.processes.on_gpu import (
     GPU_NUMA_MISMATCHED_PROCESSES,
     GPU_PROCESS_INFO,

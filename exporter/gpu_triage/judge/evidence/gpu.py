@@ -11,11 +11,16 @@ from typing import Final
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.read.exporter.health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.activity import (
+    GPU_BUSY_SECONDS_TOTAL,
+    GPU_DECODER_UTILIZATION_RATIO,
+    GPU_ENCODER_UTILIZATION_RATIO,
+    GPU_PERFORMANCE_STATE,
+    GPU_SM_UTILIZATION_RATIO,
+)
+from gpu_triage.read.gpu.clocks import GPU_POWER_DEFAULT_LIMIT_WATTS
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.gpu.limits import GPU_POWER_DEFAULT_LIMIT_WATTS
-from gpu_triage.read.gpu.media import GPU_DECODER_UTILIZATION_RATIO, GPU_ENCODER_UTILIZATION_RATIO
-from gpu_triage.read.gpu.memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.modes import GPU_MIG_MODE
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS

@@ -11,18 +11,18 @@ from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.exporter.health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
-from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL
-from gpu_triage.read.gpu.gpm import (
+from gpu_triage.read.gpu.activity import (
     GPU_SM_OCCUPANCY_RATIO,
 )
-from gpu_triage.read.gpu.memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.memory_repair import GPU_ROW_REMAP_BANKS
+from gpu_triage.read.gpu.device_memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL, GPU_ROW_REMAP_BANKS
 from gpu_triage.read.gpu.nvlink import (
+    GPU_NVLINK_FEC_BLOCKS_TOTAL,
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
     GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+    GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
 )
-from gpu_triage.read.gpu.nvlink_quality import GPU_NVLINK_FEC_BLOCKS_TOTAL, GPU_NVLINK_SYMBOL_ERRORS_TOTAL
 from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
@@ -74,16 +74,13 @@ class _Round(NamedTuple):
 
 
 class MetricHistory:
-    """Keeps a window of what a sampler publishes; `pace` is the speed-up factor of a simulated scenario.
+    """Keeps a window of what a sampler publishes. A series that is withdrawn is dropped."""
 
-    A series that is withdrawn is dropped.
-    """
-
-    def __init__(self, window_seconds: float, pace: int = 1) -> None:
+    def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
         self._rounds: dict[tuple[str, str], _Round] = {}
         self._began_at: float | None = None
-        self.memory = Memory(pace)
+        self.memory = Memory()
 
     def note(self, store: OutcomeStore, now: Moment) -> None:
         """Add what is currently published; each round is added once."""

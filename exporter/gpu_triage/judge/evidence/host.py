@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.cgroups import pressure
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.limited_jobs import full_thread, knows_threads, pressure, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
-from gpu_triage.judge.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
@@ -28,8 +27,9 @@ from gpu_triage.read.host.disk import (
     GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
     GPU_HOST_DISK_READ_BYTES_TOTAL,
     GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
+    GPU_HOST_LUSTRE_BYTES_TOTAL,
 )
-from gpu_triage.read.host.file_systems import GPU_HOST_LUSTRE_BYTES_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
     GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
@@ -39,9 +39,11 @@ from gpu_triage.read.host.infiniband import (
 )
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.read.host.network_interfaces import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+)
 from gpu_triage.read.host.nfs import GPU_HOST_NFS_BYTES_TOTAL
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 
@@ -78,10 +80,10 @@ class HostEvidence(Evidence):
     resource is not scarce. `ease` multiplies the thresholds: below 1 for a class that a GPU is already in (hysteresis).
 
     Attributes:
-        told_times: text to show for events without an exact time, by the timestamp used in place of that time.
+        time_texts: text to show for events without an exact time, by the timestamp used in place of that time.
     """
 
-    told_times: Mapping[float, str] = field(default_factory=dict)
+    time_texts: Mapping[float, str] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
@@ -101,7 +103,7 @@ class HostEvidence(Evidence):
 
     def when(self, wall: float) -> str:
         """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""
-        return self.told_times.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
+        return self.time_texts.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
 
     @property
     def was_read(self) -> bool:

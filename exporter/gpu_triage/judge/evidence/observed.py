@@ -14,35 +14,32 @@ from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS_UP
-from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
-from gpu_triage.read.gpu.memory_repair import (
+from gpu_triage.read.gpu.ecc import (
     GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
+    GPU_ECC_VOLATILE_ERRORS_TOTAL,
     GPU_RETIRED_PAGES_PENDING,
     GPU_ROW_REMAP_FAILURE,
     GPU_ROW_REMAP_PENDING,
 )
-from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.read.gpu.nvlink_quality import GPU_NVLINK_BIT_ERROR_RATIO
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE
+from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BIT_ERROR_RATIO, GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_TRANSITIONS_TOTAL,
     GPU_PCIE_LINK_WIDTH,
     GPU_PCIE_REPLAYS_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
-from gpu_triage.read.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, GPU_HOST_INFINIBAND_UP
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_RATIO
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS

@@ -1,4 +1,4 @@
-"""Who uses a GPU: the pods and jobs it is allocated to, and the owners of its processes."""
+"""Who uses a GPU (pods and jobs it is allocated to, owners of its processes), and whether a scheduler is known."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
+from gpu_triage.read.host.services import GPU_HOST_SERVICE_RUNNING, KUBELET, SLURMD
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 
@@ -77,3 +80,16 @@ def owners_text(owners: Iterable[GpuOwner]) -> str:
     words = [owner.text for owner in owners]
     more = len(words) - _SHOWN
     return ", ".join(words[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+_CONFIGURED: Final = ("pod_names", "container_names", "slurm_jobs")
+"""Features that are only limited where the exporter is configured for a scheduler."""
+
+
+def scheduler_known(host: HostEvidence) -> bool:
+    """Whether Slurm or Kubernetes is seen: its service, its jobs on the GPUs, or options of the exporter for it."""
+    if host.has(GPU_ALLOCATED) or any(host.has(GPU_HOST_SERVICE_RUNNING, service=each) for each in (KUBELET, SLURMD)):
+        return True
+    if any(host.has(GPU_EXPORTER_DEGRADED_INFO, feature=each) for each in _CONFIGURED):
+        return True
+    return any(each["pod_uid"] or each["slurm_job_id"] for each in host.labels_of(GPU_PROCESS_INFO))

@@ -9,20 +9,20 @@ from typing import Final
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.heat import slowdown_margin
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.evidence.slowdowns import slowdown_margin
 from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
-from gpu_triage.read.gpu.memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
-from gpu_triage.read.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
-from gpu_triage.read.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
     GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
@@ -31,11 +31,9 @@ from gpu_triage.read.host.infiniband import (
 )
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
-from gpu_triage.read.host.network_link import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL
+from gpu_triage.read.host.network_interfaces import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, GPU_HOST_NETWORK_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.processes.cgroups import (
+from gpu_triage.read.processes.cgroup_limits import (
     GPU_CGROUP_CPU_PERIODS_TOTAL,
     GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
     GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,

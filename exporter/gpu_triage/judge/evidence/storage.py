@@ -16,8 +16,6 @@ from gpu_triage.read.host.disk import (
     GPU_HOST_DISK_READS_TOTAL,
     GPU_HOST_DISK_WRITE_SECONDS_TOTAL,
     GPU_HOST_DISK_WRITES_TOTAL,
-)
-from gpu_triage.read.host.file_systems import (
     GPU_HOST_GDS_OPERATIONS_IN_FLIGHT,
     GPU_HOST_GDS_OPERATIONS_TOTAL,
     GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
-
-from gpu_triage.judge.link_advice import Advice
+from typing import Final, NamedTuple
 
 SECONDS: Final = 1.0
 MINUTES: Final = 60.0
@@ -69,6 +67,13 @@ class Unit(Enum):
         self.template = template  # Prometheus template that formats an alert's value
         self.form = form  # Python format for the value divided by `scale`
         self.scale = scale
+
+
+class Advice(NamedTuple):
+    """The meaning of a problem, and the action to take."""
+
+    meaning: str
+    decision: str
 
 
 @dataclass(frozen=True, slots=True)

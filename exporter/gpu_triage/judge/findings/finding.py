@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
-from gpu_triage.judge.link_advice import Advice
 
 
 class State(IntEnum):
@@ -16,6 +16,11 @@ class State(IntEnum):
     ENDED = 0  # was confirmed; its condition then ended and stayed away for the hold time
     PENDING = 1  # its condition holds, but has not lasted for the wait time
     CONFIRMED = 2  # its condition lasted for the wait time; alerts and the scheduler act on it
+
+    @property
+    def text(self) -> str:
+        """As in JSON, in scripts and on the page: ``pending``."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
-from gpu_triage.documents.pcie import Width
+from gpu_triage.documents.pcie_values import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
 from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
@@ -135,12 +135,11 @@ def _document(memory: SavedLives) -> dict[str, Any]:
 
 
 def _found(document: dict[str, Any], where: Place, _latest: float) -> LoadedState[SavedLives]:
-    # Files of earlier releases have no links.
-    listed, listed_links = document.pop("findings", None), document.pop("links", [])
+    listed, listed_links = document.pop("findings", None), document.pop("links", None)
     head = read_value(_Head, document, where)
     entries, refused = read_entries(_Entry, listed, MOST_FINDINGS, where.at("findings"), _check)
     links, refused_links = read_entries(_Link, listed_links, MOST_LINKS, where.at("links"), lambda _link, _where: None)
-    # Unknown codes come from a release with other findings and are not an error.
+    # Unknown codes are left out: another release may have other findings.
     lives = tuple(_life(each) for each in entries if each.code in BY_CODE)
     widest = tuple(WidestLink(each.gpu, each.pci_bus_id, each.lanes) for each in links)
     return LoadedState(SavedLives(head.boot, lives, widest), refused + refused_links)

@@ -22,7 +22,6 @@ __all__ = (
     "BY_CODE",
     "CHECKS",
     "EXPLAINED_BY",
-    "RENAMED_ALERTS",
     "Action",
     "Area",
     "Check",
@@ -70,21 +69,6 @@ EXPLAINED_BY: Final = MappingProxyType(
     }
 )
 """Findings caused by another finding about the same GPU; matches Alertmanager's inhibition rules."""
-
-RENAMED_ALERTS: Final = MappingProxyType(
-    {
-        "GpuRetiredPagesPending": "GpuRowRemapPending",
-        "GpuProcessBlocked": "GpuHostTaskHung",
-        "GpuInfinibandPortFlapping": "GpuInfinibandLinkDegraded",
-        "GpuInfinibandErrorsRising": "GpuInfinibandLinkDegraded",
-        "GpuInfinibandRateDegraded": "GpuInfinibandLinkDegraded",
-        "GpuStarvedByMemory": "GpuStarved",
-        "GpuStarvedByStorage": "GpuStarved",
-        "GpuStarvedByCpu": "GpuStarved",
-        "GpuStarvedByNetwork": "GpuStarved",
-    }
-)
-"""Alert names of earlier releases, and the alerts that replaced them; old notifications still link to them."""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 

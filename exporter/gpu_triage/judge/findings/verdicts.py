@@ -1,8 +1,10 @@
-"""Verdicts on GPUs and hosts that follow from findings, their exit codes and colors; and colors of classes."""
+"""Verdicts on GPUs and hosts that follow from findings: exit codes, colors, and the words that people get."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -115,3 +117,46 @@ def exit_code(severities: Iterable[Severity], fail_on: Severity, *, blocked: boo
     if blocked:
         return EXIT_COULD_NOT_LOOK
     return EXIT_FINDINGS if any(severity.rank >= fail_on.rank for severity in severities) else EXIT_SOUND
+
+
+_DRAIN: Final = re.compile(r"\b([Dd])rain (the host|the GPU|it)\b")
+_STOP: Final = {"D": "Stop using", "d": "stop using"}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of one kind of report."""
+
+    verdicts: Mapping[Verdict, str]
+    drains: bool  # whether there is something that can be drained
+
+    def advice(self, text: str) -> str:
+        """Return advice in these words.
+
+        Example:
+            >>> DESK.advice("Drain the GPU and reset it.")
+            'Stop using the GPU and reset it.'
+        """
+        if self.drains:
+            return text
+        told = _DRAIN.sub(lambda found: f"{_STOP[found[1]]} {found[2]}", text)
+        return told.replace("to be drained", "to be taken out of use")
+
+
+CLUSTER: Final = Words(MappingProxyType({verdict: verdict.text for verdict in Verdict}), drains=True)
+DESK: Final = Words(
+    MappingProxyType(
+        {
+            Verdict.DRAIN: "take it out of use",
+            Verdict.WATCH: "use it, but look",
+            Verdict.KEEP: "fine",
+            Verdict.NOT_READ: Verdict.NOT_READ.text,
+        }
+    ),
+    drains=False,
+)
+
+
+def words_for(*, scheduled: bool) -> Words:
+    """Return the words for a host, by whether a scheduler is known there."""
+    return CLUSTER if scheduled else DESK

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.moment import USE_UNKNOWN
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import CLUSTER, Words
 from gpu_triage.judge.report.report import Report
-from gpu_triage.judge.report.words import CLUSTER, Words
 
 _USE_UNKNOWN: Final = "with unknown usage"
 """Shown in place of a class: the files contain neither processes nor utilization."""
@@ -49,19 +49,33 @@ _GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS)
 _MOST_CODES: Final = 4
 
 
-def headline(report: Report, words: Words = CLUSTER) -> str:
-    """Return the verdict, the number of GPUs in each state, and the codes of the worst findings."""
-    verdict = words.verdicts[report.verdict]
+class Headline(NamedTuple):
+    """The verdict on a host in one line."""
+
+    verdict: str
+    details: str  # the number of GPUs in each state, and the codes of the worst findings
+
+    @property
+    def text(self) -> str:
+        """As one sentence after the other."""
+        return f"{self.verdict}. {self.details}"
+
+
+def headline(report: Report, words: Words = CLUSTER) -> Headline:
+    return Headline(words.verdicts[report.verdict], f"{_gpus(report)}{_worst(report)}")
+
+
+def _gpus(report: Report) -> str:
     if report.blocked is not None:
-        return f"{verdict}. The GPUs could not be checked{_worst(report)}"
+        return "The GPUs could not be checked"
     count = len(report.gpus)
     if report.files and not count:
-        return f"{verdict}. No GPU's state in these files{_worst(report)}"
+        return "No GPU's state in these files"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
     states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
-    return f"{verdict}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
+    return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}"
 
 
 def _state(name: str, indices: list[str], count: int) -> str:

@@ -1,20 +1,29 @@
-"""The report for programs: versioned JSON."""
+"""The report for programs: versioned JSON, which `top` reads again, and lines for shell scripts."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, fields
 from typing import Any, Final
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.bound import Bound
-from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.bottleneck.classes import Bottleneck
+from gpu_triage.judge.evidence.owners import GpuOwner
+from gpu_triage.judge.findings.check import Advice
+from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import Change
+from gpu_triage.judge.findings.table import BY_CODE, Action, Area, Check, Severity, Unit
+from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.judge.report.headline import headline
-from gpu_triage.judge.report.life_cycle import life_cycle_of
-from gpu_triage.judge.report.report import GpuVerdict, Report
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuReadings, GpuVerdict, Report
 
 FORMAT: Final = "gpu-triage-check"
-VERSION: Final = 3  # incremented when a key is removed or changes its meaning, not when keys are added
+VERSION: Final = 1  # incremented when a key is removed or changes its meaning, not when keys are added
+NOTHING: Final = "-"
+"""Placeholder for empty fields of a line."""
 
 
 def render_json(report: Report) -> str:
@@ -30,7 +39,7 @@ def render_json(report: Report) -> str:
         "driver_version": report.driver or None,
         "blocked": report.blocked,
         "verdict": report.verdict.value,
-        "summary": headline(report),
+        "summary": headline(report).text,
         "scheduled": report.scheduled,
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [
@@ -108,10 +117,13 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "topic": check.topic,
         "area": check.area.value,
         "severity": finding.urgency.value,
-        **{
-            name: _seconds(value) if isinstance(value, float) else value
-            for name, value in asdict(life_cycle_of(finding)).items()
-        },
+        "confirmed_severity": check.severity.value,
+        "state": finding.state.text,
+        "lasted_seconds": _lasted(finding),
+        "wait_seconds": _seconds(finding.wait_seconds),
+        "holds": finding.holds,
+        "quiet_seconds": _seconds(finding.quiet_seconds),
+        "hold_seconds": _seconds(finding.hold_seconds),
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -128,3 +140,158 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "meaning": finding.advice.meaning,
         "decision": finding.advice.decision,
     }
+
+
+def _lasted(finding: Finding) -> float | None:
+    """How long it was observed to hold; None from a single measurement, which cannot know."""
+    return None if finding.since is None else _seconds(finding.lasted_seconds)
+
+
+def report_from_json(text: bytes | str) -> Report:
+    """Return the report that `render_json` wrote, without what it omits: the times and the history of classes.
+
+    It may come from any host and is not trusted: no text in it can control a terminal, and values of another type count
+    as missing.
+
+    Raises:
+        ValueError: it is not a report of this version, or contains an unknown state.
+    """
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError("it is no verdict of gpu-triage")
+    if document.get("version") != VERSION:
+        raise ValueError(f"it is of format version {document.get('version')!r}; this program reads version {VERSION}")
+    findings = [_read_finding(each) for each in _tables(document, "findings")]
+    return Report(
+        host=_text(document, "host"),
+        simulated=document.get("simulated") is True,
+        recording=_text(document, "recording") or None,
+        judged_at=_number(document, "judged_at") or 0.0,
+        measured_seconds=_number(document, "measured_seconds") or 0.0,
+        driver=_text(document, "driver_version"),
+        areas=tuple(_read_area(each, findings) for each in _tables(document, "areas")),
+        gpus=tuple(map(_read_gpu, _tables(document, "gpus"))),
+        verdict=Verdict(_text(document, "verdict")),
+        not_read=_texts(document, "not_read"),
+        blocked=_text(document, "blocked") or None,
+        ended=tuple(map(_read_finding, _tables(document, "ended"))),
+        files=tuple(
+            FileRead(_text(each, "name"), _texts(each, "kinds"), _text(each, "written"), _text(each, "note"))
+            for each in _tables(document, "files")
+        ),
+        settings=tuple(map(_read_setting, _tables(document, "settings"))),
+        scheduled=document.get("scheduled") is not False,
+    )
+
+
+def _read_area(area: dict[str, Any], findings: list[Finding]) -> AreaVerdict:
+    name, severity = Area(_text(area, "area")), _text(area, "severity")
+    own = tuple(finding for finding in findings if finding.check.area is name)
+    return AreaVerdict(name, Severity(severity) if severity else None, _text(area, "summary") or None, own)
+
+
+def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
+    bound, readings = _table(gpu, "bound"), _table(gpu, "readings")
+    ratios = _number(bound, "pipe_ratio") or 0.0, _number(bound, "memory_ratio") or 0.0
+    bounded = Bound(_text(bound, "pipe"), *ratios) if bound else None
+    return GpuVerdict(
+        gpu=_text(gpu, "gpu"),
+        uuid=_text(gpu, "uuid"),
+        name=_text(gpu, "name"),
+        pci_bus_id=_text(gpu, "pci_bus_id"),
+        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bounded),
+        since=_number(gpu, "since"),
+        seconds={},
+        strip=(),
+        verdict=Verdict(_text(gpu, "verdict")),
+        codes=_texts(gpu, "findings"),
+        owners=tuple(GpuOwner(*(_text(each, name) for name in GpuOwner._fields)) for each in _tables(gpu, "held_by")),
+        readings=GpuReadings(**{field.name: _number(readings, field.name) for field in fields(GpuReadings)}),
+    )
+
+
+def _read_finding(finding: dict[str, Any]) -> Finding:
+    code, since, holds = _text(finding, "code"), _number(finding, "since"), finding.get("holds")
+    # The code may be unknown here, and the host may have other wait and hold times.
+    check = Check(
+        code=code,
+        area=Area(_text(finding, "area")),
+        topic=_text(finding, "topic"),
+        severity=Severity(_text(finding, "confirmed_severity")),
+        action=Action(_text(finding, "action")),
+        title="",
+        advice=Advice(_text(finding, "meaning"), _text(finding, "decision")),
+        measure=BY_CODE[code].measure if code in BY_CODE else None,
+        alert=_text(finding, "alert") or None,
+        page=_text(finding, "runbook"),
+        wait_seconds=_number(finding, "wait_seconds") or 0.0,
+        hold_seconds=_number(finding, "hold_seconds") or 0.0,
+    )
+    return Finding(
+        check,
+        _text(finding, "measured"),
+        _text(finding, "gpu") or None,
+        _text(finding, "uuid"),
+        _text(finding, "pci_bus_id"),
+        _text(finding, "explained_by"),
+        since,
+        value=_number(finding, "value"),
+        state=next((each for each in State if each.text == finding.get("state")), State.PENDING),
+        lasted_seconds=_number(finding, "lasted_seconds") or 0.0,
+        holds=holds if isinstance(holds, bool) else None,
+        quiet_seconds=_number(finding, "quiet_seconds") or 0.0,
+        ended_at=_number(finding, "ended_at"),
+        end=_text(finding, "end"),
+    )
+
+
+def _read_setting(setting: dict[str, Any]) -> Change:
+    unit = next((each for each in Unit if each.text == setting.get("unit")), Unit.COUNT)
+    value, default = _number(setting, "value") or 0.0, _number(setting, "default") or 0.0
+    return Change(_text(setting, "finding"), _text(setting, "name"), value, default, unit)
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    return printable(value) if isinstance(value, str) else ""
+
+
+def _texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = document.get(key)
+    return tuple(printable(each) for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _number(document: dict[str, Any], key: str) -> float | None:
+    value: Any = document.get(key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # False for NaN, infinity, and whole numbers of hundreds of digits.
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
+
+
+def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _tables(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = document.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def render_lines(report: Report) -> str:
+    """Return a line each for the host, GPUs and findings, with tab-separated fields; docs/check.md has the format."""
+    return "".join("\t".join(printable(field) or NOTHING for field in fields) + "\n" for fields in _records(report))
+
+
+def _records(report: Report) -> Iterator[tuple[str, ...]]:
+    yield "host", report.verdict.value, report.host, report.blocked or ""
+    slots = {(gpu.gpu, gpu.uuid): gpu.pci_bus_id for gpu in report.gpus}
+    for gpu in report.gpus:
+        yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
+    for finding in report.findings:
+        check = finding.check
+        slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
+        facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
+        lasted = _lasted(finding)
+        times = ("" if lasted is None else f"{lasted:.0f}", f"{finding.wait_seconds:.0f}")
+        yield ("finding", finding.gpu or "", slot, *facts, finding.state.text, *times)

@@ -23,8 +23,8 @@ from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.read.registry import HOST_COLLECTORS
-from gpu_triage.read.xid.events import NEVER_FROM_NVML
 from gpu_triage.read.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 
 _FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a finding or report line of their own

@@ -5,22 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpu_triage.judge.bottleneck.class_history import ClassPeriod, GpuMemory
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
-from gpu_triage.judge.bottleneck.memory import ClassPeriod, GpuMemory
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
-from gpu_triage.judge.evidence.scheduler import scheduler_known
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_known
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.findings.verdicts import Verdict, exit_code, verdict_on
+from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
 from gpu_triage.judge.report.not_read import not_read, why_blocked
-from gpu_triage.judge.report.readings import GpuReadings, readings_of
 from gpu_triage.judge.report.summaries import summaries
-from gpu_triage.judge.report.words import Words, words_for
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_LINK_EXPECTED_GENERATION,
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_GENERATION,
+    GPU_PCIE_LINK_WIDTH,
+)
+from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReadings:
+    """Readings of one GPU; None if the device does not report them. All are None if it does not respond."""
+
+    busy_ratio: float | None = None  # over the window
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: float | None = None
+    memory_used_bytes: float | None = None
+    memory_total_bytes: float | None = None
+    pcie_generation: float | None = None
+    pcie_width: float | None = None
+    pcie_expected_generation: float | None = None
+    pcie_expected_width: float | None = None
+    compute_processes: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +127,7 @@ class JudgedHost:
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
     files: bool = False  # based on files, which hold snapshots and no busy share over time
+    simulated: bool = False  # whether all of it is made up
 
 
 def report_of(
@@ -125,7 +148,7 @@ def report_of(
     blocked = why_blocked(host, error or host.driver_error)
     return Report(
         host=subject.name,
-        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        simulated=subject.simulated,
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
@@ -168,5 +191,23 @@ def _gpu(
         verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(each.check.code for each in own)),
         owners=owners_of(gpu),
-        readings=readings_of(gpu),
+        readings=_readings(gpu),
+    )
+
+
+def _readings(gpu: GpuEvidence) -> GpuReadings:
+    if not gpu.up:
+        return GpuReadings()
+    return GpuReadings(
+        busy_ratio=gpu.busy_share,
+        power_watts=gpu.last(GPU_POWER_WATTS),
+        power_limit_watts=gpu.last(GPU_POWER_LIMIT_WATTS),
+        temperature_celsius=gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
+        memory_used_bytes=gpu.last(GPU_MEMORY_USED_BYTES),
+        memory_total_bytes=gpu.last(GPU_MEMORY_TOTAL_BYTES),
+        pcie_generation=gpu.last(GPU_PCIE_LINK_GENERATION),
+        pcie_width=gpu.last(GPU_PCIE_LINK_WIDTH),
+        pcie_expected_generation=gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION),
+        pcie_expected_width=gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH),
+        compute_processes=gpu.compute_processes if gpu.processes_known else None,
     )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import click
 
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict
-from gpu_triage.judge.report.grouping import entry_of, grouped
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict, Words
+from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.headline import headline
 from gpu_triage.judge.report.report import AreaVerdict, GpuVerdict, Report
-from gpu_triage.judge.report.words import Words
 
 SEVERITY_COLORS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
@@ -33,14 +34,9 @@ class Line(NamedTuple):
     indent: int | None = None  # indent of continuation lines; None aligns them with the text
 
 
-def printable(text: str) -> str:
-    """Return the text with nonprintable characters escaped, so that it cannot control a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def render_text(report: Report, columns: int | None = None) -> str:
+def render_text(report: Report, columns: int | None = None, below_title: Iterable[Line] = ()) -> str:
     """Return the report as text with colors, wrapped to this many columns; the caller removes unwanted colors."""
-    return "".join(f"{line}\n" for each in _lines(report) for line in wrapped(each, columns))
+    return "".join(f"{line}\n" for each in _lines(report, below_title) for line in wrapped(each, columns))
 
 
 def wrapped(line: Line, columns: int | None) -> Iterator[str]:
@@ -64,14 +60,14 @@ def wrapped(line: Line, columns: int | None) -> Iterator[str]:
     yield from others
 
 
-def _lines(report: Report) -> Iterator[Line]:
+def _lines(report: Report, below_title: Iterable[Line]) -> Iterator[Line]:
     made_up = " (SIMULATED)" if report.simulated else ""
     if report.recording is not None:
         made_up = " (a RECORDING)"
     words = report.words
-    verdict, _, rest = headline(report, words).partition(".")
+    verdict, details = headline(report, words)
     colored = click.style(verdict, fg=COLORS[report.verdict].terminal, bold=True)
-    yield Line(f"{printable(report.host)}{made_up}: {colored}. ", rest.lstrip(), indent=4)
+    yield Line(f"{printable(report.host)}{made_up}: {colored}. ", details, indent=4)
     if report.files:
         yield from _files(report)
     else:
@@ -79,13 +75,17 @@ def _lines(report: Report) -> Iterator[Line]:
         if report.recording is not None:
             about = "a RECORDING, not this host as it is now; "
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
+    yield from below_title
     yield Line("")
     if report.blocked is not None:
         yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
     owners = {(gpu.gpu, gpu.uuid): gpu.owners for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
-            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.text, owners, words)
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.text, owners, report)
+    if report.ended:
+        latest_first = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
+        yield from (Line(""), Line("ended:"), *(_ended(finding, report) for finding in latest_first))
     if report.not_read and (report.blocked is None or report.files):
         yield from (
             Line(""),
@@ -104,7 +104,7 @@ def _lines(report: Report) -> Iterator[Line]:
 
 def _pending(report: Report) -> Iterator[Line]:
     """Yield a note that a single measurement cannot confirm pending findings, and what can."""
-    count = sum(finding.state is State.PENDING for finding in report.findings)
+    count = sum(each.state is State.PENDING and each.since is None for each in report.findings)
     if not count:
         return
     pending = f"{count} finding{'s' * (count != 1)} pending: "
@@ -129,7 +129,7 @@ def _files(report: Report) -> Iterator[Line]:
 
 
 def _area(
-    area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], tuple[GpuOwner, ...]], words: Words
+    area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], tuple[GpuOwner, ...]], report: Report
 ) -> Iterator[Line]:
     mark, color = "ok", "green"
     if area.severity is not None:
@@ -140,24 +140,33 @@ def _area(
     yield Line(f"{_padded(mark, 9, color)} {area.area.value:<20} ", summary)
     for findings in grouped(area.findings):
         whose = (owner for each in findings for owner in owners.get((each.gpu or "", each.uuid), ()))
-        yield from _finding(findings, owners_text(dict.fromkeys(whose)), words)
+        yield from _finding(findings, owners_text(dict.fromkeys(whose)), report)
 
 
-def _finding(findings: Sequence[Finding], owners: str, words: Words) -> Iterator[Line]:
+def _finding(findings: Sequence[Finding], owners: str, report: Report) -> Iterator[Line]:
     """Yield the lines of a finding, which may be about several GPUs."""
+    words = report.words
     finding, entry = findings[0], entry_of(findings, words)
     check = finding.check
     severity = click.style(finding.urgency.value, fg=SEVERITY_COLORS[finding.urgency])
     follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
     more = "; ".join(filter(None, (follows, entry.life_cycle)))
     start = f"    {severity} {click.style(check.code, bold=True)}  "
-    yield Line(start, f"{entry.subject}: {entry.measured}{more and f' ({more})'}", indent=8)
+    lasting = "" if entry.since is None else f", for {length_of_time(max(0.0, report.judged_at - entry.since))}"
+    yield Line(start, f"{entry.subject}: {entry.measured}{lasting}{more and f' ({more})'}", indent=8)
     if owners:
         yield Line("        held by   ", owners)
     yield Line("        means     ", words.advice(finding.advice.meaning))
     yield Line("        do        ", words.advice(finding.advice.decision))
     if check.runbook:
         yield Line("        runbook   ", f"gpu-triage explain {check.code}")
+
+
+def _ended(finding: Finding, report: Report) -> Line:
+    before, after = ended_text(finding, report.judged_at)
+    return Line(
+        f"    {click.style(finding.check.code, bold=True)}  ", f"{finding.subject}: {before}, {after}", indent=8
+    )
 
 
 def _gpu(gpu: GpuVerdict, words: Words) -> Line:

@@ -103,8 +103,7 @@ GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings",
-    "How many findings about the host and its GPUs are pending or confirmed; 0 if none. An exporter of an earlier "
-    "release, which publishes no gpu_finding, does not have it.",
+    "How many findings about the host and its GPUs are pending or confirmed; 0 if none.",
 )
 GPU_HOST_FINDING = _host_judge_gauge(
     "gpu_host_finding",

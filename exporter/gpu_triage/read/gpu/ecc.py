@@ -1,14 +1,17 @@
-"""ECC error counters of the GPU."""
+"""Memory errors (ECC), and what was repaired: retired pages and remapped rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+from gpu_triage.driver.nvml.fields import FieldId
+from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.integrals import ConfirmedCounter
-from gpu_triage.read.metrics.metric import Tier, gpu_counter
+from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -97,3 +100,154 @@ class EccReader:
 
 
 ECC = GpuCollector("ecc", "ECC error counters", Tier.MEDIUM, lambda _config: EccReader().read)
+
+
+RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
+"""Label to nvmlPageRetirementCause_t."""
+
+BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
+"""Members of nvmlRowRemapperHistogramValues_t: availability of spare rows in a bank."""
+
+REMAPPED_BANK_FIELDS: Final = {"active": 303, "inactive": 304}
+BANK_GROUP_FIELDS: Final = {"max": 305, "none": 306}
+PENDING_BANK_FIELD: Final = 307
+"""NVML_FI_DEV_{ACTIVE,INACTIVE}_BANK_REMAPPINGS, …_BANK_REMAPPER_HISTOGRAM_{MAX,NONE}, …_PENDING_BANK_REMAPPING."""
+
+_MOST_ADDRESS: Final = 1 << 56
+_MOST_COUNT: Final = 1 << 24
+"""More rows or banks than any GPU has."""
+
+GPU_ECC_MODE = gpu_gauge(
+    "gpu_ecc_mode", "1 when ECC is on, 0 when off; absent on boards without ECC.", source="nvmlDeviceGetEccMode"
+)
+GPU_ECC_MODE_PENDING = gpu_gauge(
+    "gpu_ecc_mode_pending", "ECC mode after the next reboot: 1 on, 0 off.", source="nvmlDeviceGetEccMode"
+)
+GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
+    "gpu_ecc_sram_threshold_exceeded",
+    "1 when uncorrected SRAM errors passed the board's threshold for replacement.",
+    source="nvmlDeviceGetSramEccErrorStatus",
+)
+GPU_RETIRED_PAGES = gpu_gauge(
+    "gpu_retired_pages",
+    "Memory pages retired permanently, by cause; GPUs before Ampere.",
+    labels={"cause": RETIREMENT_CAUSES},
+    source="nvmlDeviceGetRetiredPages",
+)
+GPU_RETIRED_PAGES_PENDING = gpu_gauge(
+    "gpu_retired_pages_pending",
+    "1 when pages wait for a reboot to be retired.",
+    source="nvmlDeviceGetRetiredPagesPendingStatus",
+)
+GPU_REMAPPED_ROWS = gpu_gauge(
+    "gpu_remapped_rows",
+    "Memory rows permanently replaced by spare ones, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "and on most GeForce cards.",
+    labels={"cause": ("correctable", "uncorrectable")},
+    source="nvmlDeviceGetRemappedRows",
+)
+GPU_ROW_REMAP_PENDING = gpu_gauge(
+    "gpu_row_remap_pending",
+    "1 when rows wait for a GPU reset to be remapped. Absent where gpu_remapped_rows is.",
+    source="nvmlDeviceGetRemappedRows",
+)
+GPU_ROW_REMAP_FAILURE = gpu_gauge(
+    "gpu_row_remap_failure",
+    "1 when a remapping failed at any time: the board is due for replacement. Absent where gpu_remapped_rows is.",
+    source="nvmlDeviceGetRemappedRows",
+)
+GPU_ROW_REMAP_BANKS = gpu_gauge(
+    "gpu_row_remap_banks",
+    "Memory banks by how many spare rows they have left; with MIG on, too. With --metrics.profile full, also 0 for "
+    "every availability that no bank has.",
+    labels={"availability": BANK_AVAILABILITIES},
+    default_samples=lambda sample: bool(sample.value),
+    source="nvmlDeviceGetRowRemapperHistogram",
+)
+
+GPU_REMAPPED_BANKS = gpu_gauge(
+    "gpu_remapped_banks",
+    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent on cards and "
+    "drivers that remap rows alone.",
+    labels={"state": REMAPPED_BANK_FIELDS},
+    source="NVML fields 303 and 304",
+)
+GPU_BANK_REMAP_GROUPS = gpu_gauge(
+    "gpu_bank_remap_groups",
+    "Groups of memory banks that have all (max) or none of their spare banks left. Presence as gpu_remapped_banks.",
+    labels={"availability": BANK_GROUP_FIELDS},
+    source="NVML fields 305 and 306",
+)
+GPU_BANK_REMAP_PENDING = gpu_gauge(
+    "gpu_bank_remap_pending",
+    "1 when banks wait for a GPU reset to be remapped. Presence as gpu_remapped_banks.",
+    source="NVML field 307",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRepairReading:
+    """Memory repairs of one GPU; None or missing where not reported."""
+
+    ecc_mode: Annotated[bool | None, GPU_ECC_MODE]
+    ecc_mode_pending: Annotated[bool | None, GPU_ECC_MODE_PENDING]
+    sram_threshold_exceeded: Annotated[bool | None, GPU_ECC_SRAM_THRESHOLD_EXCEEDED]
+    retired_pages: Annotated[Mapping[str, int], GPU_RETIRED_PAGES]
+    retired_pages_pending: Annotated[bool | None, GPU_RETIRED_PAGES_PENDING]
+    remapped_rows: Annotated[Mapping[str, int], GPU_REMAPPED_ROWS]
+    row_remap_pending: Annotated[bool | None, GPU_ROW_REMAP_PENDING]
+    row_remap_failure: Annotated[bool | None, GPU_ROW_REMAP_FAILURE]
+    row_remap_banks: Annotated[Mapping[str, int], GPU_ROW_REMAP_BANKS]
+    remapped_banks: Annotated[Mapping[str, int], GPU_REMAPPED_BANKS] = field(default_factory=dict)
+    bank_groups: Annotated[Mapping[str, int], GPU_BANK_REMAP_GROUPS] = field(default_factory=dict)
+    bank_remap_pending: Annotated[bool | None, GPU_BANK_REMAP_PENDING] = None
+
+
+def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
+    """Read repairs (nvmlDeviceGetEccMode, …RetiredPages, …RemappedRows, …RowRemapperHistogram, …SramEccErrorStatus)."""
+    inquiry = gpu.inquiry
+    ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
+    rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)
+    banks = inquiry.fields((*REMAPPED_BANK_FIELDS.values(), *BANK_GROUP_FIELDS.values(), PENDING_BANK_FIELD))
+    pending = banks.get(PENDING_BANK_FIELD)
+    return MemoryRepairReading(
+        ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
+        ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
+        sram_threshold_exceeded=sram_threshold_exceeded(inquiry),
+        retired_pages=_retired_pages(inquiry),
+        retired_pages_pending=inquiry.flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
+        remapped_rows=_counts(inquiry, {"correctable": rows[0], "uncorrectable": rows[1]} if rows else {}),
+        row_remap_pending=inquiry.flag(rows[2]) if rows else None,
+        row_remap_failure=inquiry.flag(rows[3]) if rows else None,
+        row_remap_banks=_counts(inquiry, _banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram"))),
+        remapped_banks=_counts(inquiry, _told(banks, REMAPPED_BANK_FIELDS)),
+        bank_groups=_counts(inquiry, _told(banks, BANK_GROUP_FIELDS)),
+        bank_remap_pending=None if pending is None else inquiry.flag(int(pending)),
+    )
+
+
+def _told(values: Mapping[FieldId, float], fields: Mapping[str, int]) -> dict[str, int]:
+    return {label: int(values[number]) for label, number in fields.items() if number in values}
+
+
+def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
+    pages = {}
+    for label, cause in RETIREMENT_CAUSES.items():
+        addresses = inquiry.many("nvmlDeviceGetRetiredPages", cause)
+        if addresses is not None and inquiry.within(max(addresses, default=0), 0, _MOST_ADDRESS) is not None:
+            pages[label] = len(addresses)
+    return pages
+
+
+def _counts(inquiry: Inquiry, answers: Mapping[str, int]) -> Mapping[str, int]:
+    plausible = {label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()}
+    return {label: count for label, count in plausible.items() if count is not None}
+
+
+def _banks(histogram: Any) -> Mapping[str, int]:
+    return {label: getattr(histogram, label) for label in BANK_AVAILABILITIES} if histogram else {}
+
+
+MEMORY_REPAIR = GpuCollector(
+    "memory_repair", "ECC mode, retired pages and remapped rows", Tier.SLOW, lambda _config: read_memory_repair
+)

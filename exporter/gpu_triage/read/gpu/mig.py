@@ -14,7 +14,7 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.driver.nvml.structs import MEMORY_V2
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable
-from gpu_triage.read.gpu.gpm import GpmAccess
+from gpu_triage.read.gpu.activity import GpmAccess
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info

@@ -1,16 +1,17 @@
-"""Power draw, power cap and energy."""
+"""Power and its limit, energy, and the workload power profiles of Blackwell boards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
-from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.driver.nvml.structs import power_profile_masks
+from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
 from gpu_triage.read.metrics.integrals import ContinuedCounter
-from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
+from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
 from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -130,3 +131,76 @@ def other_limit(requested_watts: float | None, limit_watts: float | None) -> flo
 
 
 POWER = GpuCollector("power", "power, power cap and energy", Tier.FAST, lambda _config: PowerReader().read)
+
+
+PROFILES: Final = (
+    "max_p",
+    "max_q",
+    "compute",
+    "memory_bound",
+    "network",
+    "balanced",
+    "llm_inference",
+    "llm_training",
+    "rbm",
+    "dcpcie",
+    "hmma_sparse",
+    "hmma_dense",
+    "sync_balanced",
+    "hpc",
+    "mig",
+)
+"""Names of NVML_POWER_PROFILE_* by number, as long as all releases of nvml.h agree."""
+
+_MOST_PROFILES: Final = 255
+_BITS: Final = 32
+
+REQUESTED: Final = "requested"
+ENFORCED: Final = "enforced"
+
+GPU_POWER_PROFILE_INFO = gpu_info(
+    "gpu_power_profile_info",
+    "Workload power profiles that were requested for the GPU, and those that are enforced after the driver settled "
+    "conflicts between them. A profile may hold clocks or power below the board's defaults. One that is not known by "
+    "name is profile_N. Absent without any, and on cards before Blackwell.",
+    labels={"profile": ANY, "state": (REQUESTED, ENFORCED)},
+    source="nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfilesReading:
+    """Numbers of one GPU's profiles; empty if there are none or they are unsupported."""
+
+    requested: tuple[int, ...]
+    enforced: tuple[int, ...]
+
+
+def read_power_profiles(gpu: GpuRound) -> PowerProfilesReading:
+    """Read the profiles (nvmlDeviceWorkloadPowerProfileGetCurrentProfiles)."""
+    masks = power_profile_masks(gpu.inquiry)
+    return PowerProfilesReading((), ()) if masks is None else PowerProfilesReading(*map(_numbers, masks))
+
+
+def _numbers(mask: Any) -> tuple[int, ...]:
+    return tuple(number for number in range(_MOST_PROFILES) if mask[number // _BITS] >> number % _BITS & 1)
+
+
+def name_of(profile: int) -> str:
+    """Label value of a profile."""
+    return PROFILES[profile] if profile < len(PROFILES) else f"profile_{profile}"
+
+
+def render(reading: PowerProfilesReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Render the samples of one GPU's profiles."""
+    for state, profiles in ((REQUESTED, reading.requested), (ENFORCED, reading.enforced)):
+        yield from (GPU_POWER_PROFILE_INFO.sample(1, *gpu, name_of(profile), state) for profile in profiles)
+
+
+POWER_PROFILES = GpuCollector(
+    name="power_profiles",
+    about="workload power profiles (Blackwell and later)",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_power_profiles,
+    render=render,
+)

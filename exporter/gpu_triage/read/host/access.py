@@ -9,14 +9,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.driver.kernel.files import read_names, text_of
+import gpu_triage
+from gpu_triage import __version__
+from gpu_triage.documents import identity_of, reason_of
+from gpu_triage.driver.kernel.files import read_link, read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.gpu.pcie_aer import PCIE_AER
-from gpu_triage.read.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
+from gpu_triage.read.gpu.pcie_errors import PCIE_AER
+from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.limitations import (
     NO_PERMISSION,
@@ -24,11 +27,8 @@ from gpu_triage.read.host.limitations import (
     Limitation,
     errors_kept_by_firmware,
     links_out_of_sight,
-    reason_of,
-    refusal,
 )
-from gpu_triage.read.host.network import HOST_NETWORK
-from gpu_triage.read.host.network_link import HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
@@ -36,7 +36,7 @@ from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.read.metrics.contract import HostCollector, runs
 from gpu_triage.read.metrics.metric import Sample, Tier, host_info
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.cgroups import hides_cgroups
+from gpu_triage.read.processes.cgroup_limits import hides_cgroups
 from gpu_triage.read.processes.container_names import CONTAINER_NAMES
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES
@@ -45,7 +45,7 @@ from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
 from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
     "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
-    "firmware is missing; absent otherwise. The log "
-    "says once how to fix it.",
+    "firmware is missing; absent otherwise. The log says once how to fix it. Feature package with reason replaced: "
+    "the exporter's package was removed or upgraded, and what runs is still gpu_exporter_build_info's version.",
     labels=("feature", "reason"),
-    source="/proc/1, /proc/self, /dev/kmsg and what options name",
+    source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
 )
 
 
@@ -68,6 +68,10 @@ _FOLDERS: Final = {
 """Consequence and fix if a folder cannot be read."""
 
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
+_PACKAGE: Final = Path(gpu_triage.__file__)
+_REPLACED: Final = Limitation(
+    "package", "replaced", f"this process continues as version {__version__}: restart it to run what is installed now"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class AccessReader:
 
     def __init__(self, wanted: Configured) -> None:
         self._wanted = wanted
+        self._package = identity_of(_PACKAGE)
         self._known: frozenset[Limitation] = frozenset()
 
     def read(self, round_: HostRound) -> AccessReading:
@@ -113,6 +118,7 @@ class AccessReader:
         found = (
             *(limitation for feature, probe in probes if feature in wanted.features and (limitation := probe())),
             *excluded,
+            *((_REPLACED,) if identity_of(_PACKAGE) != self._package else ()),
         )
         self._log(found)
         return AccessReading(found)
@@ -129,15 +135,22 @@ class AccessReader:
 class _Pids:
     """Which processes this procfs shows.
 
-    It is `live` if it contains this process, which a recorded or simulated one does not. It is `foreign`, and this
-    process `nested`, if in a PID namespace other than the host's.
+    It is `live` if the kernel links this process in it: one that was recorded has files of a process at most. It is
+    `foreign`, and this process `nested`, if in a PID namespace other than the host's.
     """
 
     def __init__(self, procfs: Path) -> None:
         self.procfs = procfs
-        self.live = bool(text_of(procfs / "self" / "status"))
+        self.live = _is_linked(procfs)
         self.foreign = names_are_host_pids(procfs) is False
         self.nested = not sees_every_process(procfs)
+
+
+def _is_linked(procfs: Path) -> bool:
+    try:
+        return read_link(procfs / "self") is not None
+    except HostReadFailed:
+        return False
 
 
 def _mount(feature: str, root: Path) -> Limitation | None:
@@ -178,7 +191,7 @@ def _processes(pids: _Pids) -> Limitation | None:
 
 def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
-    if not pids.live or machine.simulated or text_of(machine.procfs / "pressure" / "io"):
+    if not pids.live or text_of(machine.procfs / "pressure" / "io"):
         return None
     remedy = (
         "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
@@ -189,7 +202,7 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
 
 def _cgroups(machine: Machine, pids: _Pids) -> Limitation | None:
     # Cgroups are only looked up for processes that are visible as the host's.
-    if not pids.live or pids.foreign or pids.nested or machine.simulated:
+    if not pids.live or pids.foreign or pids.nested:
         return None
     reason = hides_cgroups(machine.procfs, machine.sysfs)
     remedy = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.kernel_messages import ProblemKind, plain
+from gpu_triage.read.host.kernel_messages import ProblemKind, cut
 
 MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
 """Substrings; a line without any of them is not one of these messages."""
@@ -71,7 +71,7 @@ class DriverMessage(NamedTuple):
     def subject(self) -> str:
         """What the message is about, in a few words; "" if the message does not name it."""
         gpu = self.address or (f"GPU {self.number}" if self.number else "")
-        return plain(gpu or self.detail)
+        return cut(gpu or self.detail)
 
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"

@@ -24,8 +24,8 @@ from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.pids import Owner, parse_cgroup
-from gpu_triage.read.xid.events import is_driver_loaded
 from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
+from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0
 _LASTING: Final = UNTIL_LOADED | {ProblemKind.FILESYSTEM_READ_ONLY, ProblemKind.NVME_LOST}

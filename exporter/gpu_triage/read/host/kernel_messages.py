@@ -190,7 +190,7 @@ def parse_host_message(text: str) -> HostMessage | None:
         match = pattern.match(text)
         if match is not None:
             said = understand(match)
-            return said._replace(subject=plain(said.subject))
+            return said._replace(subject=cut(said.subject))
     return None
 
 
@@ -203,7 +203,7 @@ def parse_trouble_over(text: str) -> ProblemResolved | None:
     for trouble, pattern in _OVER:
         match = pattern.match(text)
         if match is not None:
-            return ProblemResolved(trouble, plain(match[1]))
+            return ProblemResolved(trouble, cut(match[1]))
     return None
 
 
@@ -219,9 +219,9 @@ def parse_kill_order(text: str) -> KillOrder | None:
     return None if match is None else KillOrder(int(match[2]), match[1])
 
 
-def plain(text: str) -> str:
-    """Sanitize a subject for use as a label value: printable characters only, truncated."""
-    return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
+def cut(text: str) -> str:
+    """A subject as it is kept: of a limited length."""
+    return text[:_LONGEST_SUBJECT]
 
 
 def _of(trouble: ProblemKind) -> Callable[[re.Match[str]], HostMessage]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from gpu_triage.documents.pcie import TRANSFER_RATES
+from gpu_triage.documents.pcie_values import TRANSFER_RATES
 from gpu_triage.driver.kernel.files import read_link, read_names, text_of
 from gpu_triage.driver.kernel.mounts import refuse_unmounted
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
@@ -166,6 +166,11 @@ def render(reading: PcieUplinksReading) -> Iterator[Sample]:
         links = (each.width, each.expected_width, each.generation, each.expected_generation)
         facts = (each.bridge, each.port, *map(str, links), ", ".join(each.behind))
         yield GPU_HOST_PCIE_UPLINK_INFO.sample(1, *facts)
+
+
+def devices_behind(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the kinds of the devices behind an uplink by their bus IDs, from the labels of its info metric."""
+    return {bus_id: kind for kind, bus_id in (each.split(" ") for each in labels["behind"].split(", "))}
 
 
 PCIE_UPLINKS = HostCollector(

@@ -1,12 +1,15 @@
 """The collector contract: `read` does I/O and returns a Reading, `render` is pure and yields Samples.
 
-A collector's metrics are those declared in its module; a module contains one collector, or is an OwnSubject.
+A collector's metrics are those declared before it in its module, after the previous collector; a module has collectors
+of one subject, or is an OwnSubject.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from gpu_triage.options.config import Config, collector_enabled
@@ -63,8 +66,8 @@ class GpuCollector(Generic[R]):
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """All metrics it may produce: those declared in its reader's module and in `also_in`."""
-        return _declared(self.reader, self.also_in)
+        """All metrics it may produce: its own, and those declared in `also_in`."""
+        return _declared(self.name, self.reader.__module__, self.also_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class HostCollector(Generic[R]):
     """A subject read from the host; attributes as for GpuCollector, plus these.
 
     Attributes:
-        foreign: metric families from other sources, republished unchanged; they are not in the metric catalog.
+        foreign: metric families from other sources, to republish; they are not in the metric catalog.
         needs: name of a Config field that must be set for the collector to run, or None.
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.
@@ -95,12 +98,20 @@ class HostCollector(Generic[R]):
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """As GpuCollector's."""
-        return _declared(self.reader, self.also_in)
+        return _declared(self.name, self.reader.__module__, self.also_in)
 
 
-def _declared(reader: Callable[..., Any], also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
-    more = (spec for module in also_in for spec in declared_in(module.__name__))
-    return (*declared_in(reader.__module__), *more)
+@cache
+def _declared(collector: str, module: str, also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
+    own: list[MetricSpec] = []
+    for value in vars(sys.modules[module]).values():
+        if isinstance(value, MetricSpec):
+            own.append(value)
+        elif isinstance(value, GpuCollector | HostCollector):
+            if value.name == collector:
+                break
+            own.clear()
+    return (*own, *(spec for other in also_in for spec in declared_in(other.__name__)))
 
 
 AnyGpuCollector = GpuCollector[Any]

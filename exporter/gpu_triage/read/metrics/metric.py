@@ -94,12 +94,11 @@ class MetricSpec:
         """Create a validated sample of this metric.
 
         Raises:
-            ValueError: wrong number of labels, a label that cannot be encoded as UTF-8, a value that is not finite, a
-                negative counter, or an info that is not 1. Such a sample must not be published.
+            ValueError: wrong number of labels, a value that is not finite, a negative counter, or an info that is not
+                1. Such a sample must not be published.
         """
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
-        "".join(labels).encode()  # UnicodeEncodeError is a ValueError
         return self.next_sample(value, labels)
 
     def next_sample(self, value: float, labels: tuple[str, ...]) -> Sample:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -164,22 +163,9 @@ def parse_status(text: str) -> Mapping[str, str]:
     return {name: value.strip() for name, colon, value in pairs if colon}
 
 
-def counts_as_this_process(procfs: Path) -> bool:
-    """Whether PIDs in this procfs mean the same processes in this process's system calls."""
-    try:
-        return read_link(procfs / "self") == str(os.getpid())
-    except HostReadFailed:
-        return False
-
-
 def process_name(procfs: Path, pid: int) -> str:
-    """The process's comm: at most 15 bytes, without control characters; "" if it cannot be read.
+    """The process's comm: at most 15 bytes of anything; "" if it cannot be read.
 
     Never the command line, which may contain secrets.
     """
-    return printable(text_of(f"{procfs}/{pid}/comm"))
-
-
-def printable(text: str) -> str:
-    """Remove control characters and surrounding whitespace."""
-    return "".join(character for character in text if character.isprintable()).strip()
+    return text_of(f"{procfs}/{pid}/comm").strip()

@@ -22,7 +22,7 @@ class Locality(Enum):
     UNKNOWN = "the GPU's node or the process's CPUs are not known, or all nodes of the host are about as near"
 
 
-class LocalityJudge:
+class GpuLocality:
     """Classifies CPU affinities relative to one GPU's NUMA node.
 
     It `can_tell` if some of the host's CPUs are farther from the GPU than others.

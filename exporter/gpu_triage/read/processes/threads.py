@@ -17,7 +17,6 @@ from gpu_triage.driver.kernel.files import text_of
 from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.pids import printable
 from gpu_triage.read.processes.vitals import thread_numbers, wait_channel
 
 _MOST_LOOKS: Final = 128
@@ -184,7 +183,7 @@ class ThreadsReader:
 
     def _busiest(self, now: float) -> BusiestThread | None:
         found = (
-            BusiestThread(pid, printable(each.name), each.ratio)
+            BusiestThread(pid, each.name, each.ratio)
             for (pid, _), each in self._threads.items()
             if each.ratio is not None and now - each.at <= _FRESH_SECONDS and not _POLLS.fullmatch(each.name)
         )

@@ -1,7 +1,6 @@
 """CPU time, memory and threads of a process on a GPU, and whether it hangs in the kernel.
 
-``/proc/PID/stat`` is read once for all of these. psutil would read it once per value, and does not report a thread's
-context switches, which distinguish a thread that hangs from one that repeatedly waits for a disk.
+A thread's context switches distinguish one that hangs from one that repeatedly waits for a disk.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, 
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.pids import parse_status, printable
+from gpu_triage.read.processes.pids import parse_status
 
 _LOOK_SECONDS: Final = 60.0
 """Interval for checking all threads of a process; its main thread and hung threads are checked every round."""
@@ -180,7 +179,7 @@ def thread_numbers(folder: str) -> list[int]:
 
 def wait_channel(folder: str) -> str:
     """The kernel function that the thread with this folder waits in; "" if unknown."""
-    channel = printable(text_of(f"{folder}/wchan"))
+    channel = text_of(f"{folder}/wchan").strip()
     return channel if _SYMBOL.fullmatch(channel) else ""
 
 

@@ -18,17 +18,19 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.xid.events import (
+from gpu_triage.read.xid.xid_events import (
+    MARKER,
     CardFound,
     DriverLoaded,
     KernelNews,
+    SwitchError,
     XidReport,
     XidSource,
     is_driver_loaded,
     parse_found,
+    parse_sxid,
     parse_xid,
 )
-from gpu_triage.read.xid.switches import MARKER, SwitchError, parse_sxid
 
 ROUND_BYTES: Final = 1 << 20
 """Maximum bytes read per round; if the kernel logs more than this, the rest waits for later rounds."""

@@ -9,8 +9,8 @@ from typing import Final
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, host_counter, host_gauge
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.events import NEVER_FROM_NVML, XidSource
-from gpu_triage.read.xid.ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
+from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML, XidSource
+from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
 
 NAME: Final = "xid"
 ABOUT: Final = "Xid errors, from NVML's events and the kernel log"

@@ -8,11 +8,14 @@ it imports an HTTP server, an HTTP client and TLS.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Collection
+from copy import copy
 from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from gpu_triage.documents import printable
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
 from gpu_triage.read.selection import EVERYTHING, Selection
 
@@ -25,6 +28,9 @@ END: Final = b"# EOF\n"
 """Last line in OpenMetrics."""
 
 _DIGITS_WITHOUT_EXPONENT: Final = 6
+
+_MAX_VALUE_BYTES: Final = 200
+"""Of a label, in UTF-8. Prometheus drops the whole page if one value is longer than the chart's scrape allows."""
 
 
 class Format(Enum):
@@ -75,14 +81,17 @@ class Encoder:
         return True
 
     def _write(self, samples: tuple[Sample, ...]) -> None:
-        """Write the whole page: if two subjects claim the same series, the first one wins."""
+        """Write the whole page: if two subjects claim the same series, the first one wins.
+
+        Labels are bounded before series are compared, so that two that would read alike are one.
+        """
         metrics: dict[MetricSpec, dict[tuple[str, ...], int]] = {}
         for number, sample in enumerate(samples):
             shown = self._selection.shown(sample.spec)
             if shown:
                 series = metrics.setdefault(sample.spec, {})
                 if shown is True or shown(sample):
-                    series.setdefault(sample.labels, number)
+                    series.setdefault(tuple(map(label_value, sample.labels)), number)
         self._places, self._parts = [None] * len(samples), []
         for spec, series in metrics.items():
             if series:
@@ -97,9 +106,35 @@ class Encoder:
         if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
             from gpu_triage.serve.exposition.metric_families import encode  # noqa: PLC0415 - lazy, see the module
 
-            encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
+            encoded = encode(tuple(map(_bounded, families)), openmetrics=self._form is Format.OPENMETRICS)
             self._foreign = families, encoded
         return encoded
+
+
+def label_value(text: str) -> str:
+    """The text as the value of a label: printable characters, at most 200 bytes.
+
+    Users choose the names of processes, cgroups and devices. A changed text ends in a checksum, so that two that begin
+    alike remain two series.
+    """
+    if text.isprintable() and len(text.encode()) <= _MAX_VALUE_BYTES:
+        return text
+    checksum = f"~{zlib.crc32(text.encode(errors='surrogatepass')):08x}"
+    return printable(text).encode()[: _MAX_VALUE_BYTES - len(checksum)].decode(errors="ignore") + checksum
+
+
+def _bounded(family: Metric) -> Metric:
+    """A family from elsewhere with labels and help text as they may be published, each series once."""
+    bounded = copy(family)
+    bounded.documentation = "\n".join(map(printable, family.documentation.split("\n")))
+    series = set[object]()
+    bounded.samples = []
+    for sample in family.samples:
+        labels = {name: label_value(value) for name, value in sample.labels.items()}
+        if (key := (sample.name, *labels.items())) not in series:
+            series.add(key)
+            bounded.samples.append(sample._replace(labels=labels))
+    return bounded
 
 
 def go_float(value: float) -> str:
@@ -137,4 +172,4 @@ def _series_text(spec: MetricSpec, labels: tuple[str, ...]) -> str:
 
 
 def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return label.replace("\\", r"\\").replace('"', r"\"")

@@ -12,22 +12,20 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
 from gpu_triage.judge.host_judge import Judgment
-from gpu_triage.judge.report.life_cycle import state_name
 from gpu_triage.judge.report.report import Report
-from gpu_triage.serve.page.collectors import collectors_section
-from gpu_triage.serve.page.findings import (
+from gpu_triage.serve.page.markup import chip, date_time, foreign, moment, safe, section, whole_page, window
+from gpu_triage.serve.page.sections import (
     areas_section,
+    collectors_section,
     findings_section,
     first_steps,
+    gpus_section,
+    overview_section,
     recordings_of,
     repeat_offenders_section,
     settings_section,
 )
-from gpu_triage.serve.page.gpus import gpus_section
-from gpu_triage.serve.page.markup import chip, foreign, safe, section, whole_page
-from gpu_triage.serve.page.overview import overview_section
 from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
-from gpu_triage.serve.page.times import date_time, moment, window
 from gpu_triage.serve.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
@@ -187,7 +185,7 @@ def _share(report: Report, verdict: Verdict, indices: list[str]) -> str:
 
 
 def _counted(report: Report) -> str:
-    pending = state_name(State.PENDING)
+    pending = State.PENDING.text
     counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending], 0)
     for finding in report.findings:
         counts[finding.severity.value if finding.state is State.CONFIRMED else pending] += 1

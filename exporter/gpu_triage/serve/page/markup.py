@@ -1,16 +1,17 @@
-"""HTML building blocks for the pages; all external values are escaped with `safe`."""
+"""HTML building blocks for the pages; all external values are escaped with `safe`. Durations and times for display."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
 from html import escape
 from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.documents import printable
+from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.judge.findings.verdicts import COLORS, Verdict
-from gpu_triage.judge.report.text import printable
-from gpu_triage.judge.report.words import CLUSTER, Words
+from gpu_triage.judge.findings.verdicts import CLUSTER, COLORS, Verdict, Words
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
 """Placeholder for unreported values."""
@@ -95,3 +96,42 @@ def whole_page(title: str, icon: str, sheet: str, body: str, head: str = "") -> 
 </html>
 """
     return page.encode("utf-8", "replace")
+
+
+_MINUTE: Final = 60.0
+
+
+def window(seconds: float) -> str:
+    """The time range that was judged: ``the last minute``, ``the last 40 s``."""
+    if seconds < 1:
+        return "the first readings"
+    return "the last minute" if round(seconds) == _MINUTE else f"the last {length_of_time(seconds)}"
+
+
+def clock_time(wall: float) -> str:
+    """The time of day, UTC: ``00:33``."""
+    return _utc(wall).strftime("%H:%M")
+
+
+def date_time(wall: float) -> str:
+    return _utc(wall).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def moment(wall: float) -> str:
+    return f'<time datetime="{_machine(wall)}">{date_time(wall)}</time>'
+
+
+def lasting(since: float | None, now: float) -> str:
+    """How long something has lasted, with its start time as a tooltip; "" if unknown."""
+    if since is None:
+        return ""
+    text = f"for {length_of_time(now - since)}" if now - since >= 1 else "just now"
+    return f'<time class="soft" datetime="{_machine(since)}" title="since {date_time(since)}">{text}</time>'
+
+
+def _machine(wall: float) -> str:
+    return _utc(wall).isoformat(timespec="seconds")
+
+
+def _utc(wall: float) -> datetime:
+    return datetime.fromtimestamp(wall, tz=timezone.utc)

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority
 
-from gpu_triage.cli.fleet.client import MOST_BYTES, PrometheusClient
-from gpu_triage.cli.fleet.http_config import HttpConfig, read_http_config
+from gpu_triage.cli.fleet.prometheus import MOST_BYTES, HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.errors import ConfigError, PrometheusUnavailable
 
 pytestmark = pytest.mark.slow

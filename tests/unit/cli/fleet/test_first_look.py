@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from tests.dashboards.store import Store
 
-from gpu_triage.cli.fleet.client import PrometheusClient
-from gpu_triage.cli.fleet.first_look import first_look, first_look_queries
-from gpu_triage.cli.fleet.http_config import HttpConfig
-from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.review import Review, review
+from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
+from gpu_triage.cli.fleet.review import Review, first_look, first_look_queries, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
 from gpu_triage.cli.main import group
 from gpu_triage.errors import PrometheusUnavailable

@@ -16,12 +16,10 @@ from deploy.demo.processes import free_port
 from tests.conftest import RequiresTool
 from tests.e2e.processes import end, wait_for
 
-from gpu_triage.cli.fleet.client import PrometheusClient
-from gpu_triage.cli.fleet.http_config import HttpConfig
-from gpu_triage.cli.fleet.query import Selection
-from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, review
+from gpu_triage.cli.fleet.fleet_view import Selection
+from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
+from gpu_triage.cli.fleet.review import DAY_SECONDS, Review, daily_queries, host_query, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
-from gpu_triage.cli.fleet.review_queries import daily_queries, host_query
 from gpu_triage.cli.main import group
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.options.run import run_cli

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.job.facts import Facts, Window
-from gpu_triage.cli.job.find import Found
-from gpu_triage.cli.job.runs import JobKey, Run
-from gpu_triage.cli.job.view import Job, job_of
-from gpu_triage.cli.job.wanted import Kind
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.job_facts import Facts, Window
+from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run
+from gpu_triage.cli.job.job_view import Job, job_of
 
 START, END, STEP = 1000.0, 4600.0, 15
 """An hour, looked at every 15 s."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from tests.unit.cli.job.conftest import END, START, JobMaker, series
 
-from gpu_triage.cli.job.advice import OF_CLASS, Advice, advice_on
-from gpu_triage.cli.job.compare import compare
-from gpu_triage.cli.job.view import GOOD, Job
+from gpu_triage.cli.job.advice import OF_CLASS, Advice, advice_on, compare
+from gpu_triage.cli.job.job_view import GOOD, Job
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 

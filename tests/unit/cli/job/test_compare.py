@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.job.conftest import JobMaker
 
-from gpu_triage.cli.job.compare import BUSY_SHARE, CAUSED_SHARE, CLOCK_SHARE, MOST_OF_A_HOST, WAITING_SHARE, compare
+from gpu_triage.cli.job.advice import BUSY_SHARE, CAUSED_SHARE, CLOCK_SHARE, MOST_OF_A_HOST, WAITING_SHARE, compare
 
 
 @pytest.mark.parametrize(("share", "stands_out"), [(CLOCK_SHARE - 0.005, False), (CLOCK_SHARE + 0.005, True)])

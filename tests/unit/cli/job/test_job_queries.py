@@ -9,11 +9,10 @@ import promql_parser
 import pytest
 from tests.unit.cli.job.conftest import run, series
 
-from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.fleet.query import Selection, any_of
-from gpu_triage.cli.job.facts import Window, facts_of, late_queries, queries, window_of
-from gpu_triage.cli.job.find import Found, find
-from gpu_triage.cli.job.wanted import parse_wanted
+from gpu_triage.cli.fleet.fleet_view import Selection, any_of
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.job_facts import Window, facts_of, late_queries, queries, window_of
+from gpu_triage.cli.job.job_runs import Found, find, parse_wanted
 from gpu_triage.errors import PrometheusUnavailable
 
 POINTS_OF_PROMETHEUS = 11_000

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.cli.job.conftest import run, series
 
-from gpu_triage.cli.fleet.client import Series
-from gpu_triage.cli.job.command import how_to_choose
-from gpu_triage.cli.job.runs import Run, SeveralJobs, choose, runs_of
-from gpu_triage.cli.job.wanted import Kind, parse_wanted
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.job_command import how_to_choose
+from gpu_triage.cli.job.job_runs import Kind, Run, SeveralJobs, choose, parse_wanted, runs_of
 
 STEP = 1296.0
 NOW = 100 * STEP

@@ -8,16 +8,12 @@ import pytest
 from click import unstyle
 from tests.unit.cli.job.conftest import END, START, JobMaker, gpu_labels, run, series
 
-from gpu_triage.cli.job.advice import advice_on
-from gpu_triage.cli.job.command import parse_since
-from gpu_triage.cli.job.compare import compare
-from gpu_triage.cli.job.notes import notes_on
-from gpu_triage.cli.job.page import render_html
-from gpu_triage.cli.job.render import render_json, render_text
-from gpu_triage.cli.job.rows import JobReport
-from gpu_triage.cli.job.runs import JobKey
-from gpu_triage.cli.job.view import Job
-from gpu_triage.cli.job.wanted import Kind
+from gpu_triage.cli.job.advice import advice_on, compare
+from gpu_triage.cli.job.job_command import parse_since
+from gpu_triage.cli.job.job_page import render_html
+from gpu_triage.cli.job.job_report import JobReport, render_json, render_text
+from gpu_triage.cli.job.job_runs import JobKey, Kind
+from gpu_triage.cli.job.job_view import Job, notes_on
 
 EARLY = 1600.0
 """A time at which a GPU is lost."""

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gpu_triage.cli.job.wanted import Kind, Wanted, matcher, matchers, parse_wanted, workload_of
+from gpu_triage.cli.job.job_runs import Kind, Wanted, matcher, matchers, parse_wanted, workload_of
 
 
 @pytest.mark.parametrize(

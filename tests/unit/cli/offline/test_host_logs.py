@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from tests.offline_files import codes, lspci, measured, report_on_text
 
-from gpu_triage.cli.offline.events import EventKey, EventKind
-from gpu_triage.cli.offline.kernel import LogSection, MemoryBudget
+from gpu_triage.cli.offline.log_sections import EventKey, EventKind, LogSection, MemoryBudget
 
 GPU = "0000:41:00.0"
 PORT = "0000:40:01.0"

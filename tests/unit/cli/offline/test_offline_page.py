@@ -11,8 +11,8 @@ from click import unstyle
 from tests.offline_files import report_on, sick_bug_report
 
 from gpu_triage.cli import offline
-from gpu_triage.cli.offline.about import About
-from gpu_triage.cli.offline.readers import READERS
+from gpu_triage.cli.offline.files_report import READERS
+from gpu_triage.cli.offline.lines import About
 from gpu_triage.judge.report.text import render_text
 
 

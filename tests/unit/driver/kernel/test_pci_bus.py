@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.documents.pcie import TRANSFER_RATES, WIDTHS
+from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import (
     PcieLink,
     PciGpu,

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.read.baseline.test_baseline_compare import CHANGED, HOST, A, B
 
-from gpu_triage.read.baseline.accept import ACCEPTABLE, accepted
-from gpu_triage.read.baseline.compare import GPU_FIELDS, HOST_FIELDS, changes
-from gpu_triage.read.baseline.facts import HostFacts, LinkFacts
-from gpu_triage.read.baseline.file import decode, encode
+from gpu_triage.read.baseline.baseline_file import decode, encode
+from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes
+from gpu_triage.read.baseline.host_facts import HostFacts, LinkFacts
 
 EVERYTHING_ELSE = replace(
     HOST,

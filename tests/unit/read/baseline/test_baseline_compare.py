@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpu_triage.judge.baseline_changes import meaning_of
-from gpu_triage.read.baseline.compare import GPU_FIELDS, HOST_FIELDS, changes, compare, match
-from gpu_triage.read.baseline.facts import GpuFacts, HostFacts, LinkFacts, expected_p2p
+from gpu_triage.read.baseline.differences import GPU_FIELDS, HOST_FIELDS, changes, compare, match
+from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts, expected_p2p
 
 A = GpuFacts(
     "GPU-a",

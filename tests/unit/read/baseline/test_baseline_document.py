@@ -14,8 +14,15 @@ from jsonschema import Draft202012Validator
 from tests.rig import rig
 
 from gpu_triage.errors import BaselineError, DocumentError
-from gpu_triage.read.baseline.facts import GpuFacts, HostFacts, LinkFacts
-from gpu_triage.read.baseline.file import MOST_BYTES, baseline_of, decode, encode, read_baseline, write_baseline
+from gpu_triage.read.baseline.baseline_file import (
+    MOST_BYTES,
+    baseline_of,
+    decode,
+    encode,
+    read_baseline,
+    write_baseline,
+)
+from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import list_scenarios
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_triage.read.baseline.readings import GpuReadings, host_facts
-from gpu_triage.read.gpu.pcie import PCIE, PcieReading
-from gpu_triage.read.gpu.pcie_limits import PCIE_LIMITS, LinkExpectation, PcieLimitsReading
+from gpu_triage.read.baseline.host_facts import GpuReadings, host_facts
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation, PcieLimitsReading, PcieReading
 
 
 def gpu(number: int, lanes: int, claims: int) -> GpuReadings:

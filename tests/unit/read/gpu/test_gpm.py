@@ -13,7 +13,7 @@ from tests.rig import only, pair, pair_with, rig
 from tests.simulated_driver import devices_of
 
 from gpu_triage.errors import GpuUnavailable
-from gpu_triage.read.gpu.gpm import GpmReader, GpmReading
+from gpu_triage.read.gpu.activity import GpmReader, GpmReading
 
 pytestmark = pytest.mark.slow
 LEAN = only("gpm", "activity", "identity")

@@ -13,7 +13,7 @@ from tests.parts import some
 from tests.rig import Rig, pair
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.memory import read_device_memory
+from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.nvlink import NvlinkReader
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage_simulator import VirtualClock, simulated_machine

@@ -8,9 +8,7 @@ import pytest
 from tests.mig_layouts import cut, seven
 from tests.nvml_bench import Bench, BenchMaker, says
 
-from gpu_triage.read.gpu.activity import ActivityReader
-from gpu_triage.read.gpu.gpm import GpmReader
-from gpu_triage.read.gpu.media import read_media
+from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
 from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import ProcessesReader

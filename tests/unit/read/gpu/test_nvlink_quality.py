@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from tests.nvml_bench import BenchMaker, fields_say, shown
 
-from gpu_triage.read.gpu import nvlink_quality
-from gpu_triage.read.gpu.nvlink import NvlinkReader
-from gpu_triage.read.gpu.nvlink_quality import NvlinkQualityReader, bit_error_ratio
+from gpu_triage.read.gpu import nvlink as nvlink_quality
+from gpu_triage.read.gpu.nvlink import NvlinkQualityReader, NvlinkReader, bit_error_ratio
 from gpu_triage.read.metrics.contract import GpuLabels
 
 pytestmark = pytest.mark.slow

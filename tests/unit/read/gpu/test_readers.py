@@ -5,13 +5,11 @@ import pytest
 from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
-from gpu_triage.read.gpu.clocks import read_clocks
-from gpu_triage.read.gpu.ecc import EccReader
+from gpu_triage.read.gpu.activity import read_media
+from gpu_triage.read.gpu.clocks import read_clocks, read_limits
+from gpu_triage.read.gpu.device_memory import read_device_memory
+from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
 from gpu_triage.read.gpu.identity import read_identity
-from gpu_triage.read.gpu.limits import read_limits
-from gpu_triage.read.gpu.media import read_media
-from gpu_triage.read.gpu.memory import read_device_memory
-from gpu_triage.read.gpu.memory_repair import read_memory_repair
 from gpu_triage.read.gpu.modes import read_modes
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.gpu.thermal import read_thermal

@@ -10,9 +10,7 @@ import pytest
 from tests.nvml_bench import Bench, BenchMaker, says
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.pcie import PcieReader, PcieReading
-from gpu_triage.read.gpu.pcie_limits import ExpectedLinkReader, read_pcie_limits
-from gpu_triage.read.gpu.pcie_throughput import read_pcie_throughput
+from gpu_triage.read.gpu.pcie import ExpectedLinkReader, PcieReader, PcieReading, read_pcie_limits, read_pcie_throughput
 from gpu_triage.read.gpu.topology import read_topology
 
 

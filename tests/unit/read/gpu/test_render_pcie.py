@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.nvml_bench import shown
 
 from gpu_triage.read.gpu import topology
-from gpu_triage.read.gpu.pcie_limits import LinkExpectation, PcieLimitsReading
+from gpu_triage.read.gpu.pcie import LinkExpectation, PcieLimitsReading
 from gpu_triage.read.gpu.topology import PeerReading, TopologyReading
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.rendering import samples

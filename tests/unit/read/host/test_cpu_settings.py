@@ -6,7 +6,7 @@ import pytest
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.cpu_settings import (
+from gpu_triage.read.host.cpu import (
     HOST_CPU_SETTINGS,
     CpuFrequencies,
     HostCpuSettingsReader,

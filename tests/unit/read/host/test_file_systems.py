@@ -6,7 +6,7 @@ import pytest
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.file_systems import (
+from gpu_triage.read.host.disk import (
     FileSystemsReader,
     FileSystemsReading,
     GpuDirectStorage,

@@ -7,7 +7,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.edac import HOST_EDAC, HostEdacReader, HostEdacReading
+from gpu_triage.read.host.host_memory import HOST_EDAC, HostEdacReader, HostEdacReading
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
@@ -97,13 +97,6 @@ def test_a_count_that_root_sets_back_goes_on(host: HostTree) -> None:
     for text, counted in (("40\n", 40), ("0\n", 40), ("2\n", 42)):
         controller(host, ce=text)
         assert shown(reader.read(host.round()))["mc0", "corrected"] == counted
-
-
-def test_a_label_is_printed_without_control_characters_and_not_for_ever(host: HostTree) -> None:
-    controller(host)
-    dimm(host, label="A\x1b[2J" + "x" * 400)
-    labels = {label for _, _, label, _ in HostEdacReader().read(host.round()).dimms}
-    assert labels == {("A[2J" + "x" * 400)[:64]}
 
 
 @pytest.mark.slow

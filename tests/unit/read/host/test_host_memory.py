@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.memory import (
+from gpu_triage.read.host.host_memory import (
     HostMemoryReader,
     HostMemoryReading,
     parse_meminfo,

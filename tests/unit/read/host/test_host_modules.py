@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.modules import (
+from gpu_triage.read.host.platform import (
     MODULE_NAMES,
     HostModulesReading,
     parse_module,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.read.host.network import (
+from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_DROPS_TOTAL,
     GPU_HOST_NETWORK_ERRORS_TOTAL,
     GPU_HOST_NETWORK_NUMA_NODE,

@@ -18,10 +18,14 @@ from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config, LineRate
-from gpu_triage.options.network import DEVICE_PATTERN, LINE_RATE
+from gpu_triage.options.values import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
-from gpu_triage.read.host.network import HostNetworkReader, NetworkDevices, network_devices
-from gpu_triage.read.host.network_link import HostNetworkLinkReader
+from gpu_triage.read.host.network_interfaces import (
+    HostNetworkLinkReader,
+    HostNetworkReader,
+    NetworkDevices,
+    network_devices,
+)
 from gpu_triage.read.metrics.rounds import HostRound
 
 COUNTERS = {

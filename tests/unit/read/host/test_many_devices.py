@@ -6,7 +6,7 @@ from tests.host_tree import HostTree
 
 from gpu_triage.read.host.disk import HostDiskReader
 from gpu_triage.read.host.infiniband import HostInfinibandReader
-from gpu_triage.read.host.network import HostNetworkReader
+from gpu_triage.read.host.network_interfaces import HostNetworkReader
 from gpu_triage.read.metrics.bounds import MOST_DEVICES
 
 MANY = range(MOST_DEVICES + 5)

@@ -10,7 +10,7 @@ from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment
-from gpu_triage.read.host.network_link import (
+from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
     GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
     GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,

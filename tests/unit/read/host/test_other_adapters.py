@@ -18,8 +18,13 @@ from tests.watched_paths import watched
 
 from gpu_triage.options.config import LineRate
 from gpu_triage.read.host.infiniband import HostInfinibandReader, HostInfinibandReading, InfinibandPort
-from gpu_triage.read.host.network import HostNetworkReading, NetworkDevices, NetworkInterface
-from gpu_triage.read.host.network_link import HostNetworkLinkReader, HostNetworkLinkReading
+from gpu_triage.read.host.network_interfaces import (
+    HostNetworkLinkReader,
+    HostNetworkLinkReading,
+    HostNetworkReading,
+    NetworkDevices,
+    NetworkInterface,
+)
 from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rounds import HostRound

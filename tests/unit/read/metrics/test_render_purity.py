@@ -13,7 +13,7 @@ import pytest
 from tests.rig import rig
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.baseline import metrics as baseline
+from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.incidents import metrics as incidents

@@ -9,7 +9,13 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, parse_membership
 from gpu_triage.machine import real_machine
-from gpu_triage.read.processes.cgroups import CgroupReading, CgroupsReader, hides_cgroups, parse_cpu_max, parse_flat
+from gpu_triage.read.processes.cgroup_limits import (
+    CgroupReading,
+    CgroupsReader,
+    hides_cgroups,
+    parse_cpu_max,
+    parse_flat,
+)
 from gpu_triage.read.processes.pids import Owner, ProcessFacts, job_level
 
 PID = 4242

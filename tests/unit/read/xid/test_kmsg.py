@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.xid.events import CardFound, DriverLoaded, KernelNews, XidReport
 from gpu_triage.read.xid.kernel_log import ROUND_BYTES, KernelLog, KernelXids
+from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport
 
 NOW = 1000.0
 XID = "NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.captured_cards import FOLDER
 from tests.rig import only, pair_with, rig
 
-from gpu_triage.read.xid.ledger import CODES_PER_GPU, XidName
-from gpu_triage.read.xid.switch_ledger import SwitchErrors
-from gpu_triage.read.xid.switches import SwitchError, parse_sxid
+from gpu_triage.read.xid.xid_events import SwitchError, parse_sxid
+from gpu_triage.read.xid.xid_ledger import CODES_PER_GPU, SwitchErrors, XidName
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.events import parse_xid
+from gpu_triage.read.xid.xid_events import parse_xid
 
 GPU = "0000:65:00.0"
 

@@ -5,8 +5,16 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.read.xid.events import UNKNOWN, XidReport, XidSource
-from gpu_triage.read.xid.ledger import CODES_PER_GPU, OTHER, UNKNOWN_XID, WINDOW_SECONDS, XidCount, XidLedger, XidName
+from gpu_triage.read.xid.xid_events import UNKNOWN, XidReport, XidSource
+from gpu_triage.read.xid.xid_ledger import (
+    CODES_PER_GPU,
+    OTHER,
+    UNKNOWN_XID,
+    WINDOW_SECONDS,
+    XidCount,
+    XidLedger,
+    XidName,
+)
 
 GPU = "0000:65:00.0"
 KMSG, NVML = XidSource.KMSG, XidSource.NVML

@@ -10,8 +10,8 @@ from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid.events import CardFound, XidReport, XidSource
-from gpu_triage.read.xid.ledger import XidName
+from gpu_triage.read.xid.xid_events import CardFound, XidReport, XidSource
+from gpu_triage.read.xid.xid_ledger import XidName
 from gpu_triage.sampler.xid_owners import XidOwners
 from gpu_triage_simulator import Scenario
 

@@ -18,11 +18,10 @@ from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
+from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
-from gpu_triage.record.flight.order import AGAIN_SECONDS, FlightRecording
-from gpu_triage.record.flight.process import WritingProcess
-from gpu_triage.record.flight.recorder import MOST_AN_HOUR, FlightRecorder
-from gpu_triage.record.flight.ring import unrolled
+from gpu_triage.record.flight.process import AGAIN_SECONDS, FlightRecording, WritingProcess
+from gpu_triage.record.flight.recorder import MOST_AN_HOUR, Cause, FlightRecorder
 from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
 from gpu_triage.serve.page.document import document
@@ -164,7 +163,6 @@ def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) 
 
         comes_again()
         assert len(disk.asked) == first
-        host.recorder._starts.clear()
         host.recorder._recorded_at.clear()
         comes_again()
         assert len(disk.asked) > first
@@ -244,28 +242,12 @@ def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
 
 
-def test_what_is_secret_never_reaches_the_ring(tmp_path: Path) -> None:
-    directory = tmp_path / "recordings"
-    with flight(pair_with(tmp_path, "h100-8", LOST), directory, Disk()) as host:
-        process = host.rig.simulated.machine.procfs / "24819"
-        process.mkdir(exist_ok=True)
-        for name in ("cmdline", "environ", "numa_maps"):
-            (process / name).write_text("--password=hunter2")
-        for _ in range(3):
-            # Listed first, then read again and again.
-            sorted(process.iterdir())
-            for name in ("cmdline", "environ", "numa_maps"):
-                (process / name).read_text()
-            host.run(15)
-        kept = host.recorder._ring.content()
-    assert [each for each in unrolled(kept) if "hunter2" in str(each)] == []
-    assert "hunter2" not in str(read_recording(directory / names(directory)[0]))
-
-
 def test_no_more_than_a_few_an_hour(tmp_path: Path) -> None:
     disk = Disk()
     with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
-        host.recorder._starts.extend([host.rig.clock.now().monotonic] * MOST_AN_HOUR)
+        now = host.rig.clock.now().monotonic
+        earlier = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(MOST_AN_HOUR)}
+        host.recorder._recorded_at.update(earlier)
         host.run(45)
         assert disk.asked == []
         assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="too_many") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +19,7 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.read.selection import Selection
 from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
-from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float
+from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float, label_value
 from gpu_triage.serve.exposition.metric_families import encode
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -40,7 +42,7 @@ def expected(form: Format, outcomes: tuple[Outcome, ...]) -> bytes:
     """What prometheus_client writes: each series once, of two subjects that claim one the first has it."""
     series: dict[MetricSpec, dict[tuple[str, ...], float]] = {}
     for sample in (sample for each in outcomes for sample in each.samples):
-        series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
+        series.setdefault(sample.spec, {}).setdefault(tuple(map(label_value, sample.labels)), sample.value)
     families = []
     for spec, values in series.items():
         kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
@@ -67,6 +69,35 @@ def test_every_round_reads_as_if_encoded_from_nothing(
         xids = [GPU_XID_ERRORS_TOTAL.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
         outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
         assert encoder.encode(outcomes) == expected(form, outcomes)
+
+
+@given(st.text(st.characters(codec=None) | st.characters(categories=["Cc", "Cf", "Cs", "Zs"]), max_size=300))
+def test_a_label_is_at_most_200_bytes_of_printable_text(text: str) -> None:
+    shown = label_value(text)
+    assert shown.isprintable()
+    assert len(shown.encode()) <= 200
+    assert label_value(shown) == shown
+    fits = text.isprintable() and len(text.encode()) <= 200
+    assert (shown == text) is fits
+
+
+def test_labels_that_begin_alike_remain_two_series_and_labels_that_read_alike_are_one() -> None:
+    start = "é" * 1000
+    escaped = label_value("\x1b[31m")
+    samples = [memory("1", name, 1.0) for name in (f"{start}1", f"{start}2", "\x1b[31m", escaped, "\\x1b[31m")]
+    names = [line.split('"')[5] for line in Encoder(Format.TEXT).encode((outcome(*samples),)).decode().splitlines()[2:]]
+    assert [name[:10] for name in names] == ["é" * 10, "é" * 10, r"\\x1b[31m~", r"\\x1b[31m"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_family_from_elsewhere_is_bounded_as_well(form: Format) -> None:
+    family = Metric("gpu_job_x", "a\nb\x1b", "gauge")
+    family.samples = [WireSample("gpu_job_x", {"a": text}, 1.0) for text in ("\x1b", label_value("\x1b"), "v" * 201)]
+    page = Encoder(form).encode((replace(outcome(), foreign=(family,)),)).decode()
+    assert page.splitlines()[0] == r"# HELP gpu_job_x a\nb\\x1b"
+    assert [line.isprintable() for line in page.splitlines()] == [True] * 4
+    assert family.samples[0].labels == {"a": "\x1b"}
 
 
 @pytest.mark.parametrize("form", Format)

@@ -10,7 +10,7 @@ import pytest
 from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.judge.findings.table import BY_CODE, RENAMED_ALERTS
+from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of
 from gpu_triage.serve.handbook.markdown import render_html, served_address
 from gpu_triage.serve.handbook.pages import (
@@ -38,11 +38,6 @@ def test_every_alert_of_the_rules_is_found_whatever_its_case() -> None:
     names = {rule.name for rule in alerts(read_rules(rule_files()))}
     assert {find(name).title for name in names} == names
     assert {find(name.lower()).title for name in names} == names
-
-
-def test_an_alert_of_an_earlier_release_has_the_page_of_the_one_that_it_is_part_of() -> None:
-    assert {old: find(old).title for old in RENAMED_ALERTS} == dict(RENAMED_ALERTS)
-    assert set(RENAMED_ALERTS) & set(alert_names()) == set()
 
 
 @for_each("code", BY_CODE)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Area, Check, Measure, Severity, Unit
-from gpu_triage.judge.link_advice import Advice
+from gpu_triage.judge.findings.check import (
+    HOURS,
+    MINUTES,
+    SECONDS,
+    Action,
+    Advice,
+    Area,
+    Check,
+    Measure,
+    Severity,
+    Unit,
+)
 
 _UNCORRECTED: Final = Measure(Unit.COUNT, "uncorrected memory errors since the driver was loaded: {}")
 

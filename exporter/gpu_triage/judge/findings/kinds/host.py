@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
-from gpu_triage.judge.link_advice import Advice
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
 
 WAITING: Final = Measure(Unit.COUNT, "GPUs that wait: {}")
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.check import MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
 from gpu_triage.judge.findings.kinds.host import WAITING
-from gpu_triage.judge.link_advice import Advice
 
 NETWORK: Final = (
     Check(

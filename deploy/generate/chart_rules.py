@@ -1,0 +1,155 @@
+"""The chart's rules: their source in a form for the Helm template, and the schema of `rules.overrides`.
+
+The template applies settings like `gpu_triage.alerting.build` does; everything else is done here, so that it only has
+to replace placeholders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
+from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
+from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
+from gpu_triage.alerting.rule_yaml import to_yaml
+from gpu_triage.alerting.settings import (
+    DURATION,
+    FLEET_HOSTS,
+    FLEET_SHARE,
+    GRAFANA_URL,
+    JOB,
+    KEPT_LABELS,
+    LABEL_NAME,
+    MOST_CHARACTERS,
+    MOST_LABELS,
+    RESERVED_ANNOTATIONS,
+    RESERVED_LABELS,
+    RUNBOOK_URL,
+    SEVERITIES,
+    TEXT,
+)
+from gpu_triage.alerting.shipped import shipped_sources
+
+_MARK: Final = "Written by `make regenerate` for the chart's template, which fills in the tokens, not for Prometheus."
+
+
+def rule_files() -> dict[str, str]:
+    """The chart's rule files, by path below ``files/rules``."""
+    return {source.path: to_yaml(_file(source), _MARK) for source in _sources()}
+
+
+def overrides_schema() -> dict[str, Any]:
+    """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
+    alerts = {alert.key: _alert_schema(alert) for source in _sources() for alert in source.alerts}
+    return _object(
+        {
+            "job": _text(JOB),
+            "cluster_label": _text(LABEL_NAME),
+            "routing_labels": {
+                "type": "array",
+                "maxItems": MOST_LABELS,
+                "items": {**_text(LABEL_NAME), "not": {"enum": list(KEPT_LABELS)}},
+            },
+            "replica_labels": {"type": "array", "maxItems": MOST_LABELS, "items": _text(LABEL_NAME)},
+            "runbook_base_url": {"type": "string", "maxLength": MOST_CHARACTERS, "pattern": RUNBOOK_URL},
+            "runbook_command": _text(TEXT),
+            "grafana_base_url": _text(GRAFANA_URL),
+            "fleet_hosts": _number(FLEET_HOSTS),
+            "fleet_share": _number(FLEET_SHARE),
+            "labels": {"$ref": "#/$defs/alertLabels"},
+            "annotations": _texts(RESERVED_ANNOTATIONS),
+            "alerts": _object(alerts),
+        }
+    )
+
+
+def definitions() -> dict[str, Any]:
+    """Definitions used by the schema of `rules.overrides`, by name below ``$defs``."""
+    return {
+        "alertLabels": _texts(RESERVED_LABELS),
+        "alertHold": {"type": "string", "minLength": 1, "pattern": DURATION},
+        "alertSeverity": {"type": "string", "enum": list(SEVERITIES)},
+    }
+
+
+def _sources() -> tuple[RuleSource, ...]:
+    """Sources of the rules that go with the chart's exporters; those for dcgm-exporter's metrics do not."""
+    return tuple(source for source in shipped_sources() if not source.optional)
+
+
+def _file(source: RuleSource) -> BuiltFile:
+    return BuiltFile(source.path, source.about, tuple(_group(group) for group in source.groups))
+
+
+def _group(group: Group) -> BuiltGroup:
+    rules = tuple(_recording(rule) if isinstance(rule, RecordingRule) else _alert(rule) for rule in group.rules)
+    return BuiltGroup(group.name, group.interval, group.about, rules)
+
+
+def _recording(rule: RecordingRule) -> BuiltRule:
+    fields: dict[str, str | Fields] = {"record": rule.name, "expr": expanded_expr(rule.expr), "labels": rule.labels}
+    return BuiltRule(rule.about, fields)
+
+
+def _alert(rule: Alert) -> BuiltRule:
+    fields: dict[str, str | Fields] = {
+        "alert": rule.name,
+        "key": rule.key,
+        **({"judge": rule.codes[0]} if rule.codes else {}),
+        **({} if rule.enabled else {"enabled": "false"}),
+        **({"scope": "fleet"} if rule.fleet else {}),
+        **({"unreachable": "true"} if rule.unreachable else {}),
+        "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
+        "expr": expanded_expr(rule.expr),
+        **({"for": rule.hold} if rule.hold else {}),
+        **({"keep_firing_for": rule.keep} if rule.keep else {}),
+        "labels": {"severity": rule.severity, "action": rule.action, **rule.labels},
+        "annotations": {
+            "summary": expanded_text(rule.summary),
+            "description": expanded_text(rule.description),
+            "dashboard_uid": rule.dashboard,
+            "dashboard_url": dashboard_link(rule.dashboard, "${cluster_label}", fleet=rule.fleet),
+        },
+    }
+    return BuiltRule(rule.about, fields)
+
+
+def _alert_schema(alert: Alert) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "enabled": {"type": "boolean"},
+        "for": {"$ref": "#/$defs/alertHold"},
+        "severity": {"$ref": "#/$defs/alertSeverity"},
+        "labels": {"$ref": "#/$defs/alertLabels"},
+    }
+    if alert.codes:
+        properties["thresholds"] = {"type": "object"}
+    elif alert.thresholds:
+        properties["thresholds"] = _object(
+            {
+                name: {"type": "number", "minimum": each.low, "maximum": each.high, "description": each.about}
+                for name, each in alert.thresholds.items()
+            }
+        )
+    return _object(properties)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _number(limits: tuple[float, float]) -> dict[str, Any]:
+    return {"type": "number", "minimum": limits[0], "maximum": limits[1]}
+
+
+def _text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS, "pattern": pattern}
+
+
+def _texts(reserved: Iterable[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "maxProperties": MOST_LABELS,
+        "propertyNames": {"pattern": LABEL_NAME, "not": {"enum": list(reserved)}},
+        "additionalProperties": _text(TEXT),
+    }

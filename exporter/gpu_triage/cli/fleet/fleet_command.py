@@ -1,0 +1,225 @@
+"""The commands `gpu-triage fleet` and `gpu-triage report`, and the options they share with `job`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
+from gpu_triage.cli.fleet.fleet_view import Selection, ask, fleet_of
+from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
+from gpu_triage.cli.fleet.review import first_look, review
+from gpu_triage.cli.fleet.review_page import render_html, render_markdown
+from gpu_triage.cli.one_shot import Command, duration_option, echo_text, fail_on_option, format_option, given
+from gpu_triage.documents import quoted, write_file
+from gpu_triage.errors import ConfigError, PrometheusUnavailable
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, EXIT_SOUND
+from gpu_triage.options.values import LATEST_SECONDS, TextType, duration, parse_datetime, whole_number
+
+_UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+
+
+def parse_moment(text: str) -> float:
+    """Parse a time such as ``2026-11-22T10:00:00Z``, with any UTC offset, or Unix seconds.
+
+    Raises:
+        ValueError: the text is neither; a time without an offset is rejected as ambiguous.
+    """
+    if _UNIX.fullmatch(text):
+        return min(float(text), LATEST_SECONDS)
+    wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"
+    try:
+        found = parse_datetime(text)
+    except ValueError as error:
+        raise ValueError(wrong) from error
+    if found.tzinfo is None:
+        raise ValueError(f"{quoted(text)} has no offset; write {text}Z for UTC")
+    return found.timestamp()
+
+
+def _show_moment(seconds: float) -> str:
+    return datetime.fromtimestamp(math.floor(seconds), timezone.utc).isoformat()
+
+
+MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
+
+
+def at_option(meaning: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flag ``--at``, a time; now by default."""
+    return click.option("--at", metavar="TIME", type=MOMENT, help=f"{meaning}  [default: now]")
+
+
+def limit_option(meaning: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds the flag ``--limit``, how many rows to show."""
+    return click.option(
+        "--limit", metavar="NUMBER", type=whole_number(1, 100_000), default="20", show_default=True, help=meaning
+    )
+
+
+def _selector(flag: str, meaning: str) -> Callable[[Command], Command]:
+    return click.option(flag, metavar="REGEX", help=meaning)
+
+
+def server_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
+
+    @click.option(
+        "--prometheus",
+        metavar="URL",
+        required=True,
+        help="Server to ask, such as http://prometheus:9090; its query API is below this URL.",
+    )
+    @click.option(
+        "--http.config.file",
+        "http_config_file",
+        metavar="FILE",
+        help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
+    )
+    @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take.")
+    @_selector("--cluster", "Only hosts whose label cluster matches this regular expression as a whole.")
+    @_selector("--job", "Likewise for the label job, the scrape job of the exporters.")
+    @_selector("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
+    @wraps(command)
+    def with_client(
+        *,
+        prometheus: str,
+        http_config_file: str | None,
+        timeout_seconds: float,
+        cluster: str | None,
+        job: str | None,
+        instance: str | None,
+        **parameters: Any,
+    ) -> int:
+        config = HttpConfig() if http_config_file is None else read_http_config(http_config_file)
+        client = PrometheusClient(prometheus, config, timeout_seconds)
+        return command(client=client, selection=Selection(cluster, job, instance), **parameters)
+
+    return with_client
+
+
+@click.command("fleet", short_help="Say which hosts of a fleet to drain, from their Prometheus.")
+@server_options
+@at_option("Time to look at, such as 2026-11-22T10:00:00Z.")
+@limit_option("Most hosts to show, the worst first.")
+@fail_on_option
+@format_option(text="people", json="programs")
+def fleet_command(
+    *, client: PrometheusClient, selection: Selection, at: float | None, limit: int, fail_on: str, form: str
+) -> int:
+    """Show which hosts to drain and why, worst first, and which jobs are affected.
+
+    Queries the Prometheus that scrapes the exporters, or a server with the same query API, such as VictoriaMetrics.
+
+    \b
+      gpu-triage fleet --prometheus http://prometheus:9090
+      gpu-triage fleet --prometheus http://prometheus:9090 --cluster east --format json
+      gpu-triage fleet --prometheus http://prometheus:9090 --at 2026-11-22T03:00:00Z
+
+    Exit code: 0 healthy, 1 one has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
+    server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host
+    counts as a warning if its exporter does not answer.
+    """  # noqa: D301 - click needs the backspace escape
+    fleet = fleet_of(ask(client, selection, at))
+    if not fleet.hosts:
+        which = (
+            f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"
+        )
+        raise PrometheusUnavailable(f"{client.url}: {which} at that time; ask for gpu_exporter_build_info there")
+    shown = FleetReport(fleet, client.url, client.warnings, limit)
+    if form == "json":
+        click.echo(render_json(shown), nl=False)
+    else:
+        echo_text(partial(render_text, shown))
+    worst = max(host.worst for host in fleet.hosts)
+    return EXIT_FINDINGS if worst >= Severity(fail_on).rank else EXIT_SOUND
+
+
+_DAYS: Final = re.compile(r"([0-9]{1,3})([dw])")
+_MOST_DAYS: Final = 366
+_STANDARD_OUTPUT: Final = "-"
+
+
+def parse_days(text: str) -> int:
+    """Parse a period such as ``30d`` or ``4w`` to days; raises ValueError if it is invalid or too long."""
+    match = _DAYS.fullmatch(text)
+    days = int(match[1]) * (7 if match[2] == "w" else 1) if match else 0
+    if not 1 <= days <= _MOST_DAYS:
+        raise ValueError(f"{quoted(text)} is no period; write one such as 30d or 4w, at most {_MOST_DAYS}d")
+    return days
+
+
+@click.command("report", short_help="Write a capacity review of a fleet, from their Prometheus.")
+@server_options
+@click.option(
+    "--over",
+    "days",
+    metavar="PERIOD",
+    type=TextType("PERIOD", parse_days, lambda days: f"{days}d"),
+    default="30d",
+    show_default=True,
+    help="How many whole days to review.",
+)
+@click.option(
+    "--since",
+    "since_seconds",
+    metavar="DURATION",
+    type=duration("30m", "24h"),
+    help="Instead of whole days, a first look at the last hours, such as 6h; needs no recorded series.",
+)
+@at_option("The review ends at the last midnight of UTC before, or with --since then.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    default=_STANDARD_OUTPUT,
+    help="File to write: .html for a page with plots, .md for Markdown.  [default: Markdown on standard output]",
+)
+def report_command(
+    *,
+    client: PrometheusClient,
+    selection: Selection,
+    days: int,
+    since_seconds: float | None,
+    at: float | None,
+    output: str,
+) -> int:
+    """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
+
+    Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it queries. The
+    page needs no other file and no network, and is script-free, so you can email it. With --since, it works from the
+    exporters' own series, for a first look before the first day is complete.
+
+    \b
+      gpu-triage report --prometheus http://prometheus:9090 --over 30d --output report.html
+      gpu-triage report --prometheus http://prometheus:9090 --cluster east > report.md
+      gpu-triage report --prometheus http://prometheus:9090 --since 6h
+
+    Exit code: 0 written, 2 the server does not answer or has no recorded series, or the options cannot be used, 70 a
+    fault of this program.
+    """  # noqa: D301 - click needs the backspace escape
+    suffix = Path(output).suffix.lower()
+    if output != _STANDARD_OUTPUT and suffix not in (".html", ".htm", ".md"):
+        raise ConfigError(f"--output: {quoted(output)} has another suffix; write a name that ends in .html or .md")
+    now = client.now() if at is None else at
+    if since_seconds is None:
+        found = review(client, selection, now, days)
+    elif given("days"):
+        raise ConfigError("--over is for whole days, --since for the last hours; give one of them")
+    else:
+        found = first_look(client, selection, now, since_seconds)
+    if output == _STANDARD_OUTPUT:
+        click.echo(render_markdown(found), nl=False)
+        return 0
+    content = render_markdown(found).encode() if suffix == ".md" else render_html(found)
+    try:
+        write_file(Path(output), content)
+    except OSError as error:
+        raise ConfigError(f"--output: {output} cannot be written: {error.strerror}; name another file") from error
+    return 0

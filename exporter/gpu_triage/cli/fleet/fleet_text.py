@@ -1,0 +1,204 @@
+"""Renders a fleet's state as text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Final
+
+import click
+
+from gpu_triage.cli.fleet.fleet_view import (
+    LAST_SCRAPED_MINUTES,
+    Fleet,
+    FleetFinding,
+    FleetHost,
+    RepeatOffender,
+    shared,
+)
+from gpu_triage.documents import printable
+from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import BY_CODE, Severity
+from gpu_triage.judge.findings.verdicts import COLORS, Verdict
+from gpu_triage.judge.report.headline import counted
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+
+FORMAT: Final = "gpu-triage-fleet"
+VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
+
+_IN_WORDS: Final = {Verdict.DRAIN: "to drain", Verdict.WATCH: "to watch", Verdict.KEEP: "to keep"}
+_COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """The fleet and how to show it.
+
+    Attributes:
+        source: URL of the server.
+        warnings: warnings returned by the server.
+        limit: most hosts, and most boards, to show.
+    """
+
+    fleet: Fleet
+    source: str
+    warnings: Sequence[str]
+    limit: int
+
+
+def moment(seconds: float) -> str:
+    """A time for display, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def render_text(shown: FleetReport, columns: int | None = None) -> str:
+    """The fleet as colored text; the writer strips the colors if unwanted. Wrapped as in `check`."""
+    return "".join(f"{line}\n" for each in _lines(shown) for line in wrapped(each, columns))
+
+
+def summary(fleet: Fleet) -> str:
+    """Number of hosts by verdict: ``1 host to drain, 2 to watch, 1 does not answer, 12 to keep``."""
+    parts = [(len(fleet.with_verdict(verdict)), words) for verdict, words in _IN_WORDS.items()]
+    unread = fleet.with_verdict(Verdict.NOT_READ)
+    silent = sum(not each.answers for each in unread)
+    parts[2:2] = [(silent, "not answering"), (len(unread) - silent, "not read")]
+    counted = [f"{count} {words}" for count, words in parts if count]
+    return f"{len(fleet.hosts)} host{'s' * (len(fleet.hosts) != 1)}: {', '.join(counted)}"
+
+
+def _lines(shown: FleetReport) -> Iterator[Line]:
+    fleet = shown.fleet
+    worst = fleet.hosts[0].verdict if fleet.hosts else Verdict.NOT_READ
+    yield Line(click.style(summary(fleet), fg=COLORS[worst].terminal, bold=True))
+    yield Line(f"{moment(fleet.at)}, from {printable(shown.source)}")
+    for warning in shown.warnings:
+        yield Line(click.style("incomplete: ", fg="yellow", bold=True), warning)
+    yield Line("")
+    for host in fleet.hosts[: shown.limit]:
+        yield from _host(host, fleet.at)
+    if len(fleet.hosts) > shown.limit:
+        rest = fleet.hosts[shown.limit :]
+        yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
+    if fleet.offenders:
+        yield from (Line(""), Line("boards that fail again and again:"))
+        yield from (Line("    ", _offender(each)) for each in fleet.offenders[: shown.limit])
+        if len(fleet.offenders) > shown.limit:
+            yield Line(f"    and {len(fleet.offenders) - shown.limit} more")
+    drained = fleet.with_verdict(Verdict.DRAIN)
+    if drained:
+        yield from (Line(""), Line("drain:"))
+        yield from (Line("    ", str(each.key)) for each in drained[: shown.limit])
+        if len(drained) > shown.limit:
+            yield Line(f"    and {len(drained) - shown.limit} more")
+
+
+def _counts(hosts: Sequence[FleetHost]) -> str:
+    words = {**_IN_WORDS, Verdict.NOT_READ: "not read"}
+    counted = ((sum(each.verdict is verdict for each in hosts), said) for verdict, said in words.items())
+    return ", ".join(f"{count} {said}" for count, said in counted if count)
+
+
+def _host(host: FleetHost, now: float) -> Iterator[Line]:
+    verdict = click.style(f"{host.verdict.text:<9}", fg=COLORS[host.verdict].terminal)
+    made_up = " (SIMULATED)" if host.simulated else ""
+    yield Line(f"{verdict} {click.style(printable(str(host.key)), bold=True)}{made_up}  ", _state(host), indent=14)
+    for finding, gpus in shared(host.findings):
+        yield from _finding(finding, gpus, now)
+    if host.owners and host.verdict is not Verdict.KEEP:
+        yield Line("    hits      ", owners_text(host.owners))
+
+
+def _state(host: FleetHost) -> str:
+    if not host.answers:
+        old = "" if host.verdict is Verdict.NOT_READ else f"; this is from the last {LAST_SCRAPED_MINUTES} min"
+        return f"its exporter does not answer: Prometheus cannot scrape it{old}"
+    indices: dict[str, list[str]] = defaultdict(list)
+    for gpu in host.gpus:
+        indices[gpu.bottleneck].append(gpu.gpu)
+    states = ", ".join(counted(name, indices[name]) for name in BOTTLENECK_CLASSES if name in indices)
+    count = len(host.gpus)
+    return f"{count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}"
+
+
+def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
+    severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
+    subject = f"GPU {ranges(gpus)}" if gpus else "host"
+    lasting = f"{'pending ' if finding.pending else ''}for {length_of_time(max(0.0, now - finding.since))}"
+    follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
+    start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
+    yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
+    check = BY_CODE.get(finding.code)
+    if check is not None and finding.urgency == Severity.CRITICAL.value:
+        yield Line("        do    ", check.advice.decision)
+
+
+def _offender(each: RepeatOffender) -> str:
+    return f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
+
+
+def render_json(shown: FleetReport) -> str:
+    """The fleet as JSON; the format is described in docs/fleet.md."""
+    fleet = shown.fleet
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": shown.source,
+        "at": round(fleet.at, 3),
+        "summary": summary(fleet),
+        "warnings": list(shown.warnings),
+        "hosts_total": len(fleet.hosts),
+        "hosts": [_host_json(each) for each in fleet.hosts[: shown.limit]],
+        "drain": [each.key._asdict() for each in fleet.with_verdict(Verdict.DRAIN)],
+        "offenders": [
+            {**each.key._asdict(), "gpu": each.gpu, "uuid": each.uuid, "serial": each.serial or None, "kind": each.kind}
+            | {"days": 30, "count": each.times}
+            for each in fleet.offenders[: shown.limit]
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _host_json(host: FleetHost) -> dict[str, Any]:
+    return {
+        **host.key._asdict(),
+        "verdict": host.verdict.value,
+        "answers": host.answers,
+        "simulated": host.simulated,
+        "held_by": [_owner(each) for each in host.owners],
+        "gpus": [
+            {
+                "gpu": each.gpu,
+                "uuid": each.uuid,
+                "name": each.name or None,
+                "serial": each.serial or None,
+                "verdict": each.verdict.value,
+                "bottleneck": each.bottleneck or None,
+                "held_by": [_owner(owner) for owner in each.owners],
+            }
+            for each in host.gpus
+        ],
+        "findings": [
+            {
+                "severity": each.urgency,
+                "confirmed_severity": each.severity,
+                "state": (State.PENDING if each.pending else State.CONFIRMED).text,
+                "code": each.code,
+                "action": each.action,
+                "gpu": each.gpu or None,
+                "uuid": each.uuid or None,
+                "since": round(each.since, 3),
+            }
+            for each in host.findings
+        ],
+    }
+
+
+def _owner(owner: GpuOwner) -> dict[str, str | None]:
+    return {name: value or None for name, value in owner._asdict().items()}

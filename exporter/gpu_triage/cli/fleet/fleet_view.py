@@ -1,0 +1,423 @@
+"""The present state of a fleet: instant queries, and what they say of its hosts, worst first, and of boards."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeVar
+
+from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
+from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.limits import LIMITS
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
+from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.exporter.judgment import (
+    BOTTLENECK_CLASSES,
+    GPU_BOTTLENECK,
+    GPU_FINDING,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_VERDICT,
+    GPU_VERDICT,
+)
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.metrics.metric import MetricSpec
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
+
+_ON_HOST: Final = "on (cluster, job, instance)"
+_REMEMBERED: Final = "1d"  # how long an unreachable exporter is remembered from its earlier samples
+LAST_SCRAPED_MINUTES: Final = 15
+"""A host to drain or watch that is no longer scraped is shown in its last state for this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which hosts to query: RE2 regular expressions, each matching a whole label value; None for all."""
+
+    cluster: str | None = None
+    job: str | None = None
+    instance: str | None = None
+
+    def __str__(self) -> str:
+        """The PromQL selector; "" for all hosts."""
+        parts = ("cluster", self.cluster), ("job", self.job), ("instance", self.instance)
+        found = ",".join(f"{name}=~{json.dumps(each, ensure_ascii=False)}" for name, each in parts if each is not None)
+        return f"{{{found}}}" if found else ""
+
+    def only(self, cluster: str, instances: Iterable[str] | None = None) -> Selection:
+        """The same in exactly this cluster, and on these instances if given."""
+        hosts = self.instance if instances is None else any_of(instances)
+        return replace(self, cluster=re.escape(cluster), instance=hosts)
+
+    def with_matcher(self, matcher: str) -> str:
+        """The selector with an additional matcher."""
+        return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
+
+
+def any_of(values: Iterable[str]) -> str:
+    """A regular expression for exactly these values, with what all begin and end with only once.
+
+    VictoriaMetrics rejects queries of more than 16 KiB, and the hosts of a large job are named several times in one.
+    """
+    values = sorted(values)
+    before = _common_start(values)
+    rest = [value[len(before) :] for value in values]
+    after = _common_start([value[::-1] for value in rest])[::-1]
+    middle = "|".join(re.escape(value[: len(value) - len(after)]) for value in rest)
+    return f"{re.escape(before)}(?:{middle}){re.escape(after)}" if len(values) > 1 else re.escape(before)
+
+
+def _common_start(values: Iterable[str]) -> str:
+    values = list(values)
+    first, last = min(values), max(values)
+    pairs = enumerate(zip(first, last, strict=False))
+    return next((first[:place] for place, (one, other) in pairs if one != other), first)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResults:
+    """The results of all queries at one point in time.
+
+    Attributes:
+        at: evaluation time in Unix seconds.
+        down: targets with failing scrapes.
+        exporters: targets with successful scrapes.
+        findings, host_findings: start time of each present finding.
+        states, host_states: states of findings.
+        gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
+        incidents: by board, over the last 30 days.
+    """
+
+    at: float
+    down: list[Series]
+    exporters: list[Series]
+    simulated: list[Series]
+    host_verdicts: list[Series]
+    verdicts: list[Series]
+    bottlenecks: list[Series]
+    findings: list[Series]
+    host_findings: list[Series]
+    states: list[Series]
+    host_states: list[Series]
+    gpus: list[Series]
+    allocated: list[Series]
+    processes: list[Series]
+    incidents: list[Series]
+
+
+def queries(selection: Selection) -> Mapping[str, str]:
+    """The query for each field of `Answers`."""
+    where = str(selection)
+    verdict = f"{GPU_HOST_VERDICT.name}{where}"
+    unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
+
+    def last(spec: MetricSpec) -> str:
+        """The last samples of hosts with a verdict other than keep that are currently not scraped."""
+        return f"last_over_time({spec.name}{where}[{LAST_SCRAPED_MINUTES}m]) and {_ON_HOST} {unscraped}"
+
+    def now_or_last(spec: MetricSpec) -> str:
+        return f"{spec.name}{where} or {last(spec)}"
+
+    def to_look_at(spec: MetricSpec) -> str:
+        return f"{spec.name}{where} and {_ON_HOST} {verdict} > 0 or {last(spec)}"
+
+    build = f"{GPU_EXPORTER_BUILD_INFO.name}{where}"
+    ours = selection.with_matcher('job=~".*gpu-triage.*"')
+    month, week = (
+        GPU_INCIDENTS_RECENT.name + selection.with_matcher(f'by="board",days="{days}",kind!="reset"')
+        for days in (30, 7)
+    )
+    repeated = LIMITS["gpu.repeat_offender"]
+    return {
+        "down": f"(up{ours} or up{where} and {_ON_HOST} last_over_time({build}[{_REMEMBERED}])) == 0",
+        "exporters": f"group by (cluster, job, instance) ({build})",
+        "simulated": f"{GPU_EXPORTER_SIMULATED.name}{where} == 1",
+        "host_verdicts": f"{verdict} or {unscraped}",
+        "verdicts": now_or_last(GPU_VERDICT),
+        "bottlenecks": now_or_last(GPU_BOTTLENECK),
+        **{
+            name: f"{_by_the_servers_clock(spec, where)} or {last(spec)}"
+            for name, spec in (
+                ("findings", GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
+                ("host_findings", GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
+            )
+        },
+        "states": now_or_last(GPU_FINDING),
+        "host_states": now_or_last(GPU_HOST_FINDING),
+        "gpus": f"group by (cluster, job, instance, gpu, uuid, name, serial) ({to_look_at(GPU_INFO)})",
+        "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
+        "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
+        "incidents": (
+            f"{month} >= {repeated['in_30_days'].value:.0f} "
+            f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
+        ),
+    }
+
+
+def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
+    """Timestamps corrected for each host's clock offset; unchanged if the host doesn't expose its time."""
+    reported, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
+    behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
+    return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported}"
+
+
+def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:
+    """Run all queries at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
+    seconds = client.now() if at is None else at
+    return QueryResults(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})
+
+
+Key = TypeVar("Key", bound=Hashable)
+
+_RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+_UNREMARKABLE: Final = frozenset({"compute", "idle", "unattributed"})
+
+
+class HostKey(NamedTuple):
+    """A host's labels in Prometheus; cluster is "" if the label is missing."""
+
+    cluster: str
+    job: str
+    instance: str
+
+    def __str__(self) -> str:
+        """Display name: ``east/gpu-07:9836``."""
+        return f"{self.cluster}/{self.instance}" if self.cluster else self.instance
+
+
+class FleetGpu(NamedTuple):
+    """One GPU in the fleet."""
+
+    gpu: str
+    uuid: str
+    name: str  # like serial: "" if unknown, and on hosts to keep
+    serial: str
+    verdict: Verdict
+    bottleneck: str  # "" if unknown
+    owners: tuple[GpuOwner, ...]  # empty on hosts to keep
+
+
+class FleetFinding(NamedTuple):
+    """One finding on a host or GPU."""
+
+    severity: str  # after confirmation
+    code: str
+    action: str
+    gpu: str  # index; "" for the host
+    uuid: str
+    since: float  # Unix seconds
+    pending: bool = False  # has not lasted long enough to be confirmed
+
+    @property
+    def urgency(self) -> str:
+        """Current severity: a critical finding is a warning until it is confirmed."""
+        critical_soon = self.pending and self.severity == Severity.CRITICAL.value
+        return Severity.WARNING.value if critical_soon else self.severity
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHost:
+    """One host in the fleet."""
+
+    key: HostKey
+    verdict: Verdict  # NOT_READ also if the exporter is down and its last verdict was keep
+    answers: bool  # whether its exporter was scraped
+    simulated: bool
+    gpus: tuple[FleetGpu, ...]  # by index
+    findings: tuple[FleetFinding, ...]  # the most severe first
+
+    @property
+    def owners(self) -> tuple[GpuOwner, ...]:
+        """Affected jobs: the owners of GPUs with findings, or of all GPUs if the host itself has findings."""
+        hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
+        everybody = ("", "") in hit
+        found = (each.owners for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
+        return tuple(dict.fromkeys(owner for owners in found for owner in owners))
+
+    @property
+    def worst(self) -> int:
+        """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
+        unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
+        return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
+
+
+class RepeatOffender(NamedTuple):
+    """A board with recurring incidents of one kind."""
+
+    key: HostKey
+    gpu: str
+    uuid: str
+    serial: str
+    kind: str  # ``lost``, ``uncorrected`` or an Xid code
+    times: int  # in 30 days
+
+    @property
+    def board(self) -> str:
+        """Identifier of the board."""
+        return self.serial or self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All selected hosts, worst first, and boards that fail repeatedly, the most frequent first."""
+
+    at: float
+    hosts: tuple[FleetHost, ...]
+    offenders: tuple[RepeatOffender, ...]
+
+    def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
+        """The hosts with this verdict."""
+        return tuple(each for each in self.hosts if each.verdict is verdict)
+
+
+def fleet_of(answers: QueryResults) -> Fleet:
+    """Build the fleet from the query results."""
+    up = {key_of(each) for each in answers.exporters}
+    down = {key_of(each) for each in answers.down} - up
+    simulated = {key_of(each) for each in answers.simulated}
+    verdicts = _worst(answers.host_verdicts, key_of)
+    gpus, findings = _gpus(answers), _findings(answers)
+    known = up | down | verdicts.keys() | gpus.keys() | findings.keys()
+    hosts = (
+        FleetHost(
+            key=key,
+            verdict=verdicts.get(key, Verdict.NOT_READ),
+            answers=key in up,
+            simulated=key in simulated,
+            gpus=tuple(sorted(gpus[key], key=lambda each: (_number(each.gpu), each.uuid))),
+            findings=tuple(sorted(findings[key], key=_order)),
+        )
+        for key in known
+    )
+    serials = {(key_of(each), each.labels["uuid"]): each.labels["serial"] for each in answers.gpus}
+    offenders = (offender_of(each, serials.get((key_of(each), each.labels["uuid"]), "")) for each in answers.incidents)
+    return Fleet(
+        answers.at,
+        tuple(sorted(hosts, key=_badness)),
+        tuple(sorted(offenders, key=lambda each: (-each.times, each.key, each.gpu))),
+    )
+
+
+def key_of(series: Series) -> HostKey:
+    """The host of a series."""
+    return HostKey(series.labels["cluster"], series.labels["job"], series.labels["instance"])
+
+
+def _badness(host: FleetHost) -> tuple[object, ...]:
+    """Sort key: drain, watch, not read, keep; then the number of findings and of bottlenecked GPUs."""
+    severities = [each.urgency for each in host.findings]
+    held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
+    counts = (-severities.count(each.value) for each in reversed(Severity))
+    return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
+
+
+def _order(finding: FleetFinding) -> tuple[object, ...]:
+    return (-_RANKS.get(finding.urgency, 0), finding.pending, finding.code, _number(finding.gpu), finding.uuid)
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
+
+
+def _verdict(value: float) -> Verdict:
+    state = GPU_VERDICT.states.get(int(value))
+    return Verdict.NOT_READ if state is None else Verdict(state)
+
+
+def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, Verdict]:
+    """Verdicts by subject; the worst if a server without deduplication returns a subject twice."""
+    verdicts: dict[Key, Verdict] = {}
+    for each in found:
+        verdict = _verdict(each.value)
+        verdicts[key(each)] = max(verdicts.get(key(each), verdict), verdict, key=lambda known: known.rank)
+    return verdicts
+
+
+def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
+    verdicts = _worst(answers.verdicts, gpu_key)
+    classes = {gpu_key(each): int(each.value) for each in answers.bottlenecks}
+    identities = {gpu_key(each): each.labels for each in answers.gpus}
+    allocated, processes = _by_gpu(answers.allocated), _by_gpu(answers.processes)
+    found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
+    for key in verdicts.keys() | classes.keys() | identities.keys():
+        host, gpu, uuid = key
+        identity = identities.get(key)
+        number = classes.get(key, 0)
+        found[host].append(
+            FleetGpu(
+                gpu=gpu,
+                uuid=uuid,
+                name=identity["name"] if identity else "",
+                serial=identity["serial"] if identity else "",
+                verdict=verdicts.get(key, Verdict.NOT_READ),
+                bottleneck=BOTTLENECK_CLASSES[number - 1] if 1 <= number <= len(BOTTLENECK_CLASSES) else "",
+                owners=owners_among(allocated[key], processes[key]),
+            )
+        )
+    return found
+
+
+def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
+    states: dict[_FindingKey, float] = {}
+    for series in (*answers.states, *answers.host_states):
+        states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
+    began: dict[_FindingKey, float] = {}
+    for series in (*answers.findings, *answers.host_findings):
+        key = _finding_key(series)
+        if states.get(key, State.ENDED) != State.ENDED:
+            began[key] = min(series.value, began.get(key, series.value))
+    found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
+    for key, since in began.items():
+        host, severity, code, action, gpu, uuid = key
+        pending = states.get(key) == State.PENDING
+        found[host].append(FleetFinding(severity, code, action, gpu, uuid, since, pending))
+    return found
+
+
+def offender_of(series: Series, serial: str) -> RepeatOffender:
+    """The board in a series of gpu_incidents_recent."""
+    labels = series.labels
+    return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
+
+
+_FindingKey = tuple[HostKey, str, str, str, str, str]
+
+
+def _finding_key(series: Series) -> _FindingKey:
+    labels = series.labels
+    gpu = labels["gpu"], labels["uuid"]
+    return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
+
+
+GpuKey = tuple[HostKey, str, str]
+"""A GPU: its host, index and UUID."""
+
+
+def gpu_key(series: Series) -> GpuKey:
+    """The GPU of a series."""
+    return key_of(series), series.labels["gpu"], series.labels["uuid"]
+
+
+def _by_gpu(found: Iterable[Series]) -> defaultdict[GpuKey, list[Mapping[str, str]]]:
+    by_gpu: defaultdict[GpuKey, list[Mapping[str, str]]] = defaultdict(list)
+    for series in found:
+        by_gpu[gpu_key(series)].append(series.labels)
+    return by_gpu
+
+
+def shared(findings: Iterable[FleetFinding]) -> Iterator[tuple[FleetFinding, tuple[str, ...]]]:
+    """Group findings with the same code and state: the one that began first, and all affected GPUs."""
+    by_code: dict[tuple[str, str, bool, bool], list[FleetFinding]] = {}
+    for each in findings:
+        by_code.setdefault((each.severity, each.code, each.pending, each.gpu == ""), []).append(each)
+    for members in by_code.values():
+        first = min(members, key=lambda each: each.since)
+        yield first, tuple(each.gpu for each in members if each.gpu)

@@ -1,0 +1,373 @@
+"""The queries about one job, each over its whole time, and its steps if it counts them.
+
+All look at its own hosts only, and at a GPU while it had it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of
+from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
+from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, matcher_of_any, owned
+from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
+from gpu_triage.read.exporter.judgment import (
+    BOTTLENECK_CLASSES,
+    GPU_BOTTLENECK,
+    GPU_FINDING,
+    GPU_FINDING_VALUE,
+    GPU_HOST_FINDING,
+    GPU_HOST_FINDING_VALUE,
+)
+from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.identity import GPU_INFO
+from gpu_triage.read.gpu.power import GPU_POWER_WATTS
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
+
+GPU: Final = "cluster, job, instance, gpu, uuid"
+HOST: Final = "cluster, job, instance"
+STEPS: Final = "gpu_job_steps_total"
+"""What jobs count by convention; see docs/textfile.md."""
+
+_EVALUATIONS: Final = 250_000
+"""How often a query may look at a GPU: seconds for a Prometheus. Large and long jobs are looked at less often."""
+_FEWEST_STEPS, _MOST_STEPS = 60, 2000
+_SHORTEST_STEP_SECONDS: Final = 15
+_LONG_STEP_SECONDS: Final = 60
+RATE_SECONDS: Final = 120
+"""Window of rates: two scrapes at the slowest supported interval."""
+AFTERMATH_SECONDS: Final = 300.0
+"""A GPU that fails may lose its owner first: findings of so long afterwards belong to the job as well."""
+_JUST_BEFORE_SECONDS: Final = 60
+"""What was scraped so long before a job shows that it was not there yet."""
+_SAME_SCRAPE_SECONDS: Final = 30
+_LOADED: Final = 0.2
+"""Clocks count while the GPU is under load, as in the playbook."""
+
+
+class Window(NamedTuple):
+    """The time looked at, in Unix seconds, and how often."""
+
+    start: float
+    end: float
+    step_seconds: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.end - self.start
+
+    def range(self, more_seconds: float = 0.0) -> str:
+        """The subquery, for an evaluation at its end, or so much later."""
+        return f"[{math.ceil(self.seconds + more_seconds)}s:{self.step_seconds}s]"
+
+
+def window_of(run: Run, since: float | None) -> Window:
+    """The window of a run, from `since` on; at least a minute, so that something was scraped in it."""
+    start = min(max(run.start, since or 0.0), run.end - _LONG_STEP_SECONDS)
+    most = min(_MOST_STEPS, max(_FEWEST_STEPS, _EVALUATIONS // max(1, run.gpus)))
+    step = max(_SHORTEST_STEP_SECONDS, math.ceil((run.end - start) / most))
+    # Odd, so that it never keeps time with a job that does something every few minutes.
+    return Window(start, run.end, step if step < _LONG_STEP_SECONDS else step | 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The answers of all queries. Values are means over the time for which the job had the GPU.
+
+    Attributes:
+        first, last: Unix seconds at which the job was first and last seen on each GPU.
+        held: in how many steps it was.
+        classes: in how many steps each GPU was in each class (label ``class``).
+        clocks: SM clock under load, in hertz.
+        power: in watts.
+        busy: share of time with a kernel, 0-1.
+        models: gpu_info.
+        worst: most advanced state of each finding; `found` and `lost` are the times it was first and last seen.
+        values: what was last measured of each finding.
+        neighbors: in how many steps another job, pod or user had the same GPU.
+        parts: MIG devices that the job had.
+        simulated: hosts with simulated data.
+        before: hosts of which something was recorded before the job began.
+        after: hosts that were scraped after the job's end.
+        paces: mean steps per second of each rank; `recent` at the end, `best` in the best stretch.
+        moved: Unix seconds at which each rank last counted a step.
+    """
+
+    first: list[Series]
+    last: list[Series]
+    held: list[Series]
+    classes: list[Series]
+    clocks: list[Series]
+    power: list[Series]
+    busy: list[Series]
+    models: list[Series]
+    worst: list[Series]
+    found: list[Series]
+    lost: list[Series]
+    values: list[Series]
+    neighbors: list[Series]
+    parts: list[Series]
+    simulated: list[Series]
+    before: list[Series]
+    after: list[Series]
+    paces: list[Series]
+    recent: list[Series]
+    best: list[Series]
+    moved: list[Series]
+
+
+def facts_of(client: PrometheusClient, selection: Selection, found: Found, window: Window) -> Facts:
+    """Run all queries.
+
+    Raises:
+        PrometheusUnavailable: the server does not answer, or the job had no GPU in the window.
+    """
+    here = selection.only(found.run.key.cluster)
+    held = client.at(f"count_over_time({_mine(here, found.run)}{window.range()})", window.end)
+    if not held:
+        raise PrometheusUnavailable(
+            f"{client.url}: {found.run} was seen on no GPU from {moment(window.start)} to {moment(window.end)}; choose "
+            "another time with --at or --since"
+        )
+    # Without its hosts' names, each query would read every host of the fleet.
+    hosts = selection.only(found.run.key.cluster, sorted({each.labels["instance"] for each in held}))
+    late = min(AFTERMATH_SECONDS, max(0.0, found.asked_at - window.end))
+    answers = {name: client.at(query, window.end) for name, query in queries(hosts, found.run, window).items()}
+    answers |= {
+        name: client.at(query, window.end + late)
+        for name, query in late_queries(hosts, found.run, window, late).items()
+    }
+    return Facts(held=held, **answers)
+
+
+def _mine(selection: Selection, run: Run, suffix: str = "") -> str:
+    """1 for each GPU while the job has it."""
+    return f"group by ({GPU}) ({owned(selection, run.selector, suffix)})"
+
+
+def queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
+    """The query for each field of `Facts` but findings, all for an evaluation at the window's end."""
+    mine, over = _mine(hosts, run), window.range()
+    while_mine = f"and on ({GPU}) {mine}"
+    # A rate looks back, and must not see what was there before the job.
+    all_along = f"{while_mine} and on ({GPU}) {_mine(hosts, run, f' offset {RATE_SECONDS}s')}"
+    busy = f"rate({GPU_BUSY_SECONDS_TOTAL.name}{hosts}[{RATE_SECONDS}s])"
+    loaded = f"{GPU_SM_UTILIZATION_RATIO.name}{hosts} > {_LOADED}"
+    clock = f"{GPU_CLOCK_HERTZ.name}{hosts.with_matcher(_SM)}"
+    parts = f"{GPU_ALLOCATED.name}{hosts.with_matcher(run.selector + _MIG)} == 1"
+    simulated = f"{GPU_EXPORTER_SIMULATED.name}{hosts} == 1"
+    ago = math.ceil(window.end - run.start) + _JUST_BEFORE_SECONDS
+    before = f"{GPU_EXPORTER_BUILD_INFO.name}{hosts}[10m] offset {ago}s"
+    return {
+        "first": f"min_over_time(({mine} * 0 + time()){over})",
+        "last": f"max_over_time(({mine} * 0 + time()){over})",
+        "classes": f"count_over_time((({_classes(hosts)}) {while_mine}){over})",
+        "clocks": f"avg_over_time(({clock} and on ({GPU}) {loaded} {while_mine}){over})",
+        "power": f"avg_over_time(({GPU_POWER_WATTS.name}{hosts} {while_mine}){over})",
+        "busy": f"avg_over_time((clamp_max({busy}, 1) {all_along}){over})",
+        "models": f"group by ({GPU}, name) (last_over_time({GPU_INFO.name}{hosts}[{math.ceil(window.seconds)}s]))",
+        "neighbors": f"count_over_time(({_others(hosts, run)} {while_mine}){over})",
+        "parts": f"group by ({GPU}, mig_uuid) (max_over_time(({parts}){over}))",
+        "simulated": f"group by ({HOST}) (max_over_time(({simulated}){over}))",
+        "before": f"group by ({HOST}) (last_over_time({before}))",
+        **_pace_queries(hosts, run, window),
+    }
+
+
+def _classes(hosts: Selection) -> str:
+    """The class of each GPU as a label. Prometheus 2 has a bug in count_values over several steps."""
+    bottleneck = f"{GPU_BOTTLENECK.name}{hosts}"
+    return " or ".join(
+        f'label_replace({bottleneck} == {number}, "class", "{name}", "", "")'
+        for number, name in enumerate(BOTTLENECK_CLASSES, 1)
+    )
+
+
+_SM: Final = 'clock="sm"'
+_MIG: Final = ',mig_uuid!=""'
+
+
+def _others(hosts: Selection, run: Run) -> str:
+    """Other jobs and pods, by GPU; users of processes in neither may be those of the job itself."""
+    owner = "slurm_job_id, workload_namespace, workload_pod"
+    named = ('slurm_job_id!=""', 'workload_pod!=""')
+    every = " or ".join(
+        f"{name}{hosts.with_matcher(each)}{condition}"
+        for name, condition in ((GPU_ALLOCATED.name, " == 1"), (GPU_PROCESS_OWNER_INFO.name, ""))
+        for each in named
+    )
+    own = owned(hosts, run.selector)
+    return f"(group by ({GPU}, {owner}) ({every}) unless on ({GPU}, {owner}) group by ({GPU}, {owner}) ({own}))"
+
+
+def pace_window(window: Window) -> int:
+    """Length in seconds of the stretches with the paces that are compared: an hour, or less for a short job."""
+    return 3600 if window.seconds >= 2 * 3600 else 600 if window.seconds >= 2 * 600 else 240
+
+
+def _pace_queries(hosts: Selection, run: Run, window: Window) -> Mapping[str, str]:
+    steps = f"{STEPS}{hosts.with_matcher(matcher_of_any('owner', _file_owners(run)))}"
+    over, stretch = window.range(), pace_window(window)
+    # Servers differ in what they make of a stretch that begins before the job.
+    stretches = window._replace(step_seconds=max(window.step_seconds, stretch // 12)).range(-stretch)
+    return {
+        "paces": f"avg_over_time(rate({steps}[{RATE_SECONDS}s]){over})",
+        "recent": f"rate({steps}[{min(600, stretch)}s])",
+        "best": f"max_over_time(rate({steps}[{stretch}s]){stretches})",
+        "moved": f"max_over_time(((rate({steps}[{RATE_SECONDS}s]) > 0) * 0 + time()){over})",
+    }
+
+
+def _file_owners(run: Run) -> list[str]:
+    """The owners of the files of a job; see docs/textfile.md."""
+    if run.key.kind is Kind.POD:
+        return sorted(f"{run.key.namespace}_{pod}" for pod in run.pods)
+    return [run.key.name, *sorted(run.users)] if run.key.kind is Kind.SLURM else [run.key.name]
+
+
+def every_query() -> Iterator[str]:
+    """The queries about some job, for those who forward series to the server that is queried."""
+    key = JobKey(Kind.SLURM, "", "", "4711")
+    run = Run(key, frozenset(), frozenset(), frozenset(), start=0.0, end=3600.0, gpus=1)
+    window = window_of(run, None)
+    yield from queries(Selection(), run, window).values()
+    yield from late_queries(Selection(), run, window, 0.0).values()
+
+
+def late_queries(hosts: Selection, run: Run, window: Window, late_seconds: float) -> Mapping[str, str]:
+    """The queries about findings and the time after the job, for an evaluation so much after the window's end."""
+    where = hosts.with_matcher(run.selector)
+    # A GPU that fails may lose its owner before the finding is published.
+    lately = f"{math.ceil(AFTERMATH_SECONDS)}s"
+    mine = (
+        f"(last_over_time({GPU_ALLOCATED.name}{where}[{lately}]) == 1 "
+        f"or last_over_time({GPU_PROCESS_OWNER_INFO.name}{where}[{lately}]))"
+    )
+    of_gpu = f"{GPU_FINDING.name}{hosts} > 0 and on ({GPU}) {mine}"
+    of_host = f"{GPU_HOST_FINDING.name}{hosts} > 0 and on ({HOST}) {mine}"
+    values = (
+        f"{GPU_FINDING_VALUE.name}{hosts} and on ({GPU}) {mine} "
+        f"or {GPU_HOST_FINDING_VALUE.name}{hosts} and on ({HOST}) {mine}"
+    )
+    over = window.range(late_seconds)
+    states = f"({of_gpu} or {of_host})"
+    scraped = f"timestamp({GPU_EXPORTER_BUILD_INFO.name}{hosts})"
+    return {
+        "after": f"group by ({HOST}) ({scraped} > {window.end + _SAME_SCRAPE_SECONDS:.0f})",
+        "worst": f"max_over_time({states}{over})",
+        "found": f"min_over_time(({states} * 0 + time()){over})",
+        "lost": f"max_over_time(({states} * 0 + time()){over})",
+        "values": f"last_over_time(({values}){over})",
+    }
+
+
+_STRAGGLER_SHARE: Final = 0.1
+_STOPPED_SECONDS: Final = 300.0
+"""A checkpoint or an evaluation takes less; a job that counted no step for longer has stopped."""
+
+
+class Rank(NamedTuple):
+    """One rank's counter of steps."""
+
+    host: HostKey
+    job_name: str
+    rank: str  # "" if the job does not label it
+    per_second: float  # mean over the window
+    moved: float | None  # Unix seconds of its last step; None if it never made one
+
+    @property
+    def subject(self) -> str:
+        """Display name: ``rank 5 on gpu-07:9836``."""
+        return f"rank {self.rank} on {self.host}" if self.rank else str(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The job's steps.
+
+    Attributes:
+        recent: steps per second at the end of the window; None if too little was scraped.
+        best: in the best stretch of `stretch_seconds`.
+        ranks: by host and rank.
+        stopped_seconds: for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint.
+    """
+
+    recent: float | None
+    best: float | None
+    stretch_seconds: int
+    ranks: tuple[Rank, ...]
+    stopped_seconds: float
+
+    @property
+    def slowest(self) -> tuple[Rank, float] | None:
+        """The rank with the lowest pace, and the median of all; None with fewer than two."""
+        if len(self.ranks) < 2:  # noqa: PLR2004 - a pair
+            return None
+        return min(self.ranks, key=lambda each: each.per_second), median(each.per_second for each in self.ranks)
+
+    @property
+    def straggler(self) -> Rank | None:
+        """The slowest rank, if it makes fewer steps than ranks of a synchronous job can differ by."""
+        if self.slowest is None:
+            return None
+        rank, usual = self.slowest
+        return rank if rank.per_second < (1 - _STRAGGLER_SHARE) * usual else None
+
+    @property
+    def below_best(self) -> float | None:
+        """By which share it is slower now than in its best stretch, 0-1; None if not known."""
+        if self.recent is None or not self.best:
+            return None
+        return max(0.0, 1 - self.recent / self.best)
+
+
+def pace_of(facts: Facts, run: Run, window: Window, stretch_seconds: int) -> Pace | None:
+    """The steps of a job; None if it counts none, or if the user's other jobs count theirs there as well."""
+    own = [each for each in facts.paces if each.labels["owner"] not in run.users]
+    paces = own or facts.paces
+    if not paces or (not own and len({each.labels["job_name"] for each in paces}) > 1):
+        return None
+    owners = {each.labels["owner"] for each in paces}
+    moved = {_key(each): each.value for each in facts.moved}
+    ranks = [
+        Rank(key_of(each), each.labels["job_name"], each.labels["rank"], each.value, moved.get(_key(each)))
+        for each in paces
+    ]
+    last = max((each.moved for each in ranks if each.moved is not None), default=window.start)
+    stopped = window.end - last
+    return Pace(
+        recent=_median(facts.recent, owners),
+        best=_median(facts.best, owners),
+        stretch_seconds=stretch_seconds,
+        ranks=tuple(sorted(ranks, key=lambda each: (each.host, len(each.rank), each.rank))),
+        stopped_seconds=stopped if stopped > _STOPPED_SECONDS else 0.0,
+    )
+
+
+def _median(found: Iterable[Series], owners: Iterable[str]) -> float | None:
+    """The pace of the job: its ranks count the same steps."""
+    values = [each.value for each in found if each.labels["owner"] in owners]
+    return median(values) if values else None
+
+
+def _key(series: Series) -> tuple[tuple[str, str], ...]:
+    # Reading a missing label adds an empty one.
+    return tuple(sorted((name, value) for name, value in series.labels.items() if value))
+
+
+def by_host(ranks: Iterable[Rank]) -> Mapping[HostKey, float]:
+    """The mean pace of each host's ranks."""
+    found: defaultdict[HostKey, list[float]] = defaultdict(list)
+    for each in ranks:
+        found[each.host].append(each.per_second)
+    return {host: sum(paces) / len(paces) for host, paces in found.items()}

@@ -1,0 +1,468 @@
+"""The answer as sentences and rows, and as text and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import click
+
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing, subject_of
+from gpu_triage.cli.job.job_facts import Pace, by_host
+from gpu_triage.cli.job.job_runs import Run
+from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words
+from gpu_triage.documents import printable
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.report.headline import STATES
+from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
+
+_HOUR: Final = 3600.0
+_WAITING: Final = "waiting for others"
+_WORTH_A_ROW: Final = 0.01
+_ALIKE_SHARE: Final = 0.05
+"""Ranks of a synchronous job make the same number of steps, and scrapes are not at the same instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """A job and how to show it.
+
+    Attributes:
+        source: URL of the server.
+        warnings: warnings returned by the server.
+        limit: most findings, and most hosts, to show.
+    """
+
+    job: Job
+    comparison: Comparison
+    advice: Advice
+    notes: tuple[str, ...]
+    source: str
+    warnings: tuple[str, ...]
+    limit: int
+
+
+class ClassRow(NamedTuple):
+    """GPU time in one class, or without data."""
+
+    name: str
+    words: str
+    seconds: float
+    share: float  # of the total
+    is_lost: bool
+
+
+class ReadingRow(NamedTuple):
+    """One reading of the slowest GPU or host, and of the others."""
+
+    name: str
+    own: str
+    others: str
+    difference: str
+
+
+def headline(shown: JobReport) -> str:
+    """The answer as one line: the job, its owner, and what slows it down."""
+    return f"{shown.job.found.run}: {shown.advice.slow}"
+
+
+def duration(job: Job) -> str:
+    """How long it ran, and when."""
+    run, window = job.found.run, job.window
+    began = f"{'' if job.start_known and job.end_known else 'at least '}{length_of_time(run.end - run.start)}"
+    state = f"running for {began}, since {moment(run.start)}"
+    if not job.found.ongoing:
+        state = f"ran for {began}, from {moment(run.start)} to {moment(run.end)}"
+    part = f"; this is the part from {moment(window.start)} on" if window.start > run.start else ""
+    return f"{state}{part}"
+
+
+def size(job: Job) -> str:
+    """Its hosts and GPUs: ``4 hosts, 32 GPUs: 32 x NVIDIA H100 80GB HBM3``."""
+    models: defaultdict[str, int] = defaultdict(int)
+    for gpu in job.gpus:
+        models[gpu.name or "unknown model"] += 1
+    named = ", ".join(f"{count} x {name}" for name, count in sorted(models.items(), key=lambda each: -each[1]))
+    hosts, gpus = len(job.hosts), len(job.gpus)
+    return f"{hosts} host{'s' * (hosts != 1)}, {gpus} GPU{'s' * (gpus != 1)}: {named}"
+
+
+def class_rows(job: Job) -> Iterator[ClassRow]:
+    """GPU time by class, most first, and the time without data."""
+    time = job.time
+    total = time.total or 1.0
+    for name, seconds in time.by_class.items():
+        yield ClassRow(name, STATES[name], seconds, seconds / total, name not in GOOD)
+    if time.unknown >= job.window.step_seconds:
+        yield ClassRow("no data", "not known", time.unknown, time.unknown / total, is_lost=False)
+
+
+def lost_words(job: Job) -> str:
+    """How much of its GPU time is lost: ``lost to a bottleneck: 1.2 of 5.3 GPU hours, 23%``."""
+    time = job.time
+    share = time.lost / time.total if time.total else 0.0
+    return f"lost to a bottleneck: {hours(time.lost)} of {hours(time.total)}, {share:.0%}"
+
+
+def hours(seconds: float) -> str:
+    """GPU hours with one decimal, or GPU minutes below two hours."""
+    return f"{seconds / _HOUR:,.1f} GPU h" if seconds >= 2 * _HOUR else f"{seconds / 60:.0f} GPU min"
+
+
+def compared_with(standing: Standing, *, is_host: bool) -> str:
+    """The slowest, whether it is an outlier, and with what it was compared."""
+    subject = subject_of(standing, is_host=is_host)
+    count = standing.others_count
+    others = f"{count} other host{'s' * (count != 1)}" if is_host else f"{count} other GPU{'s' * (count != 1)}"
+    out = "" if standing.stands_out else ": no slower than they differ anyway"
+    return f"{subject}, against the median of {others}{out}"
+
+
+def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
+    """Clock, power and busy share beside those of the others; an unknown reading is missing."""
+    own, others = standing.own, standing.others
+    for name, value, median, unit in (
+        ("SM clock", own.clock, others.clock, "MHz"),
+        ("power", own.power, others.power, "W"),
+        ("busy", own.busy, others.busy, ""),
+        (_WAITING, own.waiting, others.waiting, ""),
+    ):
+        if value is not None and (name != _WAITING or max(value, median or 0.0) >= _WORTH_A_ROW):
+            known = "not known" if median is None else _reading(median, unit)
+            # A share of 2 % against one of 1 % has not doubled in any way that matters.
+            yield ReadingRow(name, _reading(value, unit), known, _difference(value, median) if unit else "")
+
+
+def _reading(value: float, unit: str) -> str:
+    """A clock in hertz, a power in watts, or without a unit a share of 0-1."""
+    return f"{value / 1e6 if unit == 'MHz' else value:.0f} {unit}" if unit else f"{value:.0%}"
+
+
+def _difference(value: float, median: float | None) -> str:
+    if not median:
+        return ""
+    ratio = value / median - 1
+    return "the same" if abs(ratio) < 0.005 else f"{abs(ratio):.0%} {'below' if ratio < 0 else 'above'}"  # noqa: PLR2004
+
+
+def pace_lines(job: Job) -> Iterator[str]:
+    """The job's steps per second, against its own best, and of the slowest rank."""
+    pace = job.pace
+    if pace is None:
+        yield "not known: the job does not count them (gpu_job_steps_total, docs/textfile.md)"
+        return
+    yield _pace_now(pace, job)
+    slowest = pace.slowest
+    if slowest is None:
+        return
+    rank, median = slowest
+    if median and rank.per_second < (1 - _ALIKE_SHARE) * median:
+        yield f"slowest: {rank.subject} with {rank.per_second:.3g} a second, the median is {median:.3g}"
+    else:
+        yield f"all {len(pace.ranks)} counters advance alike, as those of a synchronous job do"
+    paces = by_host(pace.ranks)
+    slow = min(paces, key=lambda host: paces[host])
+    if len(paces) > 1 and median and paces[slow] < (1 - _ALIKE_SHARE) * median:
+        yield f"slowest host: {slow} with {paces[slow]:.3g} a second"
+
+
+def _pace_now(pace: Pace, job: Job) -> str:
+    if pace.stopped_seconds:
+        until = "now" if job.found.ongoing else "its end"
+        best = f"; before that up to {pace.best:.3g} a second" if pace.best else ""
+        return f"none for {length_of_time(pace.stopped_seconds)} until {until}{best}"
+    if pace.recent is None:
+        return "too few scrapes at its end to tell"
+    if pace.best is None or pace.below_best is None:
+        return f"{pace.recent:.3g} a second"
+    stretch = "hour" if pace.stretch_seconds == _HOUR else f"{pace.stretch_seconds // 60} minutes"
+    below = "as in" if pace.below_best < _ALIKE_SHARE else f"{pace.below_best:.0%} below"
+    return f"{pace.recent:.3g} a second, {below} its best {stretch} ({pace.best:.3g})"
+
+
+class SharedFinding(NamedTuple):
+    """A finding on several GPUs or hosts."""
+
+    first: JobFinding  # the one that began first
+    subject: str
+    when: str
+
+
+def finding_rows(job: Job) -> tuple[SharedFinding, ...]:
+    """The findings, the most urgent first; those of one kind together."""
+    groups: dict[tuple[object, ...], list[JobFinding]] = {}
+    for each in job.findings:
+        groups.setdefault((each.code, each.urgency, each.state, each.lasts, not each.gpu), []).append(each)
+    return tuple(_shared(members, job) for members in groups.values())
+
+
+def _shared(members: list[JobFinding], job: Job) -> SharedFinding:
+    first = min(members, key=lambda each: each.first)
+    places = [(each.host, each.gpu or each.uuid) for each in members]
+    last = max(each.last for each in members)
+    pending = "pending " if first.state is State.PENDING else ""
+    until = "" if first.lasts else f", until {moment(last)}"
+    from_start = first.first <= job.window.start + job.window.step_seconds
+    since = "from its start" if from_start else f"from {moment(first.first)}"
+    return SharedFinding(
+        first, places_in_words(places), f"{pending}for {length_of_time(last - first.first)}, {since}{until}"
+    )
+
+
+def measured(finding: JobFinding) -> str:
+    """What was measured: ``throttled 34% of the time``; "" if nothing was."""
+    check = finding.check
+    if finding.value is None or check is None or check.measure is None:
+        return ""
+    return check.measure.said(finding.value)
+
+
+def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
+    """The GPUs of each host, the one that lost most time to causes of its own first."""
+    by: defaultdict[HostKey, list[JobGpu]] = defaultdict(list)
+    for gpu in job.gpus:
+        by[gpu.host].append(gpu)
+    for host in sorted(by, key=lambda host: (-sum(gpu.own_cause for gpu in by[host]), host)):
+        yield host, tuple(by[host])
+
+
+def main_classes(gpus: tuple[JobGpu, ...]) -> str:
+    """What GPUs spent most of their time with: ``busy 92%, waiting for storage 8%``."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for gpu in gpus:
+        for name, value in gpu.seconds.items():
+            seconds[name] += value
+    total = sum(seconds.values())
+    if not total:
+        return "no data"
+    ordered = sorted(seconds, key=lambda name: -seconds[name])
+    shown = [name for name in ordered if seconds[name] >= 0.01 * total][:3]
+    return ", ".join(f"{STATES[name]} {seconds[name] / total:.0%}" for name in shown)
+
+
+FORMAT: Final = "gpu-triage-job"
+VERSION: Final = 1  # incremented when a key changes meaning or is removed, but not for new keys
+
+_COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.items()}
+
+
+def render_text(shown: JobReport, columns: int | None = None) -> str:
+    """The answer as colored text; the writer strips the colors if unwanted. Wrapped as in `check`."""
+    return "".join(f"{line}\n" for each in _lines(shown) for line in wrapped(each, columns))
+
+
+def _lines(shown: JobReport) -> Iterator[Line]:
+    job, advice = shown.job, shown.advice
+    color = "yellow" if advice.remarkable else "green"
+    made_up = " (SIMULATED)" if job.simulated else ""
+    yield Line(f"{click.style(printable(str(job.found.run)), fg=color, bold=True)}{made_up}: ", advice.slow, indent=4)
+    yield Line(f"{duration(job)}, from {printable(shown.source)}")
+    yield Line("", size(job), indent=4)
+    for warning in shown.warnings:
+        yield Line(click.style("incomplete: ", fg="yellow", bold=True), warning)
+    yield Line("")
+    about = f"{advice.about}: " if advice.about else ""
+    yield Line(f"{click.style('do first', bold=True)}  ", f"{about}{advice.first}")
+    yield from _time(shown)
+    yield from _slowest(shown)
+    yield from (Line(""), Line("steps:"), *(Line("    ", line) for line in pace_lines(job)))
+    yield from _findings(shown)
+    yield from _hosts(shown)
+    if shown.notes:
+        yield from (Line(""), Line("notes:"), *(Line("    ", note) for note in shown.notes))
+
+
+def _time(shown: JobReport) -> Iterator[Line]:
+    yield from (Line(""), Line(f"{lost_words(shown.job)}:"))
+    for row in class_rows(shown.job):
+        yield Line(f"    {row.name:<16}{hours(row.seconds):>12}{row.share:>6.0%}  ", row.words)
+
+
+def _slowest(shown: JobReport) -> Iterator[Line]:
+    comparison = shown.comparison
+    yield Line("")
+    if comparison.gpu is None:
+        alone = "it has one GPU" if len(shown.job.gpus) == 1 else "no two of its GPUs are of one model"
+        yield Line(f"slowest GPU: {alone}, so there is nothing to compare")
+        return
+    yield from _standing("slowest GPU: ", comparison.gpu, is_host=False)
+    if comparison.host is not None:
+        yield from _standing("slowest host: ", comparison.host, is_host=True)
+
+
+def _standing(title: str, standing: Standing, *, is_host: bool) -> Iterator[Line]:
+    yield Line(title, compared_with(standing, is_host=is_host), indent=4)
+    for row in reading_rows(standing):
+        difference = f", {row.difference}" if row.difference else ""
+        yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
+
+
+def _findings(shown: JobReport) -> Iterator[Line]:
+    rows = finding_rows(shown.job)
+    yield from (Line(""), Line("findings while it ran:" if rows else "findings while it ran: none"))
+    for row in rows[: shown.limit]:
+        finding = row.first
+        severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
+        text = "; ".join((": ".join(filter(None, (row.subject, measured(finding)))), row.when))
+        yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
+        if finding.check is not None and finding.rank >= Severity.WARNING.rank:
+            yield Line("        do    ", finding.check.advice.decision)
+    if len(rows) > shown.limit:
+        yield Line(f"    and {len(rows) - shown.limit} more: raise --limit to see them")
+
+
+def _hosts(shown: JobReport) -> Iterator[Line]:
+    yield from (Line(""), Line("hosts:"))
+    hosts = list(by_host_rows(shown.job))
+    for host, gpus in hosts[: shown.limit]:
+        indices = ranges(gpu.gpu or gpu.uuid for gpu in gpus)
+        yield Line(f"    {printable(str(host))}  GPU {printable(indices)}  ", main_classes(gpus))
+    if len(hosts) > shown.limit:
+        yield Line(f"    and {len(hosts) - shown.limit} more: raise --limit to see them")
+
+
+def render_json(shown: JobReport) -> str:
+    """The answer as JSON; the format is described in docs/jobs.md."""
+    job, comparison = shown.job, shown.comparison
+    time = job.time
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "source": shown.source,
+        "summary": headline(shown),
+        "do_first": {
+            "about": shown.advice.about or None,
+            "code": shown.advice.code or None,
+            "text": shown.advice.first,
+        },
+        "remarkable": shown.advice.remarkable,
+        "warnings": list(shown.warnings),
+        "notes": list(shown.notes),
+        "simulated": job.simulated,
+        "job": run_json(job.found.run),
+        "running": job.found.ongoing,
+        "start_known": job.start_known,
+        "end_known": job.end_known,
+        "from": round(job.window.start, 3),
+        "to": round(job.window.end, 3),
+        "step_seconds": job.window.step_seconds,
+        "gpu_seconds": {
+            "total": time.total,
+            "lost": time.lost,
+            "unknown": time.unknown,
+            "by_class": dict(time.by_class),
+        },
+        "slowest_gpu": _standing_json(comparison.gpu, is_host=False),
+        "slowest_host": _standing_json(comparison.host, is_host=True),
+        "steps": _pace_json(job.pace),
+        "findings": [_finding_json(each) for each in job.findings],
+        "gpus": [_gpu_json(each) for each in job.gpus],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """What identifies a run of a job."""
+    key = run.key
+    return {
+        "kind": key.kind.value,
+        "name": key.name,
+        "cluster": key.cluster or None,
+        "namespace": key.namespace or None,
+        "pods": sorted(run.pods),
+        "users": sorted(run.users),
+        "accounts": sorted(run.accounts),
+        "start": round(run.start, 3),
+        "end": round(run.end, 3),
+    }
+
+
+def _standing_json(standing: Standing | None, *, is_host: bool) -> dict[str, Any] | None:
+    if standing is None:
+        return None
+    gpu = standing.gpus[0]
+    return {
+        **standing.host._asdict(),
+        **({} if is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
+        "stands_out": standing.stands_out,
+        "by": list(standing.reasons),
+        "own": _readings_json(standing.own),
+        "median_of_others": _readings_json(standing.others),
+        "others": standing.others_count,
+    }
+
+
+def _readings_json(readings: Readings) -> dict[str, float | None]:
+    return {
+        "clock_hertz": readings.clock,
+        "power_watts": readings.power,
+        "busy_ratio": readings.busy,
+        "own_cause_ratio": readings.caused,
+        "waiting_ratio": readings.waiting,
+    }
+
+
+def _pace_json(pace: Pace | None) -> dict[str, Any] | None:
+    if pace is None:
+        return None
+    return {
+        "recent_per_second": pace.recent,
+        "best_per_second": pace.best,
+        "best_over_seconds": pace.stretch_seconds,
+        "stopped_seconds": pace.stopped_seconds,
+        "ranks": [
+            {
+                **each.host._asdict(),
+                "job_name": each.job_name,
+                "rank": each.rank or None,
+                "per_second": each.per_second,
+                "last_step": each.moved,
+            }
+            for each in pace.ranks
+        ],
+    }
+
+
+def _finding_json(finding: JobFinding) -> dict[str, Any]:
+    return {
+        **finding.host._asdict(),
+        "gpu": finding.gpu or None,
+        "uuid": finding.uuid or None,
+        "severity": finding.urgency,
+        "confirmed_severity": finding.severity,
+        "state": finding.state.text,
+        "code": finding.code,
+        "action": finding.action,
+        "value": finding.value,
+        "first": round(finding.first, 3),
+        "last": round(finding.last, 3),
+        "at_end": finding.lasts,
+    }
+
+
+def _gpu_json(gpu: JobGpu) -> dict[str, Any]:
+    return {
+        **gpu.host._asdict(),
+        "gpu": gpu.gpu,
+        "uuid": gpu.uuid,
+        "name": gpu.name or None,
+        "first": round(gpu.first, 3),
+        "last": round(gpu.last, 3),
+        "seconds": dict(gpu.seconds),
+        "clock_hertz": gpu.clock,
+        "power_watts": gpu.power,
+        "busy_ratio": gpu.busy,
+        "mig_part": gpu.is_part,
+        "shared_with": [
+            {"namespace": each.namespace or None, "pod": each.pod or None, "slurm_job_id": each.slurm_job_id or None}
+            | {"seconds": seconds}
+            for each, seconds in gpu.neighbors.items()
+        ],
+    }

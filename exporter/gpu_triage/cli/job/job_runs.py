@@ -1,0 +1,514 @@
+"""The job that the command is about (a Slurm job, a pod or workload, or a user), and when it had which GPUs.
+
+The number of queries does not depend on its size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_view import Selection, any_of
+from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
+from gpu_triage.documents import nearest, quoted
+from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.options.values import TextType
+from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO
+from gpu_triage.read.processes.allocation import GPU_ALLOCATED
+from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
+
+
+class Kind(Enum):
+    """What a job is known by; the value is the prefix that selects it."""
+
+    SLURM = "slurm"
+    POD = "pod"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The argument of the command.
+
+    Attributes:
+        kinds: what it may name, in order of preference.
+        namespace: of the pod; "" for any.
+    """
+
+    kinds: tuple[Kind, ...]
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """As it can be typed again: ``4711``, ``research/train-0``."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+_SLURM_STEP: Final = re.compile(r"([0-9]{1,10})\.(?:[0-9]+|batch|extern|interactive)")
+_SLURM_PART: Final = re.compile(r"[0-9]{1,10}(?:_(?:[0-9]+|\[.*\])|\+[0-9]+)(?:\..*)?")
+_LONGEST: Final = 253
+
+_ROLES: Final = frozenset(
+    {"chief", "evaluator", "head", "launcher", "leader", "master", "ps", "server", "task", "worker", "workers"}
+)
+"""Words that training operators put between the name of a job and the number of a pod."""
+_ORDINAL: Final = re.compile(r"[0-9]{1,5}")
+_SUFFIX: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
+"""What Kubernetes generates: of a pod (five characters), of a ReplicaSet's template (eight to ten)."""
+
+
+def parse_wanted(text: str) -> Wanted:
+    """Parse ``4711``, ``research/train-0``, ``train-0``, ``ada``, or one of them after ``slurm:``, ``pod:``, ``user:``.
+
+    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists.
+
+    Raises:
+        ValueError: it is empty, or a part of a Slurm job that exporters know by another number.
+    """
+    prefix, colon, rest = text.partition(":")
+    kinds = tuple(kind for kind in Kind if colon and kind.value == prefix)
+    name = rest if kinds else text
+    if not name.strip() or len(name) > _LONGEST * 2:
+        raise ValueError(f"{quoted(text)} names no job; write a Slurm job's number, a pod, or a user")
+    if (not kinds or kinds == (Kind.SLURM,)) and _NUMBER.match(name):
+        _refuse_parts(name)
+    namespace, slash, pod = name.partition("/")
+    if slash and kinds in ((), (Kind.POD,)):
+        if not namespace or not pod:
+            raise ValueError(f"{quoted(text)} names no pod; write NAMESPACE/POD")
+        return Wanted((Kind.POD,), pod, namespace)
+    if kinds:
+        return Wanted(kinds, name)
+    return Wanted(tuple(Kind) if _NUMBER.fullmatch(name) else (Kind.POD, Kind.USER), name)
+
+
+def _refuse_parts(name: str) -> None:
+    step = _SLURM_STEP.fullmatch(name)
+    if step:
+        raise ValueError(f"{quoted(name)} is a step; write the job's number, {step[1]}")
+    if _SLURM_PART.fullmatch(name):
+        raise ValueError(
+            f"{quoted(name)} is a part of an array or of a heterogeneous job, and each part has a number of its own; "
+            f"write the JobId that scontrol show job {name} prints"
+        )
+
+
+WANTED: Final = TextType("JOB", parse_wanted)
+
+
+def workload_of(pod: str) -> str:
+    """The workload of a pod, from its name: ``train`` for ``train-worker-3``, ``train-0``, ``train-x7k2p``.
+
+    Only names are known here. Two workloads differ in what is left of their pods' names.
+    """
+    parts = pod.split("-")
+    while len(parts) > 1 and (_ORDINAL.fullmatch(parts[-1]) or _SUFFIX.fullmatch(parts[-1]) or parts[-1] in _ROLES):
+        parts.pop()
+    return "-".join(parts)
+
+
+def matcher(label: str, value: str) -> str:
+    """A PromQL matcher for exactly this value, whatever characters it has."""
+    return f"{label}={json.dumps(value, ensure_ascii=False)}"
+
+
+def matcher_of_any(label: str, values: Iterable[str]) -> str:
+    """A PromQL matcher for exactly these values."""
+    return f"{label}=~{json.dumps(any_of(values), ensure_ascii=False)}"
+
+
+def matchers(wanted: Wanted) -> dict[Kind, str]:
+    """The matchers that find everything the name may mean, by kind; pods include those of the same workload."""
+    stem = workload_of(wanted.name)
+    pattern = f"{re.escape(wanted.name)}|{re.escape(stem)}(?:-.+)?"
+    pods = f"workload_pod=~{json.dumps(pattern, ensure_ascii=False)}"
+    namespace = f",{matcher('workload_namespace', wanted.namespace)}" if wanted.namespace else ""
+    every = {
+        Kind.SLURM: matcher("slurm_job_id", wanted.name),
+        Kind.POD: f"{pods}{namespace}",
+        Kind.USER: matcher("user", wanted.name),
+    }
+    return {kind: every[kind] for kind in wanted.kinds}
+
+
+LONGEST_GAP_SECONDS: Final = 3600.0
+"""A job that had no GPU for longer ran twice; a Prometheus that was down for less does not split a job."""
+
+
+class JobKey(NamedTuple):
+    """What identifies a job; "" for what does not apply."""
+
+    kind: Kind
+    cluster: str
+    namespace: str
+    name: str  # number of a Slurm job, name of a pod or of its workload, or user
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A period in which a job had GPUs.
+
+    Attributes:
+        users: from the allocation if there is one, else of its processes.
+        accounts: of Slurm.
+        pods: all that belong to it; empty for Slurm jobs and users.
+        start, end: Unix seconds of the first and last time at which it had a GPU.
+        gpus: the most that it had at one time.
+        by_user: whether only its user matches.
+    """
+
+    key: JobKey
+    users: frozenset[str]
+    accounts: frozenset[str]
+    pods: frozenset[str]
+    start: float
+    end: float
+    gpus: int
+    by_user: bool = False
+
+    def __str__(self) -> str:
+        """Display name: ``Slurm job 4711 of ada``, ``pod research/train-0``, ``user ada``."""
+        name = self.key.name
+        if self.key.kind is Kind.SLURM:
+            return f"Slurm job {name}" + (f" of {', '.join(sorted(self.users))}" if self.users else "")
+        if self.key.kind is Kind.USER:
+            return f"user {name}"
+        return f"{'pod' if len(self.pods) == 1 else 'pods'} {self.key.namespace}/{name}"
+
+    @property
+    def selector(self) -> str:
+        """The matchers of its series of gpu_allocated and gpu_process_owner_info."""
+        if self.key.kind is Kind.SLURM:
+            return matcher("slurm_job_id", self.key.name)
+        if self.key.kind is Kind.USER:
+            return f'{matcher("user", self.key.name)},slurm_job_id="",workload_pod=""'
+        namespace = matcher("workload_namespace", self.key.namespace)
+        return f"{namespace},{matcher_of_any('workload_pod', sorted(self.pods))}"
+
+    def ran_at(self, seconds: float, slack_seconds: float) -> bool:
+        """Whether it had GPUs at this Unix time; it may have begun so much before its start."""
+        return self.start - slack_seconds <= seconds <= self.end
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was seen of a job at one time; allocations and processes name the same GPUs."""
+
+    allocated: int = 0
+    used: int = 0
+    users: frozenset[str] = frozenset()
+    process_users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    pods: frozenset[str] = frozenset()
+
+
+def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Series]) -> tuple[Run, ...]:
+    """The periods of all jobs in the answers of `sightings`, by job and time.
+
+    Another user in the same place is another job: numbers of Slurm jobs begin again after a reinstallation.
+    """
+    allocated, processes = list(allocated), list(processes)
+    exact = any(each.labels["workload_pod"] == wanted.name for each in (*allocated, *processes))
+    by_key: defaultdict[JobKey, defaultdict[float, _Seen]] = defaultdict(lambda: defaultdict(_Seen))
+    named: set[JobKey] = set()
+    for is_allocation, found in ((True, allocated), (False, processes)):
+        for series in found:
+            key = _named(wanted, series, exact=exact)
+            if key is not None:
+                named.add(key)
+            key = key or _of_user(wanted, series)
+            if key is not None:
+                for at, count in series.samples:
+                    _note(by_key[key][at], series, int(count), is_allocation=is_allocation)
+    runs = (run for key, times in by_key.items() for run in _split(key, times))
+    return tuple(replace(run, by_user=run.key not in named) for run in runs)
+
+
+def _named(wanted: Wanted, series: Series, *, exact: bool) -> JobKey | None:
+    """The job of a series if it is a Slurm job or a pod of that name.
+
+    A pod that is named in full (`exact`) is itself; otherwise the pods of a workload belong together.
+    """
+    labels = series.labels
+    if Kind.SLURM in wanted.kinds and labels["slurm_job_id"] == wanted.name:
+        return JobKey(Kind.SLURM, labels["cluster"], "", wanted.name)
+    pod, namespace = labels["workload_pod"], labels["workload_namespace"]
+    if Kind.POD not in wanted.kinds or wanted.namespace not in ("", namespace):
+        return None
+    if exact:
+        return JobKey(Kind.POD, labels["cluster"], namespace, pod) if pod == wanted.name else None
+    of_it = pod.startswith(f"{wanted.name}-")
+    return JobKey(Kind.POD, labels["cluster"], namespace, workload_of(pod)) if of_it else None
+
+
+def _of_user(wanted: Wanted, series: Series) -> JobKey | None:
+    """The job of a series if it is of a user of that name."""
+    labels = series.labels
+    if Kind.USER not in wanted.kinds or labels["user"] != wanted.name:
+        return None
+    if labels["slurm_job_id"]:
+        return JobKey(Kind.SLURM, labels["cluster"], "", labels["slurm_job_id"])
+    if labels["workload_pod"]:
+        return JobKey(Kind.POD, labels["cluster"], labels["workload_namespace"], workload_of(labels["workload_pod"]))
+    return JobKey(Kind.USER, labels["cluster"], "", wanted.name)
+
+
+def _note(seen: _Seen, series: Series, count: int, *, is_allocation: bool) -> None:
+    labels = series.labels
+    user = frozenset({labels["user"]} - {""})
+    if is_allocation:
+        seen.allocated += count
+        seen.users |= user
+        seen.accounts |= frozenset({labels["account"]} - {""})
+    else:
+        seen.used += count
+        seen.process_users |= user
+    seen.pods |= frozenset({labels["workload_pod"]} - {""})
+
+
+def _split(key: JobKey, times: defaultdict[float, _Seen]) -> Iterator[Run]:
+    current: list[tuple[float, _Seen]] = []
+    for at in sorted(times):
+        seen = times[at]
+        if current:
+            users = frozenset[str]().union(*(each.users for _, each in current))
+            other = bool(users and seen.users and not users & seen.users)
+            if other or at - current[-1][0] > LONGEST_GAP_SECONDS:
+                yield _run(key, current)
+                current = []
+        current.append((at, seen))
+    if current:
+        yield _run(key, current)
+
+
+def _run(key: JobKey, seen: Sequence[tuple[float, _Seen]]) -> Run:
+    def union(name: str) -> frozenset[str]:
+        return frozenset[str]().union(*(getattr(each, name) for _, each in seen))
+
+    return Run(
+        key=key,
+        users=union("users") or union("process_users"),
+        accounts=union("accounts"),
+        pods=union("pods"),
+        start=seen[0][0],
+        end=seen[-1][0],
+        gpus=max(max(each.allocated, each.used) for _, each in seen),
+    )
+
+
+class Choice(NamedTuple):
+    """The run to look at, and other runs of the same job."""
+
+    run: Run
+    others: tuple[Run, ...]
+
+
+class SeveralJobs(Exception):
+    """Several jobs match.
+
+    Attributes:
+        runs: one of each, the latest first.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = tuple(sorted(runs, key=lambda run: (-run.end, run.key.cluster, run.key.namespace, run.key.name)))
+        super().__init__(f"{len(self.runs)} jobs match")
+
+
+def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float) -> Choice:
+    """The run at the time `at`, or the last one before it; the latest if None.
+
+    Args:
+        runs: at least one.
+        now: time of the query, in Unix seconds.
+        slack_seconds: step of the times of runs.
+
+    Raises:
+        SeveralJobs: several jobs match, such as pods of one name in two namespaces.
+    """
+    begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
+    found = _preferred(wanted, begun or runs)
+    if at is not None or all(run.by_user for run in found):
+        # Of the many jobs of a user, those that run.
+        found = [run for run in found if run.ran_at(now if at is None else at, slack_seconds)] or found
+    latest: dict[tuple[JobKey, frozenset[str]], Run] = {}
+    for run in sorted(found, key=lambda run: run.end):
+        # A number of Slurm that another user has later is another job; a time selects one.
+        users = run.users if at is None and run.key.kind is Kind.SLURM else frozenset[str]()
+        latest[run.key, users] = run
+    if len(latest) > 1:
+        raise SeveralJobs(latest.values())
+    (chosen,) = latest.values()
+    return Choice(chosen, tuple(run for run in runs if run is not chosen and run.key == chosen.key))
+
+
+def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
+    """The Slurm jobs of that number, else the pods of that name, else pods with a longer name, else a user's jobs."""
+    named = [run for run in runs if not run.by_user]
+    numbered = [run for run in named if run.key.kind is Kind.SLURM]
+    whole = [run for run in named if run.key.kind is Kind.POD and run.key.name == wanted.name]
+    return numbered or whole or named or list(runs)
+
+
+SEARCHES_SECONDS: Final = (30 * 86_400.0, 400 * 86_400.0)
+"""How far back a job is looked for: first this, then that. What the server does not remember costs it nothing."""
+_POINTS: Final = 2000
+"""The most points of a range query; Prometheus rejects more than 11,000."""
+_FINE_POINTS: Final = 400
+_SHORTEST_STEP_SECONDS: Final = 5.0
+_LATEST_SECONDS: Final = 60.0
+"""A job that was seen within so long still runs: some exporters are scraped once a minute."""
+_OWNER: Final = "cluster, slurm_job_id, user, account, workload_namespace, workload_pod"
+_MOST_NAMED: Final = 6
+_WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A job in Prometheus.
+
+    Attributes:
+        run: with exact times; its end is at most the time of --at.
+        others: other times at which the same job had GPUs.
+        siblings: how many other pods of its workload had GPUs at the same time.
+        asked_at: Unix seconds of the query.
+        ongoing: whether it still had GPUs then.
+    """
+
+    run: Run
+    others: tuple[Run, ...]
+    siblings: int
+    asked_at: float
+    ongoing: bool
+
+
+class _Sightings(NamedTuple):
+    allocated: list[Series]
+    processes: list[Series]
+    step_seconds: float
+
+
+def owned(selection: Selection, selector: str, suffix: str = "") -> str:
+    """The series of gpu_allocated and gpu_process_owner_info with these matchers; `suffix` may be an offset."""
+    where = selection.with_matcher(selector)
+    return f"{GPU_ALLOCATED.name}{where}{suffix} == 1 or {GPU_PROCESS_OWNER_INFO.name}{where}{suffix}"
+
+
+def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float | None) -> Found:
+    """Find a job at a Unix time, or its latest run.
+
+    Raises:
+        SeveralJobs: several jobs match.
+        PrometheusUnavailable: the server does not answer, or has no such job.
+    """
+    asked_at = client.now() if at is None else at
+    for seconds in SEARCHES_SECONDS:
+        seen = _sightings(client, selection, wanted, asked_at, seconds)
+        runs = runs_of(wanted, seen.allocated, seen.processes)
+        # A run at the very beginning may have begun before.
+        if runs and min(run.start for run in runs) > asked_at - seconds + 2 * seen.step_seconds:
+            break
+    if not runs:
+        raise _unknown(client, selection, wanted, asked_at)
+    choice = choose(wanted, runs, at, asked_at, seen.step_seconds)
+    run = _refined(client, selection, choice.run, asked_at, seen.step_seconds)
+    ongoing = run.end >= asked_at - _LATEST_SECONDS
+    return Found(run, choice.others, _siblings(wanted, choice.run, seen), asked_at, ongoing)
+
+
+def _sightings(
+    client: PrometheusClient, selection: Selection, wanted: Wanted, end: float, seconds: float
+) -> _Sightings:
+    """How many GPUs each owner that the name may mean had, over time, by allocation and by process."""
+    step = math.ceil(seconds / _POINTS)
+    start = end - step * _POINTS
+
+    def ask(name: str, condition: str) -> list[Series]:
+        seen = " or ".join(
+            f"last_over_time({name}{selection.with_matcher(each)}[{step}s]){condition}"
+            for each in matchers(wanted).values()
+        )
+        return client.over(
+            f"count by ({_OWNER}) (group by (job, instance, gpu, uuid, {_OWNER}) ({seen}))", start, end, step
+        )
+
+    return _Sightings(ask(GPU_ALLOCATED.name, " == 1"), ask(GPU_PROCESS_OWNER_INFO.name, ""), step)
+
+
+def _refined(client: PrometheusClient, selection: Selection, run: Run, asked_at: float, coarse: float) -> Run:
+    """A run with its exact times; `coarse` is the step to which they are known, in seconds."""
+    # VictoriaMetrics moves the end of a range back to a multiple of its step.
+    end = min(run.end + coarse, asked_at)
+    step = max(_SHORTEST_STEP_SECONDS, math.ceil((end - run.start + coarse) / _FINE_POINTS))
+    start = end - step * math.ceil((end - run.start + coarse) / step)
+    cluster = selection.only(run.key.cluster)
+    seen = client.over(f"count({owned(cluster, run.selector)})", start, end, step)
+    # A job that was seen between two steps only leaves the coarse times.
+    times = [at for each in seen for at, _ in each.samples] or [run.start, run.end]
+    return replace(run, start=min(times), end=min(max(times), asked_at))
+
+
+def _siblings(wanted: Wanted, run: Run, seen: _Sightings) -> int:
+    if run.key.kind is not Kind.POD or run.pods != {wanted.name}:
+        return 0
+    workload = workload_of(wanted.name)
+    place = (run.key.cluster, run.key.namespace)
+    return len(
+        {
+            each.labels["workload_pod"]
+            for each in (*seen.allocated, *seen.processes)
+            if (each.labels["cluster"], each.labels["workload_namespace"]) == place
+            and workload_of(each.labels["workload_pod"]) == workload
+            and any(run.ran_at(at, seen.step_seconds) for at, _ in each.samples)
+        }
+        - {wanted.name}
+    )
+
+
+def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float) -> PrometheusUnavailable:
+    """Why there is no such job, and which there are."""
+    days = SEARCHES_SECONDS[-1] / 86_400
+    *most, last = (_WORDS[kind] for kind in wanted.kinds)
+    what = f"{', '.join(most)} or {last}" if most else last
+    missing = f"{client.url}: no {what} {wanted} had a GPU in the {days:.0f} days before {moment(at)}"
+    every = f"{GPU_ALLOCATED.name}{selection} == 1 or {GPU_PROCESS_OWNER_INFO.name}{selection}"
+    names = owner_names(client.at(f"group by ({_OWNER}) ({every})", at))
+    if names:
+        close = nearest(str(wanted), names)
+        hint = f"; did you mean {close}?" if close else f"; there are {_some(names)}"
+        return PrometheusUnavailable(f"{missing}{hint}")
+    if client.at(f"group ({GPU_EXPORTER_BUILD_INFO.name}{selection})", at):
+        return PrometheusUnavailable(
+            f"{missing}, and no GPU has a known owner at that time; set --slurm.jobs-directory or "
+            "--kubernetes.pod-resources-socket of the exporters, see docs/jobs.md"
+        )
+    which = f"no exporter of gpu-triage matches {selection}" if str(selection) else "no exporter of gpu-triage"
+    return PrometheusUnavailable(f"{missing}, and there is {which} at that time; ask for gpu_exporter_build_info there")
+
+
+def owner_names(found: Iterable[Series]) -> list[str]:
+    """The names of owners as the command takes them: ``4711``, ``research/train``, ``ada``; users last."""
+    jobs: set[str] = set()
+    users: set[str] = set()
+    for each in found:
+        labels = each.labels
+        if labels["slurm_job_id"]:
+            jobs.add(labels["slurm_job_id"])
+        elif labels["workload_pod"]:
+            jobs.add(f"{labels['workload_namespace']}/{workload_of(labels['workload_pod'])}")
+        elif labels["user"]:
+            users.add(labels["user"])
+    return [*sorted(jobs), *sorted(users - jobs)]
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,358 @@
+"""A job according to Prometheus: its GPUs with their time by bottleneck class, its findings and its pace.
+
+Notes say what the reader has to know about the numbers: what is shared, unknown, or was not there all the time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpu_triage.cli.fleet.fleet_text import moment
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, gpu_key, key_of
+from gpu_triage.cli.fleet.prometheus import Series
+from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of, pace_window
+from gpu_triage.cli.job.job_runs import Found, workload_of
+from gpu_triage.judge.evidence.owners import GpuOwner
+from gpu_triage.judge.evidence.wording import length_of_time, ranges
+from gpu_triage.judge.findings.finding import State
+from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+
+GOOD: Final = frozenset({"compute", "idle"})
+"""Classes in which no time is lost to a bottleneck, as in `gpu-triage report`."""
+WAITS: Final = "communication"
+_NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobGpu:
+    """One GPU of the job, while the job had it.
+
+    Attributes:
+        first, last: Unix seconds at which the job was first and last seen on it.
+        name: model; "" if unknown.
+        seconds: time in each bottleneck class; classes without time are missing.
+        clock: mean SM clock under load, in hertz; like the next two, None if not known.
+        power: mean, in watts.
+        busy: share of time with a kernel, 0-1.
+        neighbors: seconds that another job or pod had it as well.
+        is_part: whether the job had MIG devices of it.
+    """
+
+    host: HostKey
+    gpu: str
+    uuid: str
+    first: float
+    last: float
+    name: str
+    seconds: Mapping[str, float]
+    clock: float | None
+    power: float | None
+    busy: float | None
+    neighbors: Mapping[GpuOwner, float]
+    is_part: bool
+
+    @property
+    def subject(self) -> str:
+        """Display name: ``GPU 3 of gpu-07:9836``."""
+        return f"GPU {self.gpu or self.uuid} of {self.host}"
+
+    @property
+    def own_cause(self) -> float:
+        """Seconds in classes with a cause of its own, which is not waiting for other GPUs."""
+        return sum(seconds for name, seconds in self.seconds.items() if name not in _NO_CAUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinding:
+    """One finding about a GPU or a host of the job, while it ran.
+
+    Attributes:
+        gpu, uuid: "" for the host.
+        state: the most advanced that was seen.
+        first, last: Unix seconds at which it was first and last seen.
+        value: what was last measured; None if nothing is.
+        lasts: whether it was there at the end.
+    """
+
+    host: HostKey
+    gpu: str
+    uuid: str
+    severity: str
+    code: str
+    action: str
+    state: State
+    first: float
+    last: float
+    value: float | None
+    lasts: bool
+
+    @property
+    def check(self) -> Check | None:
+        """Its kind; None for a code that this program does not know."""
+        return BY_CODE.get(self.code)
+
+    @property
+    def urgency(self) -> str:
+        """Severity: a critical finding is a warning unless it was confirmed."""
+        critical_soon = self.state is State.PENDING and self.severity == Severity.CRITICAL.value
+        return Severity.WARNING.value if critical_soon else self.severity
+
+    @property
+    def rank(self) -> int:
+        """Rank of its urgency."""
+        return _RANKS.get(self.urgency, 0)
+
+    @property
+    def subject(self) -> str:
+        """Display name: ``GPU 3 of gpu-07:9836``, ``gpu-07:9836``."""
+        return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
+
+
+_RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+
+
+class GpuTime(NamedTuple):
+    """GPU seconds of the job."""
+
+    total: float  # from the first to the last time it was seen, over all GPUs
+    by_class: Mapping[str, float]  # most first
+    unknown: float  # without data: gaps of the exporter, of the scrapes, or of the owner
+
+    @property
+    def lost(self) -> float:
+        """Seconds in classes other than compute and idle."""
+        return sum(seconds for name, seconds in self.by_class.items() if name not in GOOD)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that is known of the job in a window of time.
+
+    Attributes:
+        gpus: by host and index.
+        findings: the most urgent first.
+        simulated: whether data of one of its hosts is simulated.
+        start_known: whether its hosts were watched before it began; otherwise it may have begun earlier.
+        end_known: whether they were watched after it ended; otherwise it may have run on.
+    """
+
+    found: Found
+    window: Window
+    gpus: tuple[JobGpu, ...]
+    findings: tuple[JobFinding, ...]
+    pace: Pace | None
+    simulated: bool
+    start_known: bool
+    end_known: bool
+
+    @property
+    def hosts(self) -> tuple[HostKey, ...]:
+        """Its hosts, sorted."""
+        return tuple(sorted({each.host for each in self.gpus}))
+
+    @property
+    def time(self) -> GpuTime:
+        """Its GPU seconds by class."""
+        sums: defaultdict[str, float] = defaultdict(float)
+        for gpu in self.gpus:
+            for name, seconds in gpu.seconds.items():
+                sums[name] += seconds
+        total = sum(gpu.last - gpu.first + self.window.step_seconds for gpu in self.gpus)
+        known = sum(sums.values())
+        ordered = sorted(sums, key=lambda name: (-sums[name], BOTTLENECK_CLASSES.index(name)))
+        return GpuTime(max(total, known), {name: sums[name] for name in ordered}, max(0.0, total - known))
+
+
+def job_of(found: Found, window: Window, facts: Facts) -> Job:
+    """Interpret the answers of all queries."""
+    gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, _number(gpu.gpu), gpu.uuid)))
+    return Job(
+        found=found,
+        window=window,
+        gpus=gpus,
+        findings=tuple(sorted(_findings(window, facts, gpus), key=_order)),
+        pace=pace_of(facts, found.run, window, pace_window(window)),
+        simulated=bool(facts.simulated),
+        start_known=bool(facts.before),
+        end_known=found.ongoing or bool(facts.after),
+    )
+
+
+def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
+    first, last = _values(facts.first), _values(facts.last)
+    clocks, power, busy = _values(facts.clocks), _values(facts.power), _values(facts.busy)
+    names = {gpu_key(each): each.labels["name"] for each in facts.models}
+    parts = {gpu_key(each) for each in facts.parts}
+    seconds = _by_class(facts.classes, window.step_seconds)
+    neighbors = _neighbors(facts.neighbors, window.step_seconds)
+    for each in facts.held:
+        key = gpu_key(each)
+        host, gpu, uuid = key
+        yield JobGpu(
+            host=host,
+            gpu=gpu,
+            uuid=uuid,
+            first=first.get(key, window.start),
+            last=last.get(key, window.end),
+            name=names.get(key, ""),
+            seconds=seconds.get(key, {}),
+            clock=clocks.get(key),
+            power=power.get(key),
+            busy=busy.get(key),
+            neighbors=neighbors.get(key, {}),
+            is_part=key in parts,
+        )
+
+
+def _values(found: Iterable[Series]) -> dict[GpuKey, float]:
+    return {gpu_key(each): each.value for each in found}
+
+
+def _by_class(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[str, float]]:
+    by_gpu: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
+    for each in found:
+        by_gpu[gpu_key(each)][each.labels["class"]] = each.value * step_seconds
+    return by_gpu
+
+
+def _neighbors(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[GpuOwner, float]]:
+    by_gpu: defaultdict[GpuKey, dict[GpuOwner, float]] = defaultdict(dict)
+    for each in found:
+        labels = each.labels
+        owner = GpuOwner(labels["workload_namespace"], labels["workload_pod"], labels["slurm_job_id"])
+        by_gpu[gpu_key(each)][owner] = each.value * step_seconds
+    return by_gpu
+
+
+def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
+    found = {_finding_key(each): each.value for each in facts.found}
+    lost = {_finding_key(each): each.value for each in facts.lost}
+    values = {
+        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts.values
+    }
+    left: defaultdict[HostKey, float] = defaultdict(float)
+    for one in gpus:
+        left[one.host] = max(left[one.host], one.last)
+    left_gpu = {(one.host, one.gpu, one.uuid): one.last for one in gpus}
+    end = max((each.value for each in facts.lost), default=window.end)
+    for each in facts.worst:
+        key = _finding_key(each)
+        host, gpu, uuid, severity, code, action = key
+        value = values.get((host, gpu, uuid, code))
+        first, last = found.get(key, window.start), lost.get(key, window.end)
+        ended = left_gpu.get((host, gpu, uuid), left[host])
+        if first > ended + window.step_seconds and severity != Severity.CRITICAL.value:
+            continue  # of what came after the job
+        yield JobFinding(
+            host=host,
+            gpu=gpu,
+            uuid=uuid,
+            severity=severity,
+            code=code,
+            action=action,
+            state=State(round(each.value)) if each.value in (1, 2) else State.PENDING,
+            first=first,
+            last=last,
+            value=None if value is None else value.value,
+            lasts=last >= min(end, window.end) - 2 * window.step_seconds,
+        )
+
+
+def _order(finding: JobFinding) -> tuple[object, ...]:
+    return (-finding.rank, finding.state is State.PENDING, finding.code, finding.host, _number(finding.gpu))
+
+
+_FindingKey = tuple[HostKey, str, str, str, str, str]
+
+
+def _finding_key(series: Series) -> _FindingKey:
+    labels = series.labels
+    gpu = labels["gpu"], labels["uuid"]
+    return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
+
+
+_EDGE_STEPS: Final = 3
+"""Scrapes of different hosts, and prologs of a job's nodes, differ by seconds: so much counts as the same time."""
+_LEAST_EDGE_SECONDS: Final = 120.0
+_MOST_NAMED: Final = 4
+_UNKNOWN_SHARE: Final = 0.02
+
+
+def notes_on(job: Job) -> Iterator[str]:
+    """One sentence each, without a period."""
+    if not job.start_known:
+        yield "Prometheus has nothing of these hosts from before: the job may have begun earlier"
+    if not job.end_known:
+        yield "Prometheus has nothing of these hosts from after that: the job may have run on"
+    if job.found.siblings:
+        key = job.found.run.key
+        workload = f"{key.namespace}/{workload_of(key.name)}"
+        yield f"{job.found.siblings} other pods of {workload} had GPUs at the same time; compare them all by that name"
+    yield from _edges(job)
+    yield from _shared(job)
+    parts = [gpu for gpu in job.gpus if gpu.is_part]
+    if parts:
+        yield f"it had MIG devices of {names_of(parts)}: clock, power and class are those of the whole GPU"
+    time = job.time
+    if time.unknown > _UNKNOWN_SHARE * time.total:
+        yield from _unknown(job)
+    for run in job.found.others[:_MOST_NAMED]:
+        yield f"it also had GPUs from {moment(run.start)} to {moment(run.end)}; --at looks at that time"
+
+
+def _edges(job: Job) -> Iterator[str]:
+    slack = max(_LEAST_EDGE_SECONDS, _EDGE_STEPS * job.window.step_seconds)
+    late = [gpu for gpu in job.gpus if gpu.first > job.window.start + slack]
+    early = [gpu for gpu in job.gpus if gpu.last < job.window.end - slack]
+    if late:
+        after = length_of_time(min(gpu.first for gpu in late) - job.window.start)
+        yield f"{names_of(late)} joined later, the first {after} after the start"
+    if early:
+        before = length_of_time(job.window.end - min(gpu.last for gpu in early))
+        yield f"{names_of(early)} left or was no longer seen before the end, the first {before} before it"
+
+
+def _shared(job: Job) -> Iterator[str]:
+    by_owner: defaultdict[str, list[tuple[JobGpu, float]]] = defaultdict(list)
+    for gpu in job.gpus:
+        for owner, seconds in gpu.neighbors.items():
+            by_owner[owner.text].append((gpu, seconds))
+    for name, shared in sorted(by_owner.items())[:_MOST_NAMED]:
+        longest = length_of_time(max(seconds for _, seconds in shared))
+        yield f"{names_of(gpu for gpu, _ in shared)} was shared with {name} for {longest}: readings are of both"
+    if len(by_owner) > _MOST_NAMED:
+        yield f"it shared GPUs with {len(by_owner) - _MOST_NAMED} more"
+
+
+def _unknown(job: Job) -> Iterator[str]:
+    """The hosts with gaps, and how long the longest of a GPU are in all."""
+    gaps: defaultdict[HostKey, float] = defaultdict(float)
+    for gpu in job.gpus:
+        held = gpu.last - gpu.first + job.window.step_seconds
+        gaps[gpu.host] = max(gaps[gpu.host], held - sum(gpu.seconds.values()))
+    worst = sorted((host for host in gaps if gaps[host] > 2 * job.window.step_seconds), key=lambda host: -gaps[host])
+    for host in worst[:_MOST_NAMED]:
+        yield f"nothing is known about GPUs of {host} for {length_of_time(gaps[host])}: no scrape, or no exporter"
+
+
+def names_of(gpus: Iterable[JobGpu]) -> str:
+    """GPUs for display, by host: ``GPU 0-3 of gpu-07:9836``."""
+    return places_in_words((gpu.host, gpu.gpu or gpu.uuid) for gpu in gpus)
+
+
+def places_in_words(places: Iterable[tuple[HostKey, str]]) -> str:
+    """GPUs, or hosts if the GPU is "", for display: ``GPU 0-3 of gpu-07:9836``; at most a few hosts."""
+    by_host: defaultdict[HostKey, list[str]] = defaultdict(list)
+    for host, gpu in places:
+        by_host[host] += [gpu] if gpu else []
+    named = [f"GPU {ranges(indices)} of {host}" if indices else str(host) for host, indices in by_host.items()]
+    more = len(named) - _MOST_NAMED
+    return ", ".join(named[:_MOST_NAMED]) + (f" and {more} more hosts" if more > 0 else "")

@@ -1,0 +1,495 @@
+"""The offline report: reads files, judges their content, and lists what they lack."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.cli.machines import stepped_host
+from gpu_triage.cli.measure import measure
+from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
+from gpu_triage.cli.offline.lines import About, pieces
+from gpu_triage.cli.offline.log_lines import date_time, written
+from gpu_triage.cli.offline.log_sections import EventKind, LogSection, MemoryBudget
+from gpu_triage.cli.offline.logged import logged_findings
+from gpu_triage.cli.offline.logs import LogReading, merge
+from gpu_triage.cli.offline.lspci import LspciParser, ports_of
+from gpu_triage.cli.offline.scan import BUG_REPORT, FAILURES, Content, Scanner
+from gpu_triage.cli.offline.smi_columns import APPS, DMON, PMON, QUERY
+from gpu_triage.cli.offline.smi_links import LIST, NvlinkParser, SmiTopologyParser
+from gpu_triage.cli.offline.smi_table import SmiTableParser
+from gpu_triage.cli.offline.smi_text import SmiTextParser, SmiXmlParser
+from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
+from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
+from gpu_triage.documents.stream import TimeLimit
+from gpu_triage.errors import ConfigError
+from gpu_triage.judge.evidence.host import HostEvidence
+from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.findings.finding import Finding
+from gpu_triage.judge.findings.settings import judge_settings
+from gpu_triage.judge.findings.table import Area
+from gpu_triage.judge.findings.verdicts import verdict_on
+from gpu_triage.judge.host_judge import HostJudge
+from gpu_triage.judge.report.report import AreaVerdict, FileRead, GpuVerdict, JudgedHost, Report
+from gpu_triage.options.config import Config
+from gpu_triage.options.progress import ProgressLine
+from gpu_triage.read.gpu.activity import GPU_SM_UTILIZATION_RATIO
+from gpu_triage.read.gpu.ecc import GPU_ECC_MODE, GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_REMAPPED_ROWS, SEVERITIES
+from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.read.gpu.nvlink import CRC, GPU_NVLINK_UP
+from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH, GPU_PCIE_LINK_WIDTH
+from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
+from gpu_triage.record.masking import Masker
+
+_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
+"""A process as findings name it: name and PID."""
+
+
+def redacted(report: Report) -> Report:
+    """The report with UUIDs and addresses replaced consistently, and without names.
+
+    PCI bus addresses stay, since findings refer to them.
+    """
+    masker = Masker(secrets.token_bytes(16))
+
+    def plain(text: str) -> str:
+        return _PROCESS.sub(r"process (\1)", masker.text(text))
+
+    def of_finding(finding: Finding) -> Finding:
+        return replace(finding, measured=plain(finding.measured), uuid=plain(finding.uuid))
+
+    def of_area(area: AreaVerdict) -> AreaVerdict:
+        summary = None if area.summary is None else plain(area.summary)
+        return replace(area, summary=summary, findings=tuple(map(of_finding, area.findings)))
+
+    def of_gpu(gpu: GpuVerdict) -> GpuVerdict:
+        because = gpu.bottleneck._replace(because=plain(gpu.bottleneck.because))
+        return replace(gpu, uuid=plain(gpu.uuid), bottleneck=because)
+
+    return replace(
+        report,
+        host="a host",
+        recording=None if report.recording is None else "a recording",
+        areas=tuple(map(of_area, report.areas)),
+        gpus=tuple(map(of_gpu, report.gpus)),
+        not_read=tuple(map(plain, report.not_read)),
+        files=tuple(_of_file(place, file) for place, file in enumerate(report.files, start=1)),
+    )
+
+
+def _of_file(place: int, file: FileRead) -> FileRead:
+    return replace(file, name=f"file {place}")
+
+
+RECORDING: Final = About(
+    "recording of gpu-triage", "of `gpu-triage record`, alone", "all that the exporter reads of a host"
+)
+
+_SECONDS: Final = 10.0
+"""Replay the last 10 s, as long as ``check`` observes a host: a recording usually ends with the problem it was made
+for. A shorter recording stays in its final state."""
+
+
+def check_recording(path: Path, config: Config) -> Report:
+    """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
+    config = replace(config, replay=path)
+    with ExitStack() as stack:
+        host = stepped_host(config, stack, _SECONDS)
+        began = host.machine.clock.now().wall
+        report = measure(host.machine, host.config, _SECONDS).report
+    return replace(report, files=(FileRead(str(path), (RECORDING.kind,), written(began), ""),))
+
+
+_MOST_LINES: Final = 12
+_MOST_FAILED: Final = 4
+
+
+def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """One line for each thing that nvidia-smi printed or omitted, and that therefore isn't judged."""
+    for content in contents:
+        if content.without_headings:
+            yield (
+                "rows of nvidia-smi --query-gpu without headings: leave out noheader, or attach the command too: "
+                f"{content.without_headings}"
+            )
+    if last is None:
+        return
+    if last.attached is not None and last.attached > len(last.gpus):
+        missing = last.attached - len(last.gpus)
+        yield f"{missing} of {last.attached} GPUs that nvidia-smi counts: attach its whole output"
+    for key, at in last.carried.items():
+        since = "an earlier output" if at is None else written(at)
+        yield f"GPU {_index(labels, key)} in the last output, which does not show all GPUs: it is judged as of {since}"
+    for key, gpu in last.gpus.items():
+        if gpu.failed:
+            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:_MOST_FAILED])
+            yield f"what the driver could not read of GPU {_index(labels, key)}: {what}"
+    yield from _unknown_forms(last, labels)
+
+
+def _unknown_forms(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    lines: dict[str, list[str]] = defaultdict(list)
+    for key, gpu in last.gpus.items():
+        for line in gpu.unread:
+            lines[line].append(f"GPU {_index(labels, key)}")
+    for line in last.unread:
+        lines[line].append("nvidia-smi")
+    for line, of in list(lines.items())[:_MOST_LINES]:
+        yield f"a line in an unknown form ({', '.join(Counter(of))}): {line}"
+    if len(lines) > _MOST_LINES:
+        yield f"{len(lines) - _MOST_LINES} more lines in an unknown form"
+
+
+def _index(labels: Mapping[str, GpuLabels], key: str) -> str:
+    return labels[key].gpu if key in labels else "?"
+
+
+_MOST_LINKS: Final = 8
+_VERSION: Final = re.compile(r" {1,3}(\d{3}\.\d{1,3}(?:\.\d{1,3})?) ")
+
+
+def summaries(area: Area, files: FilesOfHost, *, found: bool) -> Iterator[str]:
+    """Summaries of an area from logs and lspci, where nvidia-smi has none; `found`: whether it has findings."""
+    match area:
+        case Area.DRIVER:
+            yield from _on_the_bus(files)
+        case Area.HEALTH if files.log is not None:
+            yield _xids(files.log)
+        case Area.PCIE:
+            yield from _listed_links(files)
+        case Area.HOST if files.log is not None and not found:
+            yield f"no killed or hung processes, storage or hardware errors in {_lines(files.log)}"
+        case _:
+            return
+
+
+def _on_the_bus(files: FilesOfHost) -> Iterator[str]:
+    gpus = [device for device in files.devices.values() if device.is_gpu]
+    on_bus = Counter(f"{device.model} (driver in use: {device.driver or 'none'})" for device in gpus)
+    if on_bus:
+        yield f"on the bus: {', '.join(f'{count} x {gpu}' for gpu, count in on_bus.items())}"
+    version = files.driver_version or _loaded_version(files.log)
+    if version:
+        yield f"kernel module {version}"
+
+
+def _loaded_version(log: LogReading | None) -> str:
+    """The driver version that was loaded last according to the log; "" if unknown."""
+    loads = [] if log is None else [events.last for _, events in log.of_kind(EventKind.LOADED)]
+    found = _VERSION.search(loads[0].text) if loads and loads[0] is not None else None
+    return "" if found is None else found[1]
+
+
+def _xids(log: LogReading) -> str:
+    codes = sorted({what.code for what, _ in log.of_kind(EventKind.XID) if what.code}, key=int)
+    found = f"Xid errors {', '.join(codes)}" if codes else "no Xid errors"
+    return f"{found} in {_lines(log)}"
+
+
+def _listed_links(files: FilesOfHost) -> Iterator[str]:
+    links = Counter(
+        f"gen {device.generation} x{device.width}"
+        for device in files.devices.values()
+        if device.is_gpu and not device.is_dead and device.generation is not None and device.width is not None
+    )
+    if links:
+        yield f"by lspci: {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+
+
+def _lines(log: LogReading) -> str:
+    return f"{log.lines} line{'s' * (log.lines != 1)} of log"
+
+
+def peer_summaries(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """Parts of the summary; nothing if no such output was read."""
+    pairs = Counter(
+        level
+        for key, gpu in last.gpus.items()
+        for peer, level in gpu.peers.items()
+        if key in labels and _is_first(labels[key].gpu, peer)
+    )
+    if pairs:
+        yield "topology: " + ", ".join(f"{count} x {level}" for level, count in sorted(pairs.items()))
+    counted = [
+        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
+    ]
+    faulty = [
+        f"GPU {labels[key].gpu} link {number}: {errors}"
+        for key, number, link in counted
+        if key in labels and (errors := _link_errors(link.errors))
+    ]
+    if counted:
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
+def _link_errors(counts: Mapping[str, float]) -> str:
+    words = {kind: "CRC" if kind == CRC else kind for kind in counts}
+    return ", ".join(f"{count:.0f} {words[kind]}" for kind, count in counts.items() if count)
+
+
+def _is_first(index: str, peer: str) -> bool:
+    """Whether this GPU reports the pair's connection, so that each pair counts once."""
+    return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)
+
+
+_NOT_FOUND: Final = (
+    "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
+    "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
+    "kern.log) or lspci -vvv"
+)
+_OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
+_MOST_READ: Final = 2000
+_MOST_NAMED: Final = 12
+"""How many files the report lists by name; in a folder, files with recognized content come first."""
+
+
+def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -> Report:
+    """The report on the host these files came from.
+
+    Args:
+        paths: files, folders and archives; ``-`` is standard input.
+        config: as for the daemon.
+        redact: whether to remove user, host and process names, UUIDs and network addresses.
+
+    Raises:
+        ConfigError: a file can't be read, or the files are from different hosts.
+    """
+    report = _check(paths, config, with_names=not redact)
+    return redacted(report) if redact else report
+
+
+def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
+    judge = HostJudge(JudgedHost("files", files=True), settings=judge_settings(config.judge))
+    recordings = [path for path in paths if path != STANDARD_INPUT and is_recording(Path(path))]
+    if recordings:
+        if len(paths) > 1:
+            raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
+        return check_recording(Path(recordings[0]), config)
+    named = [source for path in paths for source in sources(path)]
+    if not named:
+        raise ConfigError("--from: there is no file in this folder that can be read; name the files")
+    contents = _read(named)
+    read, roster = snapshots(contents, with_names=with_names)
+    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
+    files = _files_of_host(contents, read, roster, modified_at)
+    now = _now(files, contents, modified_at)
+    evidence = evidence_of(files, config, now)
+    found = tuple(logged_findings(files, judge.settings, with_names=with_names))
+    report = judge.judge(evidence, files.driver_error, found).report
+    return _completed(report, evidence, files, contents)
+
+
+def _read(named: Sequence[InputFile]) -> list[Content]:
+    total = sum(source.size or 0 for source in named)
+    contents: list[Content] = []
+    room, time_limit, read, done = MemoryBudget(), TimeLimit(), 0, 0
+    with ProgressLine() as line:
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            line.show(f"reading, {done / 1e6:.0f}{f' of {total / 1e6:.0f}' if total else ''} MB")
+
+        for source in named:
+            try:
+                for document in documents(source, count, time_limit):
+                    read += 1
+                    if read > _MOST_READ:
+                        contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
+                        return contents
+                    content = Scanner(document.name, room).read(pieces(document.stream))
+                    content.damage = document.stream.damage
+                    # In folders and archives, files without recognized content aren't listed.
+                    if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
+                        contents.append(content)
+            except OSError as error:
+                raise ConfigError(f"--from: {source.name}: cannot be read: {error.strerror or error}") from error
+    return contents
+
+
+def _files_of_host(
+    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: GpuIndex, modified_at: float
+) -> FilesOfHost:
+    devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
+    lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
+    unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
+    shows_gpus = bool(read and read[-1].gpus)
+    return FilesOfHost(
+        snapshots=read,
+        labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
+        lost=lost,
+        unplaced=unplaced,
+        corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
+        devices=devices,
+        ports=ports_of(devices),
+        log=_log(contents, read, modified_at),
+        driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
+        driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
+        nobody_there=not shows_gpus and any(each.no_devices for each in contents),
+    )
+
+
+def _log(contents: Iterable[Content], read: tuple[Snapshot, ...], modified_at: float) -> LogReading | None:
+    sections = [section for content in contents for section in content.logs]
+    if not sections:
+        return None
+    return merge(sections, _collected_at(contents, read), modified_at)
+
+
+def _collected_at(contents: Iterable[Content], read: tuple[Snapshot, ...]) -> float | None:
+    """When the newest of the files was collected, according to timestamps inside the files."""
+    times = [each.written_at for each in contents] + [each.at for each in read]
+    return max((each for each in times if each is not None), default=None)
+
+
+def _now(files: FilesOfHost, contents: Iterable[Content], modified_at: float) -> float:
+    if files.log is not None:
+        return files.log.reference
+    collected_at = _collected_at(contents, files.snapshots)
+    return modified_at if collected_at is None else collected_at
+
+
+def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
+    """The report with the files read and the data missing from them; an area without data never counts as healthy."""
+    areas = tuple(_area(area, host, files) for area in report.areas)
+    nothing = not any(content.kinds for content in contents)
+    blocked = report.blocked
+    if files.driver_error is None:
+        # There is no live driver to ask, so only an error printed by nvidia-smi itself blocks the verdict.
+        blocked = _NOT_FOUND if nothing else None
+        if files.nobody_there and not any(area.findings for area in areas):
+            blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
+    severities = [finding.urgency for area in areas for finding in area.findings]
+    return replace(
+        report,
+        areas=areas,
+        blocked=blocked,
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
+        not_read=(*(() if nothing else _not_said(host, files)), *unread_of(contents, _last(files), files.labels)),
+        files=tuple(_file(each) for each in _named(contents)),
+    )
+
+
+def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
+    # Without GPUs, the summary for a live host only lists what was not found.
+    says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
+    parts = [area.summary] if says and area.summary is not None else []
+    if not parts:
+        parts += summaries(area.area, files, found=bool(area.findings))
+    # For partial nvidia-smi output, such as `-d ECC`, this is all there is.
+    parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
+    last = _last(files)
+    if area.area is Area.PEERS and last is not None:
+        parts += peer_summaries(last, files.labels)
+    return replace(area, summary="; ".join(parts) or None)
+
+
+def _held(host: HostEvidence) -> Iterator[str]:
+    """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
+    reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
+    if reasons and not any(reasons.values()):
+        yield f"no throttle reason active {AT_THAT_MOMENT}"
+    for gpu, active in reasons.items():
+        if active:
+            yield f"GPU {gpu} held by {', '.join(active)} {AT_THAT_MOMENT}"
+
+
+def _errors(host: HostEvidence) -> Iterator[str]:
+    series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
+    counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
+    if counted:
+        counts = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+        yield f"ECC errors since the driver was loaded: {counts}"
+
+
+def _links(host: HostEvidence) -> Iterator[str]:
+    links = Counter(
+        f"gen {generation:.0f} x{width:.0f}"
+        for gpu in host.answering
+        if (generation := gpu.last(GPU_PCIE_LINK_GENERATION)) is not None
+        and (width := gpu.last(GPU_PCIE_LINK_WIDTH)) is not None
+    )
+    if links:
+        yield f"now {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+
+
+_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
+"""Point-in-time details of an area, added to the summary that a live host gets."""
+
+
+def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
+    """Whether the files contain the data that the area is judged by."""
+    match area:
+        case Area.HEALTH:
+            return files.log is not None or any(host.series(spec) for spec in _OF_HEALTH)
+        case Area.PCIE:
+            return bool(host.series(GPU_PCIE_LINK_WIDTH))
+        case Area.PEERS:
+            last = _last(files)
+            alone = last is not None and last.attached == len(host.answering) == 1
+            return alone or bool(host.series(GPU_NVLINK_UP))
+        case Area.WORK:
+            return bool(host.series(GPU_PROCESSES) or host.series(GPU_SM_UTILIZATION_RATIO))
+        case Area.SETTINGS:
+            return bool(host.series(GPU_PERSISTENCE_MODE))
+        case _:
+            return True
+
+
+def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    """What these files don't contain, each with the file or command that would."""
+    if not files.snapshots:
+        yield "temperatures, power, ECC, PCIe link, processes: attach nvidia-smi -q"
+    elif len(files.snapshots) == 1:
+        yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
+    if files.snapshots:
+        yield "how long a GPU was busy, so whether a job hangs, starves or spins: run gpu-triage check on the host"
+    if files.log is None:
+        yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
+    if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
+        yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
+    if len(host.answering) > 1:
+        if not any(gpu.links for each in files.snapshots for gpu in each.gpus.values()):
+            yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
+        yield "P2P between GPUs: run gpu-triage check on the host"
+    yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+
+
+def _last(files: FilesOfHost) -> Snapshot | None:
+    return files.snapshots[-1] if files.snapshots else None
+
+
+def _named(contents: Sequence[Content]) -> Sequence[Content]:
+    """The files to list: if there are many, only those with recognized content."""
+    if len(contents) <= _MOST_NAMED:
+        return contents
+    telling = [content for content in contents if content.kinds or content.damage]
+    first, others = telling[: 4 * _MOST_NAMED], telling[4 * _MOST_NAMED :]
+    return [*first, *[each for each in others if each.damage][-_MOST_NAMED:]] or contents[:_MOST_NAMED]
+
+
+def _file(content: Content) -> FileRead:
+    kinds = content.kinds
+    if content.is_bug_report:
+        kinds = (BUG_REPORT.kind, *kinds)
+    found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
+    at = content.written_at if content.written_at is not None else max(found, default=None)
+    note = content.damage or ("" if content.lines else "empty")
+    return FileRead(content.name, kinds, "" if at is None else written(at), note)
+
+
+READERS: Final[tuple[About, ...]] = (
+    *(BUG_REPORT, SmiTextParser.ABOUT, SmiXmlParser.ABOUT, SmiTableParser.ABOUT, FAILURES, QUERY, APPS, DMON, PMON),
+    *(LIST, NvlinkParser.ABOUT, SmiTopologyParser.ABOUT, LogSection.ABOUT, LspciParser.ABOUT, ARCHIVES, RECORDING),
+)
+"""Every kind of input that `check --from` reads, as declared by its reader, in documentation order."""

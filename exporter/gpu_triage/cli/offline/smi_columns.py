@@ -1,0 +1,389 @@
+"""Parsers for nvidia-smi's output in columns: ``--query-gpu`` and ``--query-compute-apps`` as CSV, dmon, pmon."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.cli.offline.lines import About, command_of
+from gpu_triage.cli.offline.log_lines import date_time
+from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
+from gpu_triage.cli.offline.smi_readings import REASONS_OF_CLOCKS
+from gpu_triage.read.gpu.throttle import REASONS
+
+QUERY: Final = About(
+    "nvidia-smi --query-gpu",
+    "`--format=csv`, also `nounits`; `noheader` only together with the command",
+    "what `nvidia-smi -q` says of the fields that were asked for, as of the last sample",
+)
+APPS: Final = About(
+    "nvidia-smi --query-compute-apps", "as `--query-gpu`", "processes on the GPUs and the memory that each has"
+)
+
+_REASONS: Final = {tag: label.rpartition("/")[2] for _, label, tag in REASONS_OF_CLOCKS}
+_CLOCKS: Final = {"graphics": "graphics", "gr": "graphics", "sm": "sm", "memory": "memory", "mem": "memory"}
+_FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "name": "product name",
+        "gpu_name": "product name",
+        "uuid": "gpu uuid",
+        "gpu_uuid": "gpu uuid",
+        "serial": "serial number",
+        "gpu_serial": "serial number",
+        "vbios_version": "vbios version",
+        "persistence_mode": "persistence mode",
+        "mig.mode.current": "mig mode/current",
+        "compute_mode": "compute mode",
+        "pstate": "performance state",
+        "fan.speed": "fan speed",
+        "gpu_recovery_action": "gpu recovery action",
+        "reset_status.reset_required": "gpu reset status/reset required",
+        "reset_status.drain_and_reset_recommended": "gpu reset status/drain and reset recommended",
+        "pcie.link.gen.current": "pci/gpu link info/pcie generation/current",
+        "pcie.link.gen.gpucurrent": "pci/gpu link info/pcie generation/current",
+        "pcie.link.gen.max": "pci/gpu link info/pcie generation/max",
+        "pcie.link.gen.gpumax": "pci/gpu link info/pcie generation/device max",
+        "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
+        "pcie.link.width.current": "pci/gpu link info/link width/current",
+        "pcie.link.width.max": "pci/gpu link info/link width/max",
+        "utilization.gpu": "utilization/gpu",
+        "utilization.memory": "utilization/memory",
+        "utilization.encoder": "utilization/encoder",
+        "utilization.decoder": "utilization/decoder",
+        "encoder.stats.sessioncount": "encoder stats/active sessions",
+        "temperature.gpu": "temperature/gpu current temp",
+        "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
+        "temperature.memory": "temperature/memory current temp",
+        "power.draw": "power readings/power draw",
+        "power.draw.average": "gpu power readings/average power draw",
+        "power.draw.instant": "gpu power readings/instantaneous power draw",
+        "power.limit": "power readings/power limit",
+        "enforced.power.limit": "power readings/enforced power limit",
+        "power.default_limit": "power readings/default power limit",
+        "power.min_limit": "power readings/min power limit",
+        "power.max_limit": "power readings/max power limit",
+        "memory.total": "fb memory usage/total",
+        "memory.reserved": "fb memory usage/reserved",
+        "memory.used": "fb memory usage/used",
+        "memory.free": "fb memory usage/free",
+        "ecc.mode.current": "ecc mode/current",
+        "ecc.mode.pending": "ecc mode/pending",
+        "ecc.errors.corrected.volatile.total": "ecc errors/volatile/single bit/total",
+        "ecc.errors.corrected.aggregate.total": "ecc errors/aggregate/single bit/total",
+        "ecc.errors.uncorrected.volatile.total": "ecc errors/volatile/double bit/total",
+        "ecc.errors.uncorrected.aggregate.total": "ecc errors/aggregate/double bit/total",
+        "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
+        "retired_pages.single_bit_ecc.count": "retired pages/single bit ecc",
+        "retired_pages.sbe": "retired pages/single bit ecc",
+        "retired_pages.double_bit.count": "retired pages/double bit ecc",
+        "retired_pages.dbe": "retired pages/double bit ecc",
+        "retired_pages.pending": "retired pages/pending",
+        "remapped_rows.correctable": "remapped rows/correctable error",
+        "remapped_rows.sbe": "remapped rows/correctable error",
+        "remapped_rows.uncorrectable": "remapped rows/uncorrectable error",
+        "remapped_rows.dbe": "remapped rows/uncorrectable error",
+        "remapped_rows.pending": "remapped rows/pending",
+        "remapped_rows.failure": "remapped rows/remapping failure occurred",
+        "fabric.state": "fabric/state",
+        "fabric.status": "fabric/status",
+        "fabric.health.summary": "fabric/health/summary",
+        **{
+            f"remapped_rows.histogram.{bank}": f"remapped rows/bank remap availability histogram/{bank}"
+            for bank in ("max", "high", "partial", "low", "none")
+        },
+        **{
+            f"clocks_{kind}_reasons.{reason}": f"clocks {kind} reasons/{label}"
+            for kind in ("event", "throttle")
+            for reason, label in _REASONS.items()
+        },
+        **{
+            f"clocks_event_reasons_counters.{reason}": f"clocks event reasons counters/{label}"
+            for reason, label in _REASONS.items()
+        },
+        **{f"clocks.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
+        **{f"clocks.current.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
+        **{f"clocks.max.{name}": f"max clocks/{clock}" for name, clock in _CLOCKS.items()},
+        **{f"clocks.applications.{name}": f"applications clocks/{clock}" for name, clock in _CLOCKS.items()},
+        **{
+            f"clocks.default_applications.{name}": f"default applications clocks/{clock}"
+            for name, clock in _CLOCKS.items()
+        },
+    }
+)
+"""Field of ``--query-gpu``, and the name of the same fact in ``-q``."""
+
+_OF_GPU: Final = frozenset({"index", "pci.bus_id", "gpu_bus_id", "gpu_uuid", "uuid"})
+_OF_HOST: Final = MappingProxyType(
+    {
+        "timestamp": "timestamp",
+        "driver_version": "driver version",
+        "kmd_version": "kmd version",
+        "count": "attached gpus",
+    }
+)
+_OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
+_BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
+_MOST_FIELDS: Final = 400
+_SAME_PASS_SECONDS: Final = 0.5
+"""GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
+
+_HEADING: Final = re.compile(r"\s*([A-Za-z][\w.]{1,80})(?:\s*\[[^\]]{1,12}\])?\s*")
+_VALUE: Final = re.compile(
+    r"-?\d+(?:\.\d+)?(?: \S{1,3})?|0x[0-9A-Fa-f]+|P\d+|\[.{1,60}\]|N/A|(?:Not )?Active|Enabled|Disabled|Yes|No"
+)
+"""A valid cell of a single-column row; any other line isn't from nvidia-smi."""
+
+_QUERY: Final = re.compile(r"--query-(gpu|compute-apps)[= ]([\w.,]{1,8000})")
+
+
+def _fields_of(heading: str) -> list[str]:
+    """The fields in a header line; empty for any other line."""
+    # Fast path: most lines with a comma are prose, which the first word shows.
+    first = _HEADING.match(heading)
+    if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
+        return []
+    if not _is_known(first[1].lower()) or heading.count(",") > _MOST_FIELDS:
+        return []
+    found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
+    names = [each[1].lower() for each in found if each is not None]
+    if len(names) < len(found):
+        return []
+    known = sum(map(_is_known, names))
+    # A single known word may occur in any text, but with a dot in it, it is a field.
+    return names if known > 1 or "." in first[1] else []
+
+
+def _is_known(name: str) -> bool:
+    return name in _FACTS_OF_FIELDS or name in _BITS or name in _OF_HOST or name in _OF_GPU or name in _OF_PROCESS
+
+
+class SmiCsvParser:
+    """Parses one run of a query; the last sample of each GPU wins."""
+
+    def __init__(self, fields: list[str], *, of_processes: bool) -> None:
+        self._fields = fields
+        self._of_processes = of_processes
+        self.report = SmiReport((APPS if of_processes else QUERY).kind)
+        self._gpus: dict[str, RawGpu] = {}
+        self._rows = 0
+        self._place = -1
+        self._read_at: float | None = None
+
+    @classmethod
+    def starting(cls, line: str) -> SmiCsvParser | None:
+        """A parser that has consumed this line, if it names the fields: the header, or the command at a prompt."""
+        query = _QUERY.search(line) if "--query-" in line else None
+        if query is not None and command_of(line):
+            fields = [name.lower() for name in query[2].split(",") if name]
+            return cls(fields, of_processes=query[1] != "gpu") if fields else None
+        if "," not in line and "." not in line:
+            return None
+        fields = _fields_of(line)
+        return cls(fields, of_processes="pid" in fields) if fields else None
+
+    def feed(self, line: str) -> bool:
+        """Parse a line; False if the run ended before it."""
+        if not line or line.isspace():
+            return True
+        cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
+        if not self._rows:
+            headings = _fields_of(line)
+            if headings:
+                # The header after a command line that has been parsed already.
+                self._fields = headings
+                return True
+        if len(cells) != len(self._fields) or (len(cells) == 1 and _VALUE.fullmatch(cells[0]) is None):
+            return self._goes_on(line)
+        self._rows += 1
+        named = dict(zip(self._fields, cells, strict=True))
+        if self._of_processes:
+            self._note_process(named)
+        else:
+            self._note_sample(named)
+        return True
+
+    def _goes_on(self, line: str) -> bool:
+        """Whether an invalid row still belongs to the run: one with missing cells does."""
+        if not self._rows or command_of(line) or "," not in line or len(self._fields) == 1:
+            return False
+        self.report.miss(line)
+        return True
+
+    def _gpu(self, named: Mapping[str, str]) -> RawGpu:
+        index = named.get("index", "")
+        bus_id = named.get("pci.bus_id") or named.get("gpu_bus_id") or ""
+        uuid = named.get("uuid") or named.get("gpu_uuid") or ""
+        key = index or bus_id or uuid or self._next_place(named.get("timestamp", ""))
+        if key not in self._gpus:
+            self._gpus[key] = self.report.add_gpu(bus_id, index if index.isdecimal() else "")
+        return self._gpus[key]
+
+    def _next_place(self, timestamp: str) -> str:
+        """The row number within its pass, which identifies a GPU without a name."""
+        at = date_time(timestamp.replace("/", "-"))
+        before, self._read_at = self._read_at, at
+        is_new_pass = at is not None and before is not None and at - before > _SAME_PASS_SECONDS
+        self._place = 0 if is_new_pass else self._place + 1
+        return f"row {self._place}"
+
+    def _note_sample(self, named: Mapping[str, str]) -> None:
+        gpu = self._gpu(named)
+        gpu.facts = {}
+        for name, value in named.items():
+            if name in _OF_HOST:
+                self._note_host(_OF_HOST[name], value)
+            elif name in _FACTS_OF_FIELDS:
+                gpu.note(_FACTS_OF_FIELDS[name], value)
+            elif name in _BITS and value.startswith("0x"):
+                _note_reasons(gpu, value)
+
+    def _note_host(self, label: str, value: str) -> None:
+        if label == "timestamp":
+            # For example 2026/06/24 10:26:34.977; the last sample's.
+            self.report.timestamp = value.replace("/", "-")
+        else:
+            self.report.note(label, value)
+
+    def _note_process(self, named: Mapping[str, str]) -> None:
+        gpu = self._gpu(named)
+        for name in ("gpu_name", "gpu_uuid"):
+            if name in named:
+                gpu.note(_FACTS_OF_FIELDS[name], named[name])
+        if "timestamp" in named:
+            self._note_host("timestamp", named["timestamp"])
+        memory = named.get("used_gpu_memory", named.get("used_memory", ""))
+        gpu.lists_processes = True
+        gpu.add_process(RawProcess(named.get("pid", ""), "C", named.get("process_name", ""), memory))
+
+
+def _note_reasons(gpu: RawGpu, mask: str) -> None:
+    try:
+        bits = int(mask, 16)
+    except ValueError:
+        return
+    for reason, label, _ in REASONS_OF_CLOCKS:
+        gpu.note(f"clocks event reasons/{label}", "Active" if bits & REASONS[reason] else "Not Active")
+
+
+DMON: Final = About(
+    "nvidia-smi dmon",
+    "any columns (`-s`), also with times (`-o DT`)",
+    "power, temperature, utilization, clocks, memory, ECC errors, limits that hold the clocks, as of the last sample",
+)
+PMON: Final = About("nvidia-smi pmon", DMON.forms, "processes on the GPUs, as of the last sample")
+
+_NOT_REPORTED: Final = "-"
+_FACTS_OF_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "pwr": ("gpu power readings/power draw", " W"),
+        "temp": ("temperature/gpu current temp", " C"),
+        "gtemp": ("temperature/gpu current temp", " C"),
+        "mtemp": ("temperature/memory current temp", " C"),
+        "sm": ("utilization/gpu", " %"),
+        "mem": ("utilization/memory", " %"),
+        "enc": ("utilization/encoder", " %"),
+        "dec": ("utilization/decoder", " %"),
+        "mclk": ("clocks/memory", " MHz"),
+        "pclk": ("clocks/sm", " MHz"),
+        "fb": ("fb memory usage/used", " MiB"),
+        "bar1": ("bar1 memory usage/used", " MiB"),
+        "sbecc": ("ecc errors/aggregate/single bit/total", ""),
+        "dbecc": ("ecc errors/aggregate/double bit/total", ""),
+    }
+)
+"""Column of dmon, the name of the same fact in ``-q``, and the unit printed in the second header line."""
+
+_VIOLATIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
+)
+"""Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
+
+_UNITS: Final = frozenset({"idx", "yyyymmdd"})
+"""First words of the second header line."""
+
+
+class SmiMonitorParser:
+    """Parses one run of dmon or pmon; the last sample of each GPU wins."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self._columns = columns
+        self._is_pmon = "pid" in columns
+        self.report = SmiReport((PMON if self._is_pmon else DMON).kind)
+        self._gpus: dict[str, RawGpu] = {}
+        self._sampled: set[str] = set()
+
+    @classmethod
+    def starting(cls, line: str) -> SmiMonitorParser | None:
+        """A parser that has consumed this line, if it is the column header."""
+        columns = _headings(line)
+        return (
+            cls(columns)
+            if "gpu" in columns and ("pid" in columns or any(c in _FACTS_OF_COLUMNS for c in columns))
+            else None
+        )
+
+    def feed(self, line: str) -> bool:
+        """Parse a line; False if the run ended before it."""
+        if not line or line.isspace():
+            return True
+        if line.lstrip().startswith("#"):
+            headings = _headings(line)
+            # The header is repeated once per terminal page.
+            return headings == self._columns or headings[:1] == ["idx"] or not _UNITS.isdisjoint(headings)
+        values = line.split()
+        named = dict(zip(self._columns, values, strict=False))
+        if not named.get("gpu", "").isdecimal() or len(values) < len(self._columns) - self._is_pmon:
+            return False
+        self._note_time(named)
+        if self._is_pmon:
+            name = " ".join(values[len(self._columns) - 1 :])
+            self._note_process(named, "" if name == _NOT_REPORTED else name)
+        else:
+            self._note_sample(named)
+        return True
+
+    def _note_time(self, named: Mapping[str, str]) -> None:
+        date, time = named.get("date", ""), named.get("time", "")
+        if len(date) == len("20260131") and date.isdecimal():
+            self.report.timestamp = f"{date[:4]}-{date[4:6]}-{date[6:]} {time}"
+
+    def _gpu(self, index: str) -> RawGpu:
+        if index not in self._gpus:
+            self._gpus[index] = self.report.add_gpu(index=index)
+        return self._gpus[index]
+
+    def _note_sample(self, named: Mapping[str, str]) -> None:
+        facts: dict[str, str] = {}
+        for column, value in named.items():
+            if value == _NOT_REPORTED:
+                continue
+            if column in _FACTS_OF_COLUMNS:
+                path, unit = _FACTS_OF_COLUMNS[column]
+                facts[path] = f"{value}{unit}"
+            elif column in _VIOLATIONS and value.isdecimal():
+                facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
+        self._gpu(named["gpu"]).facts = facts
+
+    def _note_process(self, named: Mapping[str, str], name: str) -> None:
+        index, pid = named["gpu"], named["pid"]
+        gpu = self._gpu(index)
+        gpu.lists_processes = True
+        if index not in self._sampled:
+            self._sampled.add(index)
+        elif pid in (known.pid for known in gpu.processes) or not gpu.processes:
+            # A new sample starts; it replaces the process list.
+            gpu.processes = []
+        if pid != _NOT_REPORTED:
+            memory = named.get("fb", _NOT_REPORTED)
+            gpu.add_process(
+                RawProcess(pid, named.get("type", ""), name, "" if memory == _NOT_REPORTED else f"{memory} MiB")
+            )
+
+
+def _headings(line: str) -> list[str]:
+    text = line.strip()
+    if not text.startswith("#"):
+        return []
+    return text.lstrip("# ").lower().split()

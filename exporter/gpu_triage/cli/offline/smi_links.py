@@ -1,0 +1,225 @@
+"""Parsers for how GPUs are connected: ``nvidia-smi -L``, ``nvidia-smi nvlink`` and ``nvidia-smi topo -m``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.cli.offline.lines import About
+from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
+from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
+
+LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
+
+_MOST_LINKS: Final = 64
+_GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
+_LINK: Final = re.compile(r"Link (\d{1,2}): (.{1,80})$")
+_STATE: Final = re.compile(r"(<inactive>|inactive)|[\d.]{1,10} GB/s")
+_ERRORS: Final = re.compile(r"(Replay|Recovery|CRC)(?: (?:Flit|Data))? Errors: (\d{1,18})$")
+_KINDS: Final = {"Replay": REPLAY, "Recovery": RECOVERY, "CRC": CRC}
+_NOTES: Final = ("nvlink", "mig ", "device does not")
+"""Prefixes, in lower case, of lines that describe a GPU without naming a link."""
+
+_PREFIX: Final = "nvlink/"
+UP: Final = "up"
+
+
+class NvlinkParser:
+    """Parses one or more of these outputs in sequence, line by line."""
+
+    ABOUT: Final = About(
+        "nvidia-smi nvlink", "`--status` and `-e`", "whether each NVLink is up; its replays, recoveries and CRC errors"
+    )
+
+    def __init__(self) -> None:
+        self.report = SmiReport(LIST.kind)
+        self._gpus: dict[str, RawGpu] = {}
+        self._gpu: RawGpu | None = None
+        self._reported: frozenset[str] = frozenset()
+        self._named: tuple[str, str] | None = None
+
+    @classmethod
+    def starting(cls, line: str) -> NvlinkParser | None:
+        """A parser that has consumed this line, if the line names a GPU in the format of these outputs."""
+        parser = cls()
+        return parser if "UUID: GPU-" in line and parser._name(line) else None
+
+    def feed(self, line: str) -> bool:
+        """Parse a line; False if it isn't part of these outputs."""
+        text = line.strip()
+        if not text or self._name(line):
+            return True
+        link = _LINK.match(text)
+        if link is not None:
+            self._note(int(link[1]), link[2])
+            return True
+        return text.lower().removeprefix("nvml: ").startswith((*_NOTES, "unable to retrieve nvlink"))
+
+    def _name(self, line: str) -> bool:
+        found = _GPU.match(line)
+        if found is None:
+            return False
+        index, name, uuid = found.groups()
+        self._gpu = self._gpus.get(index)
+        if self._gpu is None and uuid is not None:
+            self._gpu = self._gpus[index] = self.report.add_gpu(index=index)
+            self._gpu.note("product name", name)
+            self._gpu.note("gpu uuid", uuid)
+        # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
+        self._named = None if self._gpu is not None else (index, name)
+        self._reported = frozenset(self._gpu.facts if self._gpu is not None else ())
+        return True
+
+    def _note(self, link: int, said: str) -> None:
+        state, errors = _STATE.fullmatch(said), _ERRORS.match(said)
+        if link >= _MOST_LINKS or (state is None and errors is None):
+            return
+        self.report.kind = self.ABOUT.kind
+        if self._gpu is None and self._named is not None:
+            self._gpu = self._gpus[self._named[0]] = self.report.add_gpu(index=self._named[0])
+            self._gpu.note("product name", self._named[1])
+        gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
+        # The first value for a link wins: later commands list the same links with other data.
+        if gpu is None or path in self._reported:
+            return
+        if state is not None:
+            gpu.note(path, "No" if state[1] else "Yes")
+        elif errors is not None:
+            # Older drivers count CRC errors of flits and of data separately.
+            gpu.facts[path] = str(int(gpu.facts.get(path, "0")) + int(errors[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One link in an output; `is_up` is None and error kinds are absent if not printed."""
+
+    is_up: bool | None
+    errors: Mapping[str, float]
+
+
+Links = Mapping[int, Link]
+"""By link number."""
+
+
+def links_of(facts: Mapping[str, str]) -> Links:
+    """The links in a GPU's facts."""
+    found: dict[int, dict[str, str]] = {}
+    for path, value in facts.items():
+        if path.startswith(_PREFIX):
+            number, _, what = path.removeprefix(_PREFIX).partition("/")
+            found.setdefault(int(number), {})[what] = value
+    return {
+        number: Link(
+            None if UP not in said else said[UP] == "Yes",
+            {kind: float(said[kind]) for kind in _KINDS.values() if kind in said},
+        )
+        for number, said in found.items()
+    }
+
+
+def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
+    """The links of a GPU that are connected: those that are up, and those that are up on all other GPUs.
+
+    A link that is down on every GPU is unconnected on this board; on cards joined by a bridge, some links may be too.
+
+    Args:
+        own: links of the GPU.
+        others: links of the other GPUs of the same model.
+    """
+    peers = [links for links in others if any(link.is_up for link in links.values())]
+    linked = any(link.is_up for link in own.values())
+
+    def is_connected(number: int, link: Link) -> bool:
+        if link.is_up is not False:
+            return True
+        return linked and bool(peers) and all(number in links and bool(links[number].is_up) for links in peers)
+
+    connected = {number: link for number, link in own.items() if is_connected(number, link)}
+    totals: dict[str, float] = {}
+    for link in connected.values():
+        for kind, count in link.errors.items():
+            totals[kind] = totals.get(kind, 0.0) + count
+    return NvlinkReading(
+        {number: LinkReading(link.is_up, link.errors, None, None) for number, link in connected.items()},
+        totals,
+        None,
+        None,
+    )
+
+
+_GPU_COLUMN: Final = re.compile(r"GPU(\d{1,3})")
+_DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|ib)\w{1,20}")
+_LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
+_AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
+_NUMA: Final = "NUMA"
+_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}
+"""Level names of drivers before 384."""
+
+PEER: Final = "topology/gpu "
+NUMA_NODE: Final = "topology/numa node"
+
+
+class SmiTopologyParser:
+    """Parses one matrix; the terminal may have wrapped its lines."""
+
+    ABOUT: Final = About(
+        "nvidia-smi topo -m", "also with broken lines", "how each GPU reaches the others, and its NUMA node"
+    )
+
+    def __init__(self) -> None:
+        self.report = SmiReport(self.ABOUT.kind)
+        self._columns: list[str] = []
+        self._after: list[str] = []
+        self._row: list[str] = []
+        self._gpu: RawGpu | None = None
+
+    @classmethod
+    def starting(cls, line: str) -> SmiTopologyParser | None:
+        """A parser that has consumed this line, if it is the header of such a matrix."""
+        words = line.split()
+        if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
+            return None
+        parser = cls()
+        parser._head(words)
+        return parser
+
+    def feed(self, line: str) -> bool:
+        """Parse a line; False if the matrix ended before it."""
+        words = line.split()
+        if not words:
+            return not self.report.gpus
+        if _DEVICE.fullmatch(words[0]) and len(words) > 1 and _LEVEL.fullmatch(words[1]):
+            gpu = _GPU_COLUMN.fullmatch(words[0])
+            # NIC rows only repeat what the GPU rows contain.
+            self._gpu = None if gpu is None else self.report.add_gpu(index=gpu[1])
+            self._row = words[1:]
+        elif not self.report.gpus and all(_DEVICE.fullmatch(word) or word in _AFTER_LEVELS for word in words):
+            self._head(words)
+            return True
+        elif self._row and len(self._row) < len(self._columns) + self._trailing:
+            self._row += words
+        else:
+            return False
+        if self._gpu is not None and len(self._row) >= len(self._columns):
+            self._note(self._gpu)
+        return True
+
+    @property
+    def _trailing(self) -> int:
+        """The number of cells after the levels: CPU affinity, NUMA affinity, GPU NUMA id."""
+        return self._after.count("Affinity") + self._after.count("ID")
+
+    def _head(self, words: list[str]) -> None:
+        for word in words:
+            (self._columns if _DEVICE.fullmatch(word) and not self._after else self._after).append(word)
+
+    def _note(self, gpu: RawGpu) -> None:
+        for column, level in zip(self._columns, self._row, strict=False):
+            peer = _GPU_COLUMN.fullmatch(column)
+            if peer is not None and _LEVEL.fullmatch(level) and level != "X":
+                gpu.note(f"{PEER}{peer[1]}", _LEVELS_OF_OLD.get(level, level))
+        after = self._row[len(self._columns) :]
+        if _NUMA in self._after and len(after) > 1 and after[1].isdecimal():
+            gpu.note(NUMA_NODE, after[1])

@@ -1,0 +1,242 @@
+"""A byte stream that is read once from the start, and decompressed in bounded chunks whatever the format."""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+CHUNK_BYTES: Final = 1 << 16
+"""The most bytes decompressed at a time."""
+MOST_BYTES: Final = 8 << 30
+"""Limit per file after decompression: no log is that large, and it stops decompression bombs."""
+
+MOST_SECONDS: Final = 600.0
+"""Limit for all files of a command together. Twice as long as a slow host takes for the largest file."""
+
+_PACKED_BYTES: Final = 1 << 13
+"""The most bytes fed to a decompressor at a time: bytes after the end of a member are copied once per member."""
+_MOST_LAYERS: Final = 4
+_MOST_DICTIONARY_BYTES: Final = 20 << 20
+"""For xz: presets up to 7 need less; 8 and 9 alone need more memory than the rest of the program."""
+
+_GZIP: Final = b"\x1f\x8b"
+_BZIP2: Final = b"BZh"
+_XZ: Final = b"\xfd7zXZ\x00"
+_UNREADABLE: Final = (
+    (b"\x28\xb5\x2f\xfd", "it is packed with Zstandard; unpack it first (zstd -d)"),
+    (b"\x04\x22\x4d\x18", "it is packed with LZ4; unpack it first (lz4 -d)"),
+    (b"7z\xbc\xaf\x27\x1c", "it is a 7z archive; unpack it first"),
+    (b"PK\x03\x04", "it is a zip archive inside another file or on standard input; unpack it first"),
+    (b"LPKSHHRH", "it is a binary journal; convert it with journalctl -k --file"),
+)
+_LONGEST_MAGIC: Final = 8
+
+DAMAGED: Final = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+"""Exceptions raised when reading damaged data."""
+
+
+class Bytes(Protocol):
+    """A readable file-like object."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; empty at the end."""
+
+
+class Stream:
+    """Bytes that are read once, from the start.
+
+    Attributes:
+        damage: why the stream ended early; "" if it didn't.
+    """
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        """Chunks may have any size; an error they raise ends the stream and is stored in `damage`."""
+        self.damage = ""
+        self._chunks = chunks
+        self._front = b""
+
+    def take(self, most: int = MOST_BYTES) -> bytes:
+        """The next chunk, at least one byte; empty at the end."""
+        front = self._front or self._next()
+        self._front = front[most:]
+        return front[:most]
+
+    def give_back(self, unread: bytes) -> None:
+        """Push bytes back to the front."""
+        self._front = unread + self._front
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes without consuming them; fewer only at the end."""
+        while len(self._front) < size and (chunk := self._next()):
+            self._front += chunk
+        return self._front[:size]
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; fewer only at the end."""
+        found = self.peek(size)
+        self._front = self._front[size:]
+        return found
+
+    def skip(self, size: int) -> None:
+        """Discard the next bytes."""
+        while size > 0 and (taken := self.take(size)):
+            size -= len(taken)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Everything left, in chunks."""
+        while taken := self.take():
+            yield taken
+
+    def _next(self) -> bytes:
+        try:
+            return next((chunk for chunk in self._chunks if chunk), b"")
+        except DAMAGED as error:
+            self.damage = f"ends early: {getattr(error, 'strerror', None) or error}"
+            return b""
+
+
+class TimeLimit:
+    """How long files may be read, from now on."""
+
+    def __init__(self, seconds: float = MOST_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._ends_at = now() + seconds
+
+    def check(self) -> None:
+        """Raise ValueError if the time is up."""
+        if self._now() > self._ends_at:
+            raise ValueError(f"only what could be read within {self._seconds:.0f} s was read")
+
+
+class Budget:
+    """How much may still be decompressed for one file, over all layers and members: bytes, and time."""
+
+    def __init__(self, size: int = MOST_BYTES, time_limit: TimeLimit | None = None) -> None:
+        self._size = self._left = size
+        self._time_limit = time_limit or TimeLimit()
+
+    def spend(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Pass the chunks through until the budget is used up, then raise ValueError."""
+        for chunk in chunks:
+            self._left -= len(chunk)
+            if self._left < 0:
+                raise ValueError(f"only the first {self._size >> 20} MiB were read")
+            self._time_limit.check()
+            yield chunk
+
+
+def opened(raw: Bytes, count: Callable[[int], None] = lambda _size: None) -> Stream:
+    """The raw bytes of a file; `count` is called with the size of each read."""
+
+    def chunks() -> Iterator[bytes]:
+        while chunk := raw.read(CHUNK_BYTES):
+            count(len(chunk))
+            yield chunk
+
+    return Stream(chunks())
+
+
+def unpacked(packed: Stream, budget: Budget) -> Stream:
+    """Decompress repeatedly, also gzip in gzip; data that isn't compressed passes through unchanged."""
+    stream = packed
+    for _ in range(_MOST_LAYERS):
+        if _decompressor(stream.peek(_LONGEST_MAGIC)) is None:
+            return _readable(stream)
+        stream = Stream(budget.spend(_members(stream)))
+    if _decompressor(stream.peek(_LONGEST_MAGIC)) is None:
+        return _readable(stream)
+    return _refused(f"it is packed more than {_MOST_LAYERS} times")
+
+
+def _readable(stream: Stream) -> Stream:
+    start = stream.peek(_LONGEST_MAGIC)
+    why = next((why for magic, why in _UNREADABLE if start.startswith(magic)), None)
+    return stream if why is None else _refused(why)
+
+
+def _refused(why: str) -> Stream:
+    stream = Stream(iter(()))
+    stream.damage = why
+    return stream
+
+
+class _Decompressor(Protocol):
+    """Decompressor of one member, with the interface of bz2 and lzma."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
+
+
+class _GzipMember:
+    """Gzip decompressor with the interface of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._held = b""
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._held and not self.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._member.unused_data
+
+    def decompress(self, data: bytes, max_length: int = CHUNK_BYTES) -> bytes:
+        piece = self._member.decompress(self._held + data, max_length)
+        # At the end of the member, unconsumed_tail isn't reset; the remaining bytes are in unused_data as well.
+        self._held = b"" if self._member.eof else self._member.unconsumed_tail
+        return piece
+
+
+def _decompressor(start: bytes) -> _Decompressor | None:
+    if start.startswith(_GZIP):
+        return _GzipMember()
+    if start.startswith(_BZIP2):
+        return bz2.BZ2Decompressor()
+    return lzma.LZMADecompressor(memlimit=_MOST_DICTIONARY_BYTES) if start.startswith(_XZ) else None
+
+
+def _members(packed: Stream) -> Iterator[bytes]:
+    """Decompress concatenated members: a bug report consists of hundreds of gzip members.
+
+    Raises:
+        EOFError: the last member is incomplete.
+        ValueError, OSError, zlib.error, lzma.LZMAError: a member is damaged.
+    """
+    while (member := _decompressor(packed.peek(_LONGEST_MAGIC))) is not None:
+        yield from _of_member(member, packed)
+        packed.give_back(member.unused_data)
+    if packed.peek(CHUNK_BYTES).strip(b"\0"):
+        raise ValueError("what follows the packed data was not read")
+
+
+def _of_member(member: _Decompressor, packed: Stream) -> Iterator[bytes]:
+    while not member.eof:
+        given = packed.take(_PACKED_BYTES) if member.needs_input else b""
+        if member.needs_input and not given:
+            raise EOFError(packed.damage.removeprefix("ends early: ") or "the packed data is not complete")
+        try:
+            piece = member.decompress(given, CHUNK_BYTES)
+        except lzma.LZMAError as error:
+            if "limit" in str(error):
+                raise ValueError("unpacking it takes too much memory (xz -8, -9); unpack it first (xz -d)") from error
+            raise
+        if piece:
+            yield piece
+        elif not given and not member.needs_input and not member.eof:
+            raise ValueError("the packed data is damaged")

@@ -1,0 +1,284 @@
+"""What differs between a baseline and the present state, field by field; which fields are accepted; and the metrics.
+
+GPUs are matched by UUID; a GPU unknown to the baseline is matched with the recorded GPU in the same slot. Values that
+only one side reports are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
+from gpu_triage.read.metrics.contract import GpuLabels
+from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_info
+
+NAME = "baseline"
+ABOUT = "whether the host is still what its baseline says"
+TIER = Tier.MEDIUM
+
+GPU_BASELINE_MISMATCH = gpu_gauge(
+    "gpu_baseline_mismatch",
+    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, and if either "
+    "side does not report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is "
+    "lost.",
+    labels=("field",),
+    source="--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
+)
+GPU_BASELINE_INFO = host_info(
+    "gpu_baseline_info",
+    "The baseline in use: the SHA-256 of its file and when it was recorded (UTC, RFC 3339); absent when there is "
+    "none that can be used.",
+    labels=("sha256", "recorded"),
+    source="--baseline.file, or what --baseline.from-host learned",
+)
+
+Aspects = Mapping[str, str]  # values of a field by aspect: a clock, a NIC, a peer; key "" if there is only one
+
+PeerNames = Mapping[str, str]  # names of the peers that both sides have, by UUID
+
+ABSENT: Final = "absent"
+BOARD: Final = "uuid"
+SLOT: Final = "pci_bus_id"  # these two are compared only where they differ: a board in a slot, a slot of a board
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPair:
+    """A GPU as recorded and as it is now; None on the side that lacks it."""
+
+    recorded: GpuFacts | None
+    now: GpuFacts | None
+
+    @property
+    def latest(self) -> GpuFacts:
+        """The present GPU, or else the recorded one."""
+        gpu = self.now or self.recorded
+        assert gpu is not None  # noqa: S101 - a pair has at least one side
+        return gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The comparison of one field of the host or of a GPU."""
+
+    field: str  # the label of gpu_baseline_mismatch, or BOARD or SLOT
+    gpu: GpuPair | None  # None for the host
+    was: str  # `was` and `now` hold the values of the aspects that differ; "" if none do
+    now: str
+
+    @property
+    def differs(self) -> bool:
+        """Whether the values differ."""
+        return self.was != self.now
+
+
+class _Field(NamedTuple):
+    name: str
+    attribute: str  # of GpuFacts or HostFacts
+    aspects: Callable[[Any, PeerNames], Aspects | None]  # of a value that is reported, with these names for the peers
+    whole: bool = False  # whether an aspect on only one side counts as a difference; otherwise it is ignored
+    parts: tuple[str, ...] = ()  # of the attribute, taken over together; () for all of it
+
+
+def _one(form: str = "{}") -> Callable[[Any, PeerNames], Aspects]:
+    return lambda value, _: {"": form.format(value)}
+
+
+def _switch(value: bool, _names: PeerNames) -> Aspects:  # noqa: FBT001 - data, not a mode switch
+    return {"": "on" if value else "off"}
+
+
+def _link(what: str, form: str) -> _Field:
+    """A limit of the PCIe link, with those of card and slot, which explain it."""
+
+    def aspects(link: LinkFacts, _names: PeerNames) -> Aspects | None:
+        value = getattr(link, what)
+        return None if value is None else {"": form.format(value)}
+
+    return _Field(f"pcie_{what}", "link", aspects, parts=(what, f"device_{what}", f"slot_{what}"))
+
+
+def _p2p(peers: Mapping[str, Peer], names: PeerNames) -> Aspects:
+    statuses = ((uuid, key, status) for uuid, peer in peers.items() if uuid in names for key, status in peer.items())
+    return {f"{key.removeprefix(P2P)} to {names[uuid]}": status for uuid, key, status in statuses if key != LEVEL}
+
+
+def _topology(peers: Mapping[str, Peer], names: PeerNames) -> Aspects:
+    return {f"to {names[uuid]}": peer[LEVEL] for uuid, peer in peers.items() if uuid in names and LEVEL in peer}
+
+
+def _clocks(tables: Mapping[str, Mapping[str, float]], _names: PeerNames) -> Aspects:
+    return {
+        f"{kind.removesuffix('_hertz')} {clock}": f"{hertz / 1e6:.0f} MHz"
+        for kind, table in tables.items()
+        for clock, hertz in table.items()
+    }
+
+
+_HOST: Final = (
+    _Field("gpu_count", "gpu_count", _one()),
+    _Field("driver_version", "driver_version", _one()),
+    _Field("iommu", "iommu_active", _switch),
+)
+_GPU: Final = (
+    _Field("gpu_model", "name", _one()),
+    _link("generation", "generation {}"),
+    _link("width", "x{}"),
+    _Field("numa_node", "numa_node", _one()),
+    _Field("nic_affinity", "nics", lambda nics, _: nics, whole=True),
+    _Field("p2p", "peers", _p2p),
+    _Field("topology", "peers", _topology),
+    _Field("nvlink", "nvlinks_up", lambda links, _: {f"link {number}": "up" for number in links}, whole=True),
+    _Field("vbios_version", "vbios_version", _one()),
+    _Field("power_limit", "power_watts", lambda limits, _: {name: f"{watts:.0f} W" for name, watts in limits.items()}),
+    _Field("clocks", "clocks", _clocks),
+    _Field("persistence_mode", "persistence_mode", _switch),
+    _Field("ecc_mode", "ecc_mode", _switch),
+)
+_SLOT: Final = _Field(SLOT, "pci_bus_id", _one())
+GPU_FIELDS: Final = tuple(field.name for field in _GPU)
+HOST_FIELDS: Final = tuple(field.name for field in _HOST)
+ACCEPTABLE: Final = (*HOST_FIELDS, *GPU_FIELDS, BOARD, SLOT)
+"""Every field that `changes` reports."""
+
+
+def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
+    """Compare every field that both sides report, the host's first, then the GPUs' by slot; equal fields are included.
+
+    A GPU on only one side counts as a difference in `BOARD` and in ``gpu_count``, and a new one in ``gpu_model``.
+    """
+    yield from _compared(_HOST, None, (recorded, {}), (now, {}))
+    pairs = match(recorded.gpus, now.gpus)
+    both = [(pair.recorded, pair.now) for pair in pairs if pair.recorded and pair.now]
+    names_then = {then.uuid: then.pci_bus_id or then.uuid for then, _ in both}
+    names_now = {since.uuid: names_then[then.uuid] for then, since in both}
+    for pair in pairs:
+        then, since = pair.recorded, pair.now
+        if then is None or since is None or then.uuid != since.uuid:
+            yield Comparison(BOARD, pair, then.uuid if then else ABSENT, since.uuid if since else ABSENT)
+        if since is not None and then is None:
+            yield Comparison("gpu_model", pair, ABSENT, since.name)
+        elif since is not None and then is not None:
+            if then.pci_bus_id != since.pci_bus_id:
+                yield Comparison(SLOT, pair, then.pci_bus_id or ABSENT, since.pci_bus_id or ABSENT)
+            yield from _compared(_GPU, pair, (then, names_then), (since, names_now))
+
+
+def _compared(
+    fields: Iterable[_Field], pair: GpuPair | None, then: tuple[Any, PeerNames], now: tuple[Any, PeerNames]
+) -> Iterator[Comparison]:
+    for field in fields:
+        before, after = (_aspects(field, *side) for side in (then, now))
+        if before is None or after is None:
+            continue
+        keys = sorted(before.keys() | after.keys() if field.whole else before.keys() & after.keys())
+        if keys or field.whole:
+            changed = [key for key in keys if before.get(key) != after.get(key)]
+            yield Comparison(field.name, pair, _shown(changed, before), _shown(changed, after))
+
+
+def _aspects(field: _Field, facts: HostFacts | GpuFacts, names: PeerNames) -> Aspects | None:
+    value = getattr(facts, field.attribute)
+    return None if value is None or value == "" else field.aspects(value, names)
+
+
+def _shown(aspects: Iterable[str], values: Aspects) -> str:
+    return ", ".join(f"{aspect} {values.get(aspect, ABSENT)}".strip() for aspect in aspects)
+
+
+def changes(recorded: HostFacts, now: HostFacts) -> tuple[Comparison, ...]:
+    """The differences: the host's fields first, then board, slot and fields of each GPU, by slot."""
+    return tuple(each for each in compare(recorded, now) if each.differs)
+
+
+def match(recorded: Iterable[GpuFacts], now: Iterable[GpuFacts]) -> tuple[GpuPair, ...]:
+    """Pair the GPUs of both sides by UUID, then by slot; sorted by slot, including missing GPUs."""
+    before = {gpu.uuid: gpu for gpu in recorded}
+    after = {gpu.uuid: gpu for gpu in now}
+    pairs = [GpuPair(gpu, after[uuid]) for uuid, gpu in before.items() if uuid in after]
+    gone = {gpu.pci_bus_id: gpu for uuid, gpu in before.items() if uuid not in after}
+    for uuid, gpu in after.items():
+        if uuid not in before:
+            pairs.append(GpuPair(gone.pop(gpu.pci_bus_id, None) if gpu.pci_bus_id else None, gpu))
+    matched = {pair.recorded.uuid for pair in pairs if pair.recorded}
+    pairs += [GpuPair(gpu, None) for uuid, gpu in before.items() if uuid not in matched]
+    return tuple(sorted(pairs, key=lambda pair: (pair.latest.pci_bus_id, pair.latest.uuid)))
+
+
+def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> HostFacts:
+    """The recorded host with these fields as they are now; values that are not reported now are kept.
+
+    With `BOARD`, GPUs that are gone are removed. GPUs that were added come with their model.
+    """
+    named = []
+    for pair in match(recorded.gpus, now.gpus):
+        if BOARD in fields if pair.now is None else pair.recorded is None and "gpu_model" not in fields:
+            continue
+        old = pair.recorded is not None and (pair.now is None or BOARD not in fields)
+        named.append((pair, pair.recorded.uuid if pair.recorded and old else pair.latest.uuid))
+    then = {pair.recorded.uuid: name for pair, name in named if pair.recorded}
+    since = {pair.now.uuid: name for pair, name in named if pair.now}
+    gpus = []
+    for pair, name in named:
+        gpu = pair.latest
+        if pair.recorded is not None and pair.now is not None:
+            gpu = replace(pair.recorded, **_taken((*_GPU, _SLOT), pair.recorded, pair.now, fields))
+        gpus.append(replace(gpu, uuid=name, peers=_peers(pair, fields, then, since)))
+    return replace(recorded, at=now.at, gpus=tuple(gpus), **_taken(_HOST, recorded, now, fields))
+
+
+def _taken(rows: Iterable[_Field], then: Any, now: Any, fields: Collection[str]) -> dict[str, Any]:
+    taken: dict[str, Any] = {}
+    for field in rows:
+        value = getattr(now, field.attribute)
+        if field.name not in fields or value is None or value == "" or field.attribute == "peers":
+            continue
+        before = taken.get(field.attribute, getattr(then, field.attribute))
+        if field.parts:
+            parts = {part: each for part in field.parts if (each := getattr(value, part)) is not None}
+            value = replace(before or LinkFacts(), **parts) if parts else before
+        taken[field.attribute] = value if field.whole else _merged(before, value)
+    return taken
+
+
+def _merged(before: Any, value: Any) -> Any:
+    if not isinstance(before, Mapping) or not isinstance(value, Mapping):
+        return value
+    return {**before, **{key: _merged(before.get(key), each) for key, each in value.items()}}
+
+
+def _peers(
+    pair: GpuPair, fields: Collection[str], then: Mapping[str, str], since: Mapping[str, str]
+) -> dict[str, Peer] | None:
+    """The GPU's peers by their UUIDs in the file, to which `then` and `since` map recorded and present ones."""
+    recorded = (pair.recorded and pair.recorded.peers) or {}
+    present = (pair.now and pair.now.peers) or {}
+    found: dict[str, Peer] = {then[uuid]: dict(peer) for uuid, peer in recorded.items() if uuid in then}
+    for uuid, peer in present.items():
+        if uuid not in since:
+            continue
+        added = since[uuid] not in found
+        known = found.setdefault(since[uuid], {})
+        for key, value in peer.items():
+            if added or ("topology" if key == LEVEL else "p2p") in fields:
+                known[key] = value
+    return found or None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineReading:
+    """The baseline in use, and whether each field differs, by GPU labels (HOST_LABELS for the host) and field name."""
+
+    sha256: str
+    recorded: str
+    mismatches: Mapping[tuple[GpuLabels, str], bool]
+
+
+def render(reading: BaselineReading | None) -> Iterator[Sample]:
+    """Render the samples of one reading; none without a usable baseline."""
+    if reading is None:
+        return
+    yield GPU_BASELINE_INFO.sample(1, reading.sha256, reading.recorded)
+    for (labels, field), differs in reading.mismatches.items():
+        yield GPU_BASELINE_MISMATCH.sample(differs, *labels, field)

@@ -1,0 +1,309 @@
+"""Memory, swap and paging of the host, and its ECC errors by memory controller and DIMM (EDAC)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final
+
+from gpu_triage.driver.kernel.files import parse_count, read_names, read_text
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.driver.kernel.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.metrics.bounds import Bound
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.metrics.rounds import HostRound
+
+_BYTES_PER_KIBIBYTE = 1024
+_MOST_NODES = 64
+"""Maximum NUMA nodes published: a GB200 has one per possible GPU instance."""
+_MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
+_VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
+
+GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
+    "gpu_host_memory_total_bytes",
+    "Memory available to the kernel. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    source="/proc/meminfo MemTotal",
+)
+GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
+    "gpu_host_memory_available_bytes",
+    "Memory that new work could have without swapping, as the kernel estimates it; free memory of GPUs is left out.",
+    source="/proc/meminfo MemAvailable",
+)
+GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
+    "gpu_host_swap_total_bytes", "Swap space; 0 on a host without.", source="/proc/meminfo SwapTotal"
+)
+GPU_HOST_SWAP_USED_BYTES = host_gauge(
+    "gpu_host_swap_used_bytes", "Swap space in use.", source="/proc/meminfo SwapTotal - SwapFree"
+)
+GPU_HOST_SWAP_IN_BYTES_TOTAL = host_counter(
+    "gpu_host_swap_in_bytes_total", "Bytes read back from swap since boot.", source="/proc/vmstat pswpin"
+)
+GPU_HOST_SWAP_OUT_BYTES_TOTAL = host_counter(
+    "gpu_host_swap_out_bytes_total", "Bytes written to swap since boot.", source="/proc/vmstat pswpout"
+)
+GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
+    "gpu_host_major_faults_total",
+    "Page faults since boot that had to wait for storage.",
+    source="/proc/vmstat pgmajfault",
+)
+GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = host_gauge(
+    "gpu_host_numa_memory_total_bytes",
+    "Memory of the NUMA node; of a node without CPUs (GPUs, CXL) too. Absent on hosts with one node. Only in profile "
+    "full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/meminfo MemTotal",
+    default_samples=no_sample,
+)
+GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
+    "gpu_host_numa_memory_free_bytes",
+    "Memory of the NUMA node that nothing uses, not even the page cache. Absent on hosts with one node. Only in "
+    "profile full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/meminfo MemFree",
+    default_samples=no_sample,
+)
+GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
+    "gpu_host_numa_miss_bytes_total",
+    "Memory that processes wanted from another NUMA node, and got from this one because the other had none left. "
+    "Absent on hosts with one node. Only in profile full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/numastat numa_miss",
+    default_samples=no_sample,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemoryReading:
+    """Memory of the host, and of its NUMA nodes if it has several; None for what the kernel does not report."""
+
+    total_bytes: Annotated[int | None, GPU_HOST_MEMORY_TOTAL_BYTES]
+    available_bytes: Annotated[int | None, GPU_HOST_MEMORY_AVAILABLE_BYTES]
+    swap_total_bytes: Annotated[int | None, GPU_HOST_SWAP_TOTAL_BYTES]
+    swap_used_bytes: Annotated[int | None, GPU_HOST_SWAP_USED_BYTES]
+    swap_in_bytes: Annotated[int | None, GPU_HOST_SWAP_IN_BYTES_TOTAL]
+    swap_out_bytes: Annotated[int | None, GPU_HOST_SWAP_OUT_BYTES_TOTAL]
+    major_faults: Annotated[int | None, GPU_HOST_MAJOR_FAULTS_TOTAL]
+    node_total_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MEMORY_TOTAL_BYTES] = field(default_factory=dict)
+    node_free_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MEMORY_FREE_BYTES] = field(default_factory=dict)
+    node_miss_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MISS_BYTES_TOTAL] = field(default_factory=dict)
+
+
+class HostMemoryReader:
+    """Reads memory; keeps counters monotonic, as they may drop while a CPU goes offline."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostMemoryReading:
+        """Read memory of the host and its NUMA nodes.
+
+        Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
+
+        Raises:
+            HostReadFailed: meminfo cannot be read or parsed, even if vmstat can.
+        """
+        inquiry, counters = HostInquiry(round_.failures), self._counters
+        procfs, sysfs = round_.machine.procfs, round_.machine.sysfs
+        vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
+        meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
+        of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
+        nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
+        shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
+        memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
+        missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
+        inquiry.finish()
+        # vmstat counts in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        return HostMemoryReading(
+            total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
+            available_bytes=_difference(meminfo.get("MemAvailable"), of_gpus.get("MemFree", 0)),
+            swap_total_bytes=meminfo.get("SwapTotal"),
+            swap_used_bytes=_difference(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
+            swap_in_bytes=_product(counters.known("swap_in", vmstat.get("pswpin")), page_bytes),
+            swap_out_bytes=_product(counters.known("swap_out", vmstat.get("pswpout")), page_bytes),
+            major_faults=counters.known("major_faults", vmstat.get("pgmajfault")),
+            node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
+            node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
+            node_miss_bytes={
+                node: counters.published(f"misses of node {node}", pages) * page_bytes
+                for node, pages in missed.items()
+                if pages is not None
+            },
+        )
+
+
+def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for node in gpu_memory_nodes(sysfs):
+        found.update(read_node_memory(sysfs, node))
+    return found
+
+
+def parse_meminfo(text: str) -> Mapping[str, int]:
+    """Parse the values used here, in bytes by name, from lines like ``MemTotal:       263842796 kB``.
+
+    Raises:
+        ValueError: one of those lines has another format, or none exists.
+    """
+    facts: dict[str, int] = {}
+    for line in text.split("\n"):
+        name, _, value = line.partition(":")
+        if name in _MEMINFO:
+            number, _, unit = value.strip().partition(" ")
+            if unit != "kB":
+                raise ValueError(f"{line[:80]!r} is not in kB")
+            facts[name] = parse_count(number) * _BYTES_PER_KIBIBYTE
+    return _not_empty(facts)
+
+
+def parse_vmstat(text: str) -> Mapping[str, int]:
+    """Parse the counts used here, by name, from lines like ``pswpin 1203``.
+
+    Raises:
+        ValueError: one of those lines has another format, or none exists.
+    """
+    facts: dict[str, int] = {}
+    for line in text.split("\n"):
+        name, _, value = line.partition(" ")
+        if name in _VMSTAT:
+            facts[name] = parse_count(value.strip())
+    return _not_empty(facts)
+
+
+def _not_empty(facts: dict[str, int]) -> dict[str, int]:
+    if not facts:
+        raise ValueError("none of the lines that every kernel has")
+    return facts
+
+
+def _product(count: int | None, factor: int) -> int | None:
+    return None if count is None else count * factor
+
+
+def _difference(whole: int | None, part: int | None) -> int | None:
+    # Both are sampled without a lock, so free may exceed total; such a pair is invalid.
+    return None if whole is None or part is None or part > whole else whole - part
+
+
+HOST_MEMORY = HostCollector(
+    "host_memory", "memory, swap and paging", Tier.MEDIUM, lambda _config: HostMemoryReader().read
+)
+
+
+_MOST_CONTROLLERS: Final = 64
+_MOST_DIMMS: Final = 256
+_CONTROLLER: Final = re.compile(r"mc[0-9]{1,3}")
+_DIMM_NAMES: Final = tuple(f"{kind}{number}" for kind in ("dimm", "rank") for number in range(128))
+"""Kernel names of a controller's DIMMs; numbers may have gaps."""
+_SEVERITIES: Final = {"corrected": "ce", "uncorrected": "ue"}
+
+GPU_HOST_EDAC_ERRORS_TOTAL = host_counter(
+    "gpu_host_edac_errors_total",
+    "Errors of the host's memory since the driver of its memory controller was loaded, by what ECC made of them "
+    "({severity}). Absent on hosts without ECC memory and where no EDAC driver is loaded.",
+    labels={"controller": ANY, "severity": _SEVERITIES},
+    source="/sys/devices/system/edac/mc/mc*/{ce,ue}_count",
+)
+GPU_HOST_EDAC_DIMM_ERRORS_TOTAL = host_counter(
+    "gpu_host_edac_dimm_errors_total",
+    "The same by DIMM, or by rank where the driver knows no DIMMs. `dimm_label` is the name set by the driver, "
+    "the firmware or an administrator, which may match the label printed next to the slot. DIMMs without errors "
+    "are shown only with profile full.",
+    labels={"controller": ANY, "dimm": ANY, "dimm_label": ANY, "severity": _SEVERITIES},
+    source="/sys/devices/system/edac/mc/mc*/{dimm,rank}*/dimm_{ce,ue}_count",
+    default_samples=lambda sample: bool(sample.value),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostEdacReading:
+    """Monotonic error counts of the host's memory by the metrics' labels; empty if no EDAC driver is loaded.
+
+    A DIMM has its kernel name (``dimm3``, ``rank1``) and its label (``CPU_SrcID#0_MC#0_Chan#1_DIMM#0``, or "").
+    """
+
+    controllers: Annotated[Mapping[tuple[str, str], int], GPU_HOST_EDAC_ERRORS_TOTAL]
+    dimms: Annotated[Mapping[tuple[str, str, str, str], int], GPU_HOST_EDAC_DIMM_ERRORS_TOTAL]
+
+
+class HostEdacReader:
+    """Reads error counts; keeps them monotonic, as root can reset them (``reset_counters``)."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
+        self._controllers = Bound(_MOST_CONTROLLERS, "too_many_controllers")
+        self._dimms = Bound(_MOST_DIMMS, "too_many_dimms")
+
+    def read(self, round_: HostRound) -> HostEdacReading:
+        """Read the error counts of memory controllers and DIMMs.
+
+        Source: ``/sys/devices/system/edac/mc``, https://docs.kernel.org/admin-guide/RAS/main.html
+
+        Raises:
+            HostReadFailed: controllers exist but none of their files can be read or parsed, or no sysfs is mounted.
+        """
+        sysfs = round_.machine.sysfs
+        inquiry = HostInquiry(round_.failures, sysfs)
+        root = sysfs / "devices" / "system" / "edac" / "mc"
+        found = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
+        controllers = self._controllers.kept(found, round_.failures)
+        places = [(name, dimm) for name in controllers for dimm in _dimms(root / name)]
+        reading = HostEdacReading(
+            controllers={
+                (name, severity): count
+                for name in controllers
+                for severity, count in self._errors(inquiry, root / name, (name, ""), "{}_count")
+            },
+            dimms={
+                (name, dimm, _label(root / name / dimm), severity): count
+                for name, dimm in self._dimms.kept(places, round_.failures)
+                for severity, count in self._errors(inquiry, root / name / dimm, (name, dimm), "dimm_{}_count")
+            },
+        )
+        inquiry.finish()
+        return reading
+
+    def _errors(
+        self, inquiry: HostInquiry, folder: Path, controller: tuple[str, str], file: str
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the counts by severity; those that are unreadable are missing."""
+        for severity, kind in _SEVERITIES.items():
+            count = inquiry.ask(partial(_read_count, folder / file.format(kind)))
+            if count is not None:
+                yield severity, self._counters.published((*controller, severity), count)
+
+
+def _read_count(path: Path) -> int | None:
+    text = read_text(path, limit=4096)
+    if not text:
+        # Never empty in a real kernel, but in a recording until the time of the file's first read.
+        return None
+    try:
+        return parse_count(text.strip())
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
+
+
+def _dimms(controller: Path) -> list[str]:
+    # Probed by name, not listed: otherwise a recording would treat all files in the folder as read.
+    return [name for name in _DIMM_NAMES if os.path.isdir(f"{controller}/{name}")]  # noqa: PTH112 - hundreds of names
+
+
+def _label(dimm: Path) -> str:
+    try:
+        return (read_text(dimm / "dimm_label") or "").strip()
+    except HostReadFailed:
+        return ""
+
+
+HOST_EDAC = HostCollector(
+    "host_edac", "errors of the host's memory (EDAC)", Tier.SLOW, lambda _config: HostEdacReader().read
+)

@@ -1,0 +1,404 @@
+"""Network interfaces of the host: traffic, errors and drops; link speed and carrier losses.
+
+The kernel reads statistics without the networking lock (RTNL). To read a speed, it takes the lock and calls the driver,
+which may query the firmware: the read hangs if any of these does. Sources: ``net/core/net-sysfs.c`` (``speed_show``,
+``phys_port_name_show``), https://docs.kernel.org/networking/statistics.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from gpu_triage.driver.kernel.files import is_present, parse_count, read_int, read_names, read_text, text_of
+from gpu_triage.driver.kernel.inquiry import HostInquiry
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.options.config import Config, LineRate
+from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
+from gpu_triage.read.metrics.contract import HostCollector
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
+from gpu_triage.read.metrics.monotone import MonotoneCounters
+from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rounds import HostRound
+
+_COLUMNS = 16
+_VIRTUAL = re.compile(
+    r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
+    r"|.*\..*"  # eth0.100: a VLAN, already counted by its parent
+)
+
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
+"""Suffix that udev gives ports of an adapter's switch that lead to virtual functions: ``enp8s0f0npf0vf1``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkDevices:
+    """Patterns of devices, by kernel names of interfaces and of InfiniBand and RoCE adapters.
+
+    If `include` is empty, all are included; `exclude` overrides it. Of the line rates, the first that matches applies.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    rates: tuple[LineRate, ...] = ()
+
+    def chosen(self, name: str) -> bool:
+        """Whether a device is selected."""
+        included = not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)
+        return included and not any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
+    def line_rate(self, name: str) -> int | None:
+        """Configured line rate of a device in bytes per second; None if not configured."""
+        return next((rate.bytes_per_second for rate in self.rates if fnmatchcase(name, rate.device)), None)
+
+
+EVERY_DEVICE = NetworkDevices()
+
+
+def network_devices(config: Config) -> NetworkDevices:
+    """Create the selection from the configuration."""
+    return NetworkDevices(config.network_device_include, config.network_device_exclude, config.network_line_rate)
+
+
+GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
+    "gpu_host_network_receive_bytes_total",
+    "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not "
+    "sum over device.",
+    labels=("device",),
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = host_counter(
+    "gpu_host_network_transmit_bytes_total",
+    "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum "
+    "over device.",
+    labels=("device",),
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_ERRORS_TOTAL = host_counter(
+    "gpu_host_network_errors_total",
+    "Bad packets by direction ({direction}) since the interface appeared.",
+    labels={"device": ANY, "direction": ("receive", "transmit")},
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_DROPS_TOTAL = host_counter(
+    "gpu_host_network_drops_total",
+    "Good packets dropped by direction ({direction}) since the interface appeared.",
+    labels={"device": ANY, "direction": ("receive", "transmit")},
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
+    "gpu_host_network_numa_node",
+    "NUMA node that the interface is attached to; absent if the firmware does not report it, and for bonds.",
+    labels=("device",),
+    source="/sys/class/net/*/device/numa_node",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInterface:
+    """Monotonic counters of one interface (``eth0``, ``ib0``, ``bond0``) that carries the host's data."""
+
+    device: str
+    receive_bytes: Annotated[int, GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL]
+    transmit_bytes: Annotated[int, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL]
+    receive_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "receive"]
+    transmit_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "transmit"]
+    receive_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "receive"]
+    transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
+    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetworkReading:
+    """Interfaces of the host that carry its data, by name."""
+
+    interfaces: Annotated[tuple[NetworkInterface, ...], Each("device")]
+
+
+class InterfaceCounts(NamedTuple):
+    """The values used from one line of /proc/net/dev."""
+
+    receive_bytes: int
+    receive_errors: int
+    receive_drops: int
+    transmit_bytes: int
+    transmit_errors: int
+    transmit_drops: int
+
+
+class HostNetworkReader:
+    """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
+
+    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
+        self._devices = devices
+        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
+
+    def read(self, round_: HostRound) -> HostNetworkReading:
+        """Read physical interfaces of the host, including virtual functions, and bonds.
+
+        Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
+
+        Raises:
+            HostReadFailed: statistics are missing, or cannot be read or parsed.
+        """
+        inquiry = HostInquiry(round_.failures)
+        lines = _statistics(inquiry, round_.machine.procfs)
+        classes = round_.machine.sysfs / "class" / "net"
+        known_to_sysfs = shows_interfaces(round_.machine.sysfs, dict(lines or ()))
+        found = [
+            (name, counts)
+            for name, counts in sorted(dict(lines or ()).items())
+            if self._devices.chosen(name)
+            and (carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
+            and not _REPRESENTOR.search(name)
+        ]
+        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
+        interfaces = tuple(self._interface(inquiry, classes / name, name, counts) for name, counts in kept)
+        inquiry.finish()
+        return HostNetworkReading(interfaces=interfaces)
+
+    def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
+        now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
+        node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
+        return NetworkInterface(device=name, **now, numa_node=node if node is not None and node >= 0 else None)
+
+
+def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
+    """Parse a line of /proc/net/dev into name and counts; None for its two header lines.
+
+    Raises:
+        ValueError: a column used is missing or not a count.
+    """
+    name, colon, rest = line.rpartition(":")
+    if not colon and "|" in line:
+        return None
+    columns = rest.split()
+    if not name.strip() or len(columns) < _COLUMNS:
+        raise ValueError(f"{line[:80]!r} is no line of /proc/net/dev")
+    counts = [parse_count(column) for column in columns[:_COLUMNS]]
+    return name.strip(), InterfaceCounts(
+        receive_bytes=counts[0],
+        receive_errors=counts[2],
+        receive_drops=counts[3],
+        transmit_bytes=counts[8],
+        transmit_errors=counts[10],
+        transmit_drops=counts[11],
+    )
+
+
+def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
+    """Whether this sysfs belongs to the network namespace with these interfaces.
+
+    A sysfs that a container mounted itself shows the container's interfaces. Half of the names must match, since some
+    interfaces may have appeared in between.
+    """
+    classes = sysfs / "class" / "net"
+    others = [name for name in names if name != "lo"]
+    return is_present(classes) and 2 * sum(is_present(classes / name) for name in others) >= len(others)
+
+
+def interface_names(procfs: Path) -> frozenset[str]:
+    """Interfaces in the host's network namespace, or in the exporter's own if not visible; empty if unreadable."""
+    failures: list[str] = []
+    return frozenset(dict(_statistics(HostInquiry(failures), procfs) or ()))
+
+
+def is_named_like_hardware(name: str) -> bool:
+    """Whether the name differs from those of loopback, container, bridge, tunnel and VLAN interfaces."""
+    return _VIRTUAL.fullmatch(name) is None
+
+
+def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, InterfaceCounts]] | None:
+    # net/ is the reader's own network namespace, such as a container's; 1/net/ is the host's. Without access to
+    # process 1, use our own.
+    hosts = procfs / "1" / "net" / "dev"
+    try:
+        visible = read_text(hosts) is not None
+    except HostReadFailed:
+        visible = False
+    return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface, required=True)
+
+
+def carries_data(device: Path) -> bool:
+    """Whether an interface of /sys/class/net is hardware, or a bond."""
+    return is_present(device / "device") or is_present(device / "bonding")
+
+
+HOST_NETWORK = HostCollector(
+    name="host_network",
+    about="network interfaces",
+    tier=Tier.MEDIUM,
+    reader=lambda config: HostNetworkReader(network_devices(config)).read,
+    # Reading statistics calls into drivers.
+    own_lane=True,
+)
+
+
+_INNER_PORT: Final = re.compile(r"(?:c[0-9]+)?pf[0-9]+")
+_BYTES_PER_SECOND_PER_MEGABIT: Final = 1_000_000 // 8
+_HIGHEST_SPEED: Final = 0x7FFFFFFF
+"""Unknown speeds are 0 or -1, the latter printed as an unsigned number by old kernels."""
+
+_KNOWN_FOR_SECONDS: Final = 600.0
+"""Refresh interval of a known speed. It only changes with the carrier, which the kernel counts without that lock."""
+_UNKNOWN_FOR_SECONDS: Final = 60.0
+"""Refresh interval of an unknown speed: some drivers report it with a delay after the carrier, some never."""
+
+GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
+    "gpu_host_network_speed_bytes_per_second",
+    "Speed of the link in each direction: that of --network.line-rate, else as the driver says; absent when it is down "
+    "or not known. Read when the carrier has changed, and every 10 minutes. Keeps its last value while the driver does "
+    "not answer: then gpu_exporter_collector_success of host_network_link is 0.",
+    labels=("device",),
+    source="/sys/class/net/*/speed",
+)
+GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
+    "gpu_host_network_speed_expected_ratio",
+    "Speed of the interface's link as a share of the highest since the exporter started, 0-1; of a bond, that of its "
+    "members together. Shown while it is below 1; profile full always shows it. Absent when the link is down, and for "
+    "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
+    labels=("device",),
+    source="/sys/class/net/*/speed",
+    default_samples=lambda sample: sample.value < 1,
+)
+GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
+    "gpu_host_network_carrier_downs_total",
+    "How often the interface lost its link. Absent for an interface whose adapter is an InfiniBand or RoCE device: see "
+    "gpu_host_infiniband_link_downs_total.",
+    labels=("device",),
+    source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceLink:
+    """Link of one interface (``eth0``, ``ib0``, ``bond0``) that carries the host's data; None for what is unknown."""
+
+    device: str
+    speed_bytes_per_second: Annotated[int | None, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND]
+    speed_expected_ratio: Annotated[float | None, GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO] = None
+    carrier_downs: Annotated[int | None, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL] = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetworkLinkReading:
+    """Links of the host's interfaces, by name."""
+
+    links: Annotated[tuple[InterfaceLink, ...], Each("device")]
+
+
+class _Speed(NamedTuple):
+    """A speed in megabits per second (None if unknown), when it was read, and the carrier's change count then."""
+
+    megabits: int | None
+    read_at: float
+    changes: int | None
+
+    def holds(self, now: float, changes: int | None) -> bool:
+        lasts = _UNKNOWN_FOR_SECONDS if self.megabits is None else _KNOWN_FOR_SECONDS
+        return changes == self.changes and now - self.read_at < lasts
+
+
+class HostNetworkLinkReader:
+    """Reads links; caches each speed, to read it as rarely as possible, and remembers the highest."""
+
+    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
+        self._devices = devices
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
+        self._speeds: dict[str, _Speed] = {}
+        self._uplinks: dict[str, bool] = {}
+        self._fastest: dict[str, int] = {}
+        self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
+
+    def read(self, round_: HostRound) -> HostNetworkLinkReading:
+        """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``.
+
+        Raises:
+            HostReadFailed: interfaces exist but none can be read, or no sysfs is mounted.
+        """
+        inquiry = HostInquiry(round_.failures, round_.machine.sysfs)
+        classes = round_.machine.sysfs / "class" / "net"
+        names = inquiry.ask(lambda: read_names(classes)) or []
+        chosen = [name for name in names if self._devices.chosen(name) and carries_data(classes / name)]
+        self._uplinks = {name: self._is_uplink(classes / name, name) for name in chosen}
+        found = [name for name, is_uplink in self._uplinks.items() if is_uplink]
+        kept = self._bound.kept(found, round_.failures, lambda name: is_virtual_function(classes / name))
+        changes = {name: inquiry.ask(partial(read_int, classes / name / "carrier_changes")) for name in kept}
+        known = {name: self._speeds[name] for name in kept if name in self._speeds}
+        # A bond that loses a member keeps its carrier, but becomes slower.
+        if any(name not in known or known[name].changes != changes[name] for name in kept):
+            known = {name: speed for name, speed in known.items() if not _is_bond(classes / name)}
+        self._speeds = known
+        links = tuple(self._link(inquiry, classes / name, name, changes[name], round_.at.monotonic) for name in kept)
+        inquiry.finish()
+        return HostNetworkLinkReading(links)
+
+    def _is_uplink(self, device: Path, name: str) -> bool:
+        """Whether an interface is an external port of its adapter, rather than a representor of a virtual function.
+
+        Cached, because the kernel takes the same lock. Source: ``devlink_port_phys_port_name_get`` of
+        net/devlink/port.c: ``p0`` is a port, ``pf0vf1``, ``pf0sf3`` and ``c1pf0`` are not.
+        """
+        if name in self._uplinks:
+            return self._uplinks[name]
+        has_name = is_present(device / "device")
+        return not (has_name and _INNER_PORT.match(text_of(device / "phys_port_name")))
+
+    def _link(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None, now: float) -> InterfaceLink:
+        speed = self._speed(inquiry, device, name, changes, now)
+        if is_present(device / "device" / "infiniband"):
+            return InterfaceLink(name, _bytes_per_second(speed))
+        ratio = None if speed is None else self._share_of_fastest(name, speed)
+        return InterfaceLink(name, _bytes_per_second(speed), ratio, self._carrier_downs(inquiry, device, name, changes))
+
+    def _speed(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None, now: float) -> int | None:
+        given = self._devices.line_rate(name)
+        if given is not None:
+            down = text_of(device / "operstate").strip() == "down"
+            return None if down else given // _BYTES_PER_SECOND_PER_MEGABIT
+        known = self._speeds.get(name)
+        if known is not None and known.holds(now, changes):
+            return known.megabits
+        self._speeds.pop(name, None)
+        answer = inquiry.ask(lambda: (read_int(device / "speed"),))
+        if answer is None:
+            return None  # the read failed: retry in the next round
+        (speed,) = answer
+        megabits = speed if speed is not None and 0 < speed < _HIGHEST_SPEED else None
+        self._speeds[name] = _Speed(megabits, now, changes)
+        return megabits
+
+    def _share_of_fastest(self, name: str, speed: int) -> float:
+        fastest = self._fastest[name] = max(speed, self._fastest.get(name, 0))
+        return speed / fastest
+
+    def _carrier_downs(self, inquiry: HostInquiry, device: Path, name: str, changes: int | None) -> int | None:
+        downs = inquiry.ask(lambda: read_int(device / "carrier_down_count"))
+        if downs is None:
+            downs = None if changes is None else changes // 2
+        return None if downs is None or downs < 0 else self._counters.published(name, downs)
+
+
+def _is_bond(device: Path) -> bool:
+    return is_present(device / "bonding")
+
+
+def _bytes_per_second(megabits: int | None) -> int | None:
+    return None if megabits is None else megabits * _BYTES_PER_SECOND_PER_MEGABIT
+
+
+HOST_NETWORK_LINK = HostCollector(
+    name="host_network_link",
+    about="links of network interfaces: speed, and how often they were lost",
+    tier=Tier.MEDIUM,
+    reader=lambda config: HostNetworkLinkReader(network_devices(config)).read,
+    # May block on the networking lock, drivers and firmware.
+    own_lane=True,
+    kept_while_stalled=True,
+)

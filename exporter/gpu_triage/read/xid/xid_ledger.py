@@ -1,0 +1,324 @@
+"""Count Xids by GPU and code, each incident once even if two sources report it; and SXids by switch and code."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpu_triage.driver.nvml.session import MAX_GPUS
+from gpu_triage.read.xid.codes import XID_CODES
+from gpu_triage.read.xid.xid_events import OFF_THE_BUS, UNKNOWN, SwitchError, XidReport, XidSource
+
+WINDOW_SECONDS: Final = 5.0
+"""Maximum difference between two sources' times of the same incident."""
+
+CODES_PER_GPU: Final = 64
+"""Distinct Xids kept per GPU; NVIDIA documents about 160, and no GPU reports more than a handful."""
+
+OTHER: Final = "other"
+"""The name under which all further Xids are counted."""
+
+UNKNOWN_XID: Final = "unknown"
+"""The name of an incident with a code that NVML does not know and the kernel log does not contain."""
+
+_MOST_AWAITED: Final = 4096
+"""Maximum incidents per GPU and code that wait for a report from the other source."""
+
+_AWAITED_SECONDS: Final = 600.0
+"""How long an incident waits for the other source; without a limit it would wait forever if one is unavailable."""
+
+_MOST_NEWS: Final = 4096
+"""Maximum incidents kept for `take_counted`."""
+
+FATAL_LABELS: Final[Mapping[bool | None, str]] = {None: "", True: "true", False: "false"}
+"""Values of the label `fatal`: empty if the kernel log does not state it."""
+
+
+class XidName(NamedTuple):
+    """Label values of an Xid: the code, `OTHER` or `UNKNOWN_XID`.
+
+    `fatal` is ``true`` or ``false`` if the kernel log calls it Fatal or Nonfatal; empty otherwise.
+    """
+
+    xid: str
+    fatal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class XidCount:
+    """Incidents of one Xid on one GPU; the last in monotonic seconds in a ledger, in Unix seconds when published."""
+
+    count: int
+    last_at: float
+
+
+XidCounts = dict[XidName, XidCount]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedXid:
+    """An incident that was counted under this name, at the monotonic second at which it happened."""
+
+    gpu: str
+    name: XidName
+    at: float
+
+
+class XidLedger:
+    """Counts incidents. Sources may be read late and in any order, but each delivers its own reports in order.
+
+    A report is matched to the oldest incident of that GPU and Xid that its source has not reported yet, if their times
+    are within the window; otherwise it is a new incident. So repeated reports by one source are separate incidents.
+    "Fallen off the bus" without a code is Xid 79, and is dropped if another one is within the window: the driver prints
+    it several times.
+
+    For some codes, only the kernel log states whether they are fatal. If only NVML has reported such an Xid, it is held
+    back until the kernel log does too, or until `release`: counts never move from one name to another. The same applies
+    to an Xid that NVML does not know: it is matched with one in the kernel log within the window.
+    """
+
+    def __init__(self) -> None:
+        self._gpus: dict[str, dict[str, _Tally]] = {}
+        self._counted: deque[CountedXid] = deque(maxlen=_MOST_NEWS)
+
+    def see(self, report: XidReport) -> bool:
+        """Record a report; return whether it is the first of its incident."""
+        if report.code == UNKNOWN and self._is_known(report):
+            return False
+        tally = self._tally(report)
+        if tally is None:
+            return False
+        is_first = tally.see(report)
+        if is_first and report.source is XidSource.KMSG and self._was_unknown(report):
+            tally.cease_to_await(XidSource.NVML)
+        self._note_counted(report.gpu, tally)
+        return is_first
+
+    def release(self, until: float) -> None:
+        """Count held-back incidents that were reported by this monotonic second."""
+        for gpu, tallies in self._gpus.items():
+            for tally in tallies.values():
+                tally.release(until)
+                self._note_counted(gpu, tally)
+
+    def take_counted(self) -> tuple[CountedXid, ...]:
+        """Incidents counted since the last call, oldest first; in a flood, only the latest."""
+        counted = tuple(self._counted)
+        self._counted.clear()
+        return counted
+
+    def counts(self) -> Mapping[str, XidCounts]:
+        """Counts of every GPU, by `XidReport.gpu` and then by Xid.
+
+        GPUs without Xids are missing, as are GPUs beyond the first 256, more than any host has.
+        """
+        return {gpu: counts for gpu, tallies in self._gpus.items() if (counts := _counts(tallies))}
+
+    def settle(self, gpu: str, until: float) -> XidCounts:
+        """Remove and return a GPU's counts up to this monotonic second, by Xid.
+
+        An Xid that occurred both before and after is not split, because times of single incidents are not kept.
+        """
+        tallies = self._gpus.get(gpu, {})
+        over = {xid: tally for xid, tally in tallies.items() if tally.began_by(until)}
+        for xid, tally in over.items():
+            tally.release(until)
+            self._note_counted(gpu, tally)
+            del tallies[xid]
+        if not tallies:
+            self._gpus.pop(gpu, None)
+        return _counts(over)
+
+    def _is_known(self, report: XidReport) -> bool:
+        """Whether the kernel log already reported this incident, which NVML reports without a known code."""
+        tallies = self._gpus.get(report.gpu, {})
+        # Try high codes first: a code that NVML does not know is a new one.
+        newest_first = sorted(tallies, key=lambda xid: int(xid) if xid.isdecimal() else 0, reverse=True)
+        return any(tallies[xid].take_awaited(report) for xid in newest_first)
+
+    def _was_unknown(self, report: XidReport) -> bool:
+        """Whether NVML reported this incident without a known code; if so, drop the held-back one."""
+        unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
+        return unknown is not None and unknown.drop_held(report)
+
+    def _tally(self, report: XidReport) -> _Tally | None:
+        if report.gpu not in self._gpus and len(self._gpus) >= MAX_GPUS:
+            return None
+        tallies = self._gpus.setdefault(report.gpu, {})
+        code = OFF_THE_BUS if report.code is None else report.code
+        xid = UNKNOWN_XID if code == UNKNOWN else str(code)
+        if xid not in tallies and len(tallies) >= CODES_PER_GPU:
+            xid = OTHER
+        known = None if xid == OTHER else XID_CODES.get(code)
+        decided_by_text = xid == UNKNOWN_XID or (known is not None and known.fatal_in_text)
+        return tallies.setdefault(xid, _Tally(xid, decided_by_text=decided_by_text))
+
+    def _note_counted(self, gpu: str, tally: _Tally) -> None:
+        for name, incident in tally.take_counted():
+            self._counted.append(CountedXid(gpu, name, incident.at))
+
+
+def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
+    return {name: count for tally in tallies.values() for name, count in tally.counts()}
+
+
+@dataclass(eq=False, slots=True)
+class _Incident:
+    """An incident with the times from its first report.
+
+    It happened `at`, from the source with timestamps if available; the name is None while it is held back.
+    """
+
+    earliest: float
+    latest: float
+    at: float
+    name: XidName | None = None
+
+    def is_near(self, report: XidReport) -> bool:
+        return self.earliest - report.latest <= WINDOW_SECONDS and report.earliest - self.latest <= WINDOW_SECONDS
+
+
+@dataclass(eq=False, slots=True)
+class _Series:
+    """Published state of one name: its incidents, the latest, and the time of the latest before that."""
+
+    newest: _Incident
+    count: int = 1
+    before_newest: float = 0.0
+
+    @property
+    def last_at(self) -> float:
+        return max(self.before_newest, self.newest.at)
+
+
+def _queues() -> dict[XidSource, deque[_Incident]]:
+    return {source: deque(maxlen=_MOST_AWAITED) for source in XidSource}
+
+
+@dataclass(eq=False, slots=True)
+class _Tally:
+    """Incidents of one GPU and Xid; `told_by_text` if only the kernel log has the code or states whether it is fatal.
+
+    `awaited` has the incidents that each source has not reported yet, oldest first.
+    """
+
+    xid: str
+    decided_by_text: bool = False
+    awaited: dict[XidSource, deque[_Incident]] = field(default_factory=_queues)
+    _series: dict[XidName, _Series] = field(default_factory=dict)
+    _held: deque[_Incident] = field(default_factory=lambda: deque(maxlen=_MOST_AWAITED))
+    _counted: list[tuple[XidName, _Incident]] = field(default_factory=list)
+    _newest: _Incident | None = None
+
+    def counts(self) -> Iterator[tuple[XidName, XidCount]]:
+        """Yield the counts to publish."""
+        return ((name, XidCount(series.count, series.last_at)) for name, series in self._series.items())
+
+    def take_counted(self) -> list[tuple[XidName, _Incident]]:
+        """Return the incidents counted since the last call, and clear them."""
+        counted, self._counted = self._counted, []
+        return counted
+
+    def began_by(self, at: float) -> bool:
+        """Whether the latest incident may have happened by this monotonic second."""
+        return self._newest is None or self._newest.earliest <= at
+
+    def release(self, until: float) -> None:
+        """See `XidLedger.release`."""
+        while self._held and self._held[0].latest <= until:
+            self._count(self._held.popleft(), XidName(self.xid))
+
+    def take_awaited(self, report: XidReport) -> bool:
+        """Whether an incident near this report awaited it from this source; if so, stop waiting."""
+        return self._awaited(report) is not None
+
+    def cease_to_await(self, source: XidSource) -> None:
+        """Stop waiting for this source to report the newest incident."""
+        if self._newest is not None and self._newest in self.awaited[source]:
+            self.awaited[source].remove(self._newest)
+
+    def drop_held(self, report: XidReport) -> bool:
+        """Whether an incident near this report is held back; if so, discard it."""
+        held = next((incident for incident in self._held if incident.is_near(report)), None)
+        if held is None:
+            return False
+        self._held.remove(held)
+        if held in self.awaited[XidSource.KMSG]:
+            self.awaited[XidSource.KMSG].remove(held)
+        return True
+
+    def see(self, report: XidReport) -> bool:
+        if report.code is None:
+            if self._newest is not None and self._newest.is_near(report):
+                return False
+            self._add(report, awaited_by=tuple(XidSource))
+            return True
+        known = self._awaited(report)
+        if known is None:
+            self._add(report, awaited_by=tuple(source for source in XidSource if source is not report.source))
+            return True
+        if report.source is XidSource.KMSG:
+            # The kernel timestamps its records; for an NVML event, only the time it was fetched is known.
+            known.at = report.latest
+            if known.name is None and known in self._held:
+                self._held.remove(known)
+                self._count(known, XidName(self.xid, FATAL_LABELS[report.fatal]))
+        return False
+
+    def _awaited(self, report: XidReport) -> _Incident | None:
+        queue = self.awaited[report.source]
+        while queue and report.earliest - queue[0].latest > WINDOW_SECONDS:
+            queue.popleft()
+        return queue.popleft() if queue and queue[0].is_near(report) else None
+
+    def _add(self, report: XidReport, awaited_by: tuple[XidSource, ...]) -> None:
+        incident = self._newest = _Incident(report.earliest, report.latest, report.latest)
+        if self.decided_by_text and report.source is XidSource.NVML:
+            if len(self._held) == _MOST_AWAITED:
+                self._count(self._held.popleft(), XidName(self.xid))
+            self._held.append(incident)
+        else:
+            self._count(incident, XidName(self.xid, FATAL_LABELS[report.fatal]))
+        for source in awaited_by:
+            queue = self.awaited[source]
+            while queue and incident.earliest - queue[0].latest > _AWAITED_SECONDS:
+                queue.popleft()
+            queue.append(incident)
+
+    def _count(self, incident: _Incident, name: XidName) -> None:
+        incident.name = name
+        self._counted.append((name, incident))
+        series = self._series.get(name)
+        if series is None:
+            self._series[name] = _Series(incident)
+            return
+        series.before_newest, series.newest = series.last_at, incident
+        series.count += 1
+
+
+_MOST_SWITCHES: Final = 64
+
+
+class SwitchErrors:
+    """Counts the SXids of each switch by code, with the time of the latest."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, XidCounts] = {}
+
+    def see(self, error: SwitchError) -> None:
+        """Count an error."""
+        if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
+            return
+        counts = self._counts.setdefault(error.switch, {})
+        fatal = FATAL_LABELS[error.fatal]
+        name = XidName(str(error.code), fatal)
+        if name not in counts and len(counts) >= CODES_PER_GPU:
+            name = XidName(OTHER, fatal)
+        before = counts.get(name, XidCount(0, 0.0))
+        counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
+
+    def counts(self) -> Mapping[str, XidCounts]:
+        """Counts of every switch, by bus ID and then by code; switches without errors are missing."""
+        return {switch: dict(counts) for switch, counts in self._counts.items()}

@@ -1,0 +1,207 @@
+"""What others name (processes, cgroups, mounts, pods, devices, messages) harms neither a scrape nor a terminal."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from tests.conftest import RequiresTool
+from tests.e2e.processes import prometheus, wait_for
+from tests.job_files import write
+from tests.rig import Rig, rig
+from tests.scrape_limits import check, limits_of, page_of, scrape_of_the_chart
+
+from gpu_triage.cli.top.screen import Watch, frame_of
+from gpu_triage.errors import ExporterUnreachable
+from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
+from gpu_triage.judge.report.report import Report
+from gpu_triage.judge.report.text import render_text
+from gpu_triage.options.config import Config
+from gpu_triage.read.registry import METRICS
+from gpu_triage.serve.backend import ExporterBackend
+from gpu_triage.serve.exposition.encoding import Format
+from gpu_triage_simulator import Scenario, load_scenario
+from gpu_triage_simulator.allocation import Allocation, Pod, Slurm
+from gpu_triage_simulator.scenario import NfsMount
+
+RED, TITLE, C1, BIDI = "\x1b[31m", "\x1b]0;you\x07", "\x9b2J", "\u202e"
+BREAK = 'a"}\nup 0\r\nfake{x="'
+HARMFUL = (RED, TITLE, C1, BIDI, BREAK, "\x00", "\udcff", "\u2028", "\ufeff", "\U000e0001")
+LONG = "deep/" * 400
+"""As long as the path of a cgroup that a user may make."""
+
+NAMES = (*HARMFUL, *(f"{LONG}{each}" for each in HARMFUL), LONG, f"{LONG}'", "\\x1b[31m", "")
+ALTERED = re.compile(r"~[0-9a-f]{8}$")
+
+KERNEL_LOG = (
+    f"nfs: server {RED}{'n' * 200} not responding, still trying",
+    f"INFO: task {BIDI}:3125 blocked for more than 122 seconds.",
+    f"Memory cgroup out of memory: Killed process 3199 ({TITLE}) total-vm:98765432kB",
+    f"EXT4-fs ({RED}): Remounting filesystem read-only",
+    f"NVRM: Xid (PCI:0000:65:00): 94, pid='<unknown>', name={BIDI}{TITLE}",
+)
+
+JOB_FILE = "".join(f'gpu_job_x{{a="{name}",l{number}="{name}"}} 1\n' for number, name in enumerate(HARMFUL[:4]))
+
+CONFIG = """
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: openmetrics
+    {limits}
+    static_configs: [{{targets: ["{address}"]}}]
+  - job_name: text
+    metrics_path: /text
+    {limits}
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def chart(repository: Path) -> Mapping[str, Any]:
+    return scrape_of_the_chart(repository)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_no_label_of_any_metric_costs_a_scrape(form: Format, chart: Mapping[str, Any]) -> None:
+    labelled = [spec for spec in METRICS if spec.labels]
+    assert len(labelled) > 100
+    for spec in labelled:
+        samples = [
+            spec.sample(1, *(name if other == label else other for other in spec.labels))
+            for label in spec.labels
+            for name in NAMES
+        ]
+        assert len(check(page_of(form, *samples), form, chart)) == len(samples)
+
+
+def hostile_scenario() -> Scenario:
+    """A host with a hostile name in every place that takes one, as long as its kernel lets it be."""
+    scenario = load_scenario("sick-host")
+    machine, (one, other) = scenario.machine, scenario.processes
+    processes = [
+        replace(one, name=RED, cgroup=f"/{LONG}{RED}"),
+        replace(other, name=BIDI, cgroup=f"/{LONG}{BIDI}"),
+        *(
+            replace(one, pid=5000 + number, name=name.encode(errors="ignore").decode()[:15] or "x", uid=4 * 10**9)
+            for number, name in enumerate(HARMFUL)
+        ),
+    ]
+    nics = [replace(machine.nic[0], name=f"e{name}", infiniband=f"mlx5{name}", load=None) for name in (RED, C1, BIDI)]
+    disks = [replace(machine.disk[0], name=name) for name in (f"sda{RED}", f"nvme0n1{BIDI}")]
+    nfs = tuple(NfsMount(f"/{name}{LONG}", f"nas:/{name}") for name in (RED, C1, BIDI))
+    allocations = tuple(
+        Allocation(gpu, pod=Pod(name, f"{LONG}{name}", name), slurm=Slurm(str(number), f"{name}{LONG}", name))
+        for number, name in enumerate(HARMFUL)
+        for gpu in (0, 1)
+    )
+    return replace(
+        scenario,
+        machine=replace(machine, nic=tuple(nics), disk=tuple(disks), nfs=nfs),
+        processes=tuple(processes),
+        allocations=allocations,
+    )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    jobs = tmp_path_factory.mktemp("jobs")
+    names = [name for name in HARMFUL if "\0" not in name and "\n" not in name]
+    write(jobs, {f"{number}/{name}.prom": JOB_FILE for number, name in enumerate(names)})
+    with rig(hostile_scenario(), Config(metrics_profile="full", collector_textfile_directory=jobs)) as running:
+        for number, text in enumerate(KERNEL_LOG):
+            running.kernel_logs(1000 + number, text)
+        running.run(70)
+        yield running
+
+
+@pytest.mark.parametrize("form", Format)
+def test_a_scrape_takes_in_whatever_others_name(running: Rig, form: Format, chart: Mapping[str, Any]) -> None:
+    found = check(running.exposition.page(form.value, (), gzipped=False).body.decode(), form, chart)
+    altered = {sample.name for sample in found if any(map(ALTERED.search, sample.labels.values()))}
+    assert altered >= {
+        *("gpu_process_info", "gpu_busiest_thread_ratio", "gpu_cgroup_pressure_seconds_total", "gpu_allocated"),
+        *("gpu_nic_topology_info", "gpu_host_network_numa_node", "gpu_host_infiniband_up", "gpu_host_disk_reads_total"),
+        *("gpu_host_nfs_bytes_total", "gpu_host_kernel_event_last_timestamp_seconds"),
+        *("gpu_exporter_textfile_mtime_seconds", "gpu_job_x"),
+    }
+
+
+@contextmanager
+def served(running: Rig) -> Iterator[str]:
+    """The address at which the page of a rig can be scraped."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            page = running.exposition.page("" if self.path == "/text" else Format.OPENMETRICS.value, (), gzipped=False)
+            self.send_response(200)
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(len(page.body)))
+            self.end_headers()
+            self.wfile.write(page.body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_real_prometheus_with_the_charts_limits_takes_in_the_page(
+    running: Rig, chart: Mapping[str, Any], tmp_path: Path, requires_tool: RequiresTool
+) -> None:
+    program = requires_tool("prometheus")
+    with (
+        served(running) as address,
+        prometheus(program, tmp_path, CONFIG.format(limits=limits_of(chart), address=address)) as query,
+    ):
+        wait_for(lambda: len(query("count_over_time(up[1m]) >= 2")) == 2)
+        assert query.last_errors() == {"openmetrics": "", "text": ""}
+        assert len(query("min_over_time(up[1m]) == 1")) == 2
+        assert len(query('count by (job) (gpu_cgroup_cpu_limit_cpus{cgroup=~"/deep/.*~[0-9a-f]{8}"}) == 2')) == 2
+        assert "duplicate" not in (tmp_path / "prometheus.log").read_text().lower()
+
+
+def commanded(text: str) -> str:
+    """What a text makes a terminal do, besides choosing colors and beginning lines and columns."""
+    return "".join(each for each in click.unstyle(text) if not each.isprintable() and each not in "\n\t")
+
+
+def unreachable() -> Report:
+    raise ExporterUnreachable(f"http://gpu-7:9836 is no exporter: {TITLE}")
+
+
+def test_nothing_that_shows_names_to_people_commands_their_terminal(running: Rig) -> None:
+    latest = running.judge.latest
+    assert latest is not None
+    assert {RED, TITLE} <= {name for name in HARMFUL if any(name in each.measured for each in latest.report.findings)}
+    watch = Watch(unreachable, "http://gpu-7:9836", 1.0)
+    watch.look()
+    document = render_json(latest.report)
+    backend = ExporterBackend(running.sampler, running.judge, running.config, lambda: None)
+    shown = {
+        "check": render_text(latest.report, 80),
+        "check in a pipe": render_text(latest.report),
+        "check for scripts": render_lines(latest.report),
+        "check for programs": document,
+        "top": frame_of(report_from_json(document), "this host", 200),
+        "top without an exporter": "\n".join(watch.screen(200, 50)),
+        "the status page": backend.status_page().body.decode(),
+    }
+    assert {where: commanded(text) for where, text in shown.items()} == dict.fromkeys(shown, "")
