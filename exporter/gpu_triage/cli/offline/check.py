@@ -26,7 +26,7 @@ from gpu_triage.cli.offline.times import date_time, written
 from gpu_triage.cli.offline.unread import unread_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import verdict_on

@@ -6,7 +6,7 @@ from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.uncounted_slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.table import Area
 
 _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
