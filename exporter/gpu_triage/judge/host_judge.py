@@ -110,8 +110,7 @@ class HostJudge:
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
         if self._subject.files:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
-        classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
-        remember(host, classes, self._longest_gap_seconds)
+        remember(host, self._longest_gap_seconds)
         judged: Iterable[Finding] = chain(
             judge_health(host, bottlenecks),
             *(judge(host) for judge in _JUDGES),

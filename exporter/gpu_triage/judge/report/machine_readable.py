@@ -199,7 +199,7 @@ def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
         uuid=_text(gpu, "uuid"),
         name=_text(gpu, "name"),
         pci_bus_id=_text(gpu, "pci_bus_id"),
-        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bounded),
+        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bound=bounded),
         since=_number(gpu, "since"),
         seconds={},
         strip=(),
