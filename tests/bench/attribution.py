@@ -175,12 +175,13 @@ class Watch:
 
     def run_to(self, seconds: float) -> None:
         """Sample up to a second after the exporter's start."""
-        running, interval = self._running, self._running.config.sample_fast_seconds
+        running, interval, seen = self._running, self._running.config.sample_fast_seconds, None
         while running.elapsed < seconds:
             running.sampler.step()
             running.sampler.publish()
             outcome = running.sampler.store.get(judgment.NAME, HOST)
-            for sample in outcome.samples if outcome else ():
+            new, seen = outcome is not seen, outcome
+            for sample in outcome.samples if new and outcome else ():
                 if sample.spec is GPU_BOTTLENECK:
                     changes, name = self.changes[sample.labels[0]], GPU_BOTTLENECK.states[int(sample.value)]
                     if not changes or changes[-1][1] != name:

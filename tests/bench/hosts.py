@@ -27,13 +27,12 @@ TARGET = ("instance", "job")
 """Labels that a scrape attaches, which a page does not have."""
 HOST, WORK = "@host@", "@work@"
 """Stand in UUIDs for the number of the host and in names of pods for that of the job, so that no two share one."""
-JOB_HOSTS = 4
+HOSTS_PER_JOB = 4
 PHASES = 40
 """Moments that hosts begin at: neighbors in a request of remote write do not send the same values."""
 MET = ("storage", "cpu", "unattributed")
 """Classes that every GPU of the fleet is in now and then: what a GPU never met costs the rules nothing."""
-MET_SHARE = 0.02
-MET_SECONDS = 5000.0
+MET_SHARE, MET_SECONDS = 0.02, 5000.0
 
 NOISE = 0.02
 READING = re.compile(r"_(ratio|watts|celsius|hertz|bytes|bytes_per_second|seconds_total|bytes_total|joules_total)$")
