@@ -114,7 +114,7 @@ class QueryResults:
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
-    """The query for each field of `Answers`."""
+    """The query for each field of `QueryResults`."""
     where = str(selection)
     verdict = f"{GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
