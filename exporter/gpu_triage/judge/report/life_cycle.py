@@ -15,7 +15,12 @@ from gpu_triage.judge.findings.verdicts import OF_SEVERITY
 from gpu_triage.judge.report.words import CLUSTER, Words
 
 _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
-    {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
+    {
+        EndReason.UNSEEN.value: "could not be observed for a day",
+        EndReason.RESET.value: "the GPU was reset",
+        EndReason.REPLACED.value: "the GPU was replaced",
+        EndReason.MOVED.value: "the GPU told its UUID, and the finding goes on under it",
+    }
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""
 

@@ -20,13 +20,10 @@ def render_lines(report: Report) -> str:
 
 def _records(report: Report) -> Iterator[tuple[str, ...]]:
     yield "host", report.verdict.value, report.host, report.blocked or ""
-    slots = {(gpu.gpu, gpu.uuid): gpu.pci_bus_id for gpu in report.gpus}
     for gpu in report.gpus:
         yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
     for finding in report.findings:
-        check = finding.check
-        slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
-        subject = (finding.gpu or "", slot)
+        check, subject = finding.check, (finding.gpu or "", finding.pci_bus_id)
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         life_cycle = life_cycle_of(finding)
         times = (_seconds(life_cycle.lasted_seconds), _seconds(life_cycle.wait_seconds))
