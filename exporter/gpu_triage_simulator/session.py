@@ -79,7 +79,7 @@ class SimulatedMachine:
         )
 
     def remembering(self, config: Config) -> Config:
-        """The configuration, with a state directory from the weeks before if the scenario has them.
+        """The configuration, with a state directory from the weeks before if the scenario has incidents in them.
 
         Without a directory of its own, it gets a temporary one. A ledger of incidents that is there already stays.
 

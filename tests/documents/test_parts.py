@@ -41,7 +41,7 @@ def test_the_last_lines_say_what_ran_and_what_is_beyond_it(repository: Path) -> 
         "-q",
         "-m",
         NOT_FULL,
-        "tests/unit/test_mutations.py::test_every_operator_and_number_is_found_where_it_stands_and_text_is_left_alone",
+        "tests/unit/test_mutations.py::test_a_seed_draws_the_same_of_each_kind_from_many_folders",
     )
     assert re.search(r"^tests/unit +1 tests +\d+ s of a worker$", told, re.MULTILINE)
     assert [what for what in FULL.values() if f"  {what}\n" not in told] == []

@@ -41,6 +41,7 @@ def installed(where: Path) -> Path:
         "markdown_it",
         "mdurl",
         "pyudev",
+        "psutil",
         "pynvml",
         "prometheus_client",
         "yaml",

@@ -110,8 +110,7 @@ def judge_command(
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack, ProgressLine() as line:
-        # What this host's exporter keeps is none of theirs.
-        host = stepped_host(replace(config, state_directory=None), stack)
+        host = stepped_host(config, stack)
         found = timelines(
             host.machine,
             host.config,

@@ -75,18 +75,22 @@ def live_host(config: Config, stack: ExitStack) -> Host:
 def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
     """The host for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    `last_seconds` is how long before the end of a recording to start; 0 for its beginning.
+    What an exporter keeps on disk is by another clock than theirs, and is not read.
+
+    Args:
+        last_seconds: how long before the end of a recording to start; 0 for its beginning.
     """
-    if config.simulate is not None:
-        made = stepped(config, stack)
-        return Host(made.machine, made.remembering(kept_apart(config)), made.progress)
-    if config.replay is None:
+    if not is_made_up(config):
         return live_host(config, stack)
+    config = replace(config, state_directory=None)
+    if config.replay is None:
+        made = stepped(config, stack)
+        return Host(made.machine, made.remembering(config), made.progress)
     from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
     clock = virtual_clock()
     replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None)
-    return Host(stack.enter_context(replayed), kept_apart(config))
+    return Host(stack.enter_context(replayed), config)
 
 
 def is_made_up(config: Config) -> bool:

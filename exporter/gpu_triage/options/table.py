@@ -234,7 +234,7 @@ _TRAILING = (
         "simulate-pace",
         values.whole_number(1, 100),
         "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
-        "intervals are as many times longer by that clock.",
+        "intervals are as many times longer by that clock. GpuHostClockWrong fires, since it runs ahead of others.",
     ),
     Option(
         CONFIG_FILE,

@@ -94,6 +94,7 @@ class Sampler:
             self._reports.put,
             xid=self._xid,
             link_of=self._baseline.link_of,
+            boards=lambda: self._incidents.boards,
             freshness=self.freshness,
             status=self.status,
         )

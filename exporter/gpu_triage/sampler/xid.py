@@ -112,14 +112,19 @@ class XidWatch:
         if not self.enabled:
             return
         devices = tuple(gpus)
-        now = self._clock.now().monotonic
-        for device in devices:
-            self._owners.claim(device, now)
         self.cards_known |= session
         if not session:
             self.release_events()
         elif self.session_lane.ready():
             self.session_lane.submit(lambda: self._take_events(devices))
+
+    def claim(self, device: Device, now: float) -> None:
+        """Note that NVML shows a card at an address."""
+        self._owners.claim(device, now)
+
+    def remember(self, uuid: str, address: str, now: float) -> None:
+        """Note which card was at an address before the exporter started."""
+        self._owners.remember(uuid, address, now)
 
     def release_events(self) -> bool:
         """Release the event set if there is one; returns whether it is released, so that NVML may be shut down."""

@@ -64,6 +64,7 @@ def test_what_a_made_up_host_keeps_is_beside_the_state_of_this_host(stack: ExitS
     assert live_host(config, stack).config.state_directory == tmp_path / "simulated"
     assert (tmp_path / "simulated").is_dir()
     assert live_host(Config(state_directory=tmp_path), stack).config.state_directory == tmp_path
+    assert stepped_host(config, stack).config.state_directory is None, "its clock is another one"
 
 
 def test_incidents_of_the_weeks_before_are_in_a_state_directory(stack: ExitStack, tmp_path: Path) -> None:

@@ -141,6 +141,21 @@ def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
     assert jobs.most_at_once == 1
 
 
+def test_a_job_that_hung_when_all_were_started_starts_no_other_when_it_ends() -> None:
+    queue = JobQueue()
+    ends: dict[str, Job] = {}
+    for name in ("hung", "overtook"):
+        queue.submit(_nothing, partial(ends.__setitem__, name))
+    queue.start_all()
+    ends["overtook"]()
+    for name in ("runs", "waits"):
+        queue.submit(_nothing, partial(ends.__setitem__, name))
+    ends["hung"]()
+    assert list(ends) == ["hung", "overtook", "runs"]
+    ends["runs"]()
+    assert list(ends) == ["hung", "overtook", "runs", "waits"]
+
+
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
     held, jobs = threading.Event(), Jobs()
     runner = Runner(RealClock(), 1.0)

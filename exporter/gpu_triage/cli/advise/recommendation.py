@@ -84,7 +84,8 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     """Return the answer for a job on a measured host."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
     # Leave out GPUs with any critical finding, even pending: a short measurement confirms few of them.
-    critical = [finding for finding in report.findings if finding.severity is Severity.CRITICAL]
+    critical = [finding for finding in reversed(report.findings) if finding.severity is Severity.CRITICAL]
+    # Of several findings of a GPU, the first of the most confirmed ones gives the reason.
     sick = {finding.gpu: finding for finding in sorted(critical, key=lambda finding: finding.state)}
     # For a job on one GPU, prefer GPUs with the best verdict, then free ones.
     group = tuple(sorted(_usable(host, sick), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied(gpu))))

@@ -178,7 +178,7 @@ def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
 def _gpu(
     gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
 ) -> GpuVerdict:
-    own = [finding for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
+    own = [finding for finding in found if finding.identity == gpu.key]
     return GpuVerdict(
         gpu=gpu.gpu,
         uuid=gpu.uuid,

@@ -201,7 +201,7 @@ class ExporterReading:
     version: str
     revision: str
     python_version: str
-    constants: tuple[Sample, ...]  # facts about the host from the options
+    constants: tuple[Sample, ...]  # what is published of the host and never changes
     collectors: tuple[CollectorHealth, ...]
     errors: Annotated[Mapping[tuple[str, str], int], GPU_EXPORTER_ERRORS_TOTAL]
     scrapes: Annotated[int, GPU_EXPORTER_SCRAPES_TOTAL]
