@@ -19,13 +19,7 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
-PEER_VENV := tests/bench/.venv
-PEER := $(PEER_VENV)/.stamp
-SITE_VENV := build/site-venv
-SITE := $(SITE_VENV)/.stamp
-GRAFANA_LIBRARIES := build/pictures/node_modules/.stamp
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
-REGENERATE := $(BIN)/pytest --quiet --regenerate
 
 # Tests start hundreds of processes: without compiled modules, each would recompile the package.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,7 +58,7 @@ IN_PARALLEL := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-load
 # Lint and types come first: beside them, servers that are played faster than real time would miss their times.
 .PHONY: test
 test: ## before each push, eight minutes: lint, types, and every test but for those of `make full`; sets up what is missing
-	@$(MAKE) --no-print-directory --jobs=2 test-servers $(DEV)
+	@tests/environment/install-servers.sh test & $(MAKE) --no-print-directory $(DEV); status=$$?; wait; exit $$status
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled && \
 	TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
@@ -77,7 +71,8 @@ compiled: $(DEV)
 
 # All recordings are made again: a stale one that was kept fails.
 .PHONY: full
-full: servers $(DEV) ## every test beyond `make test`, about half an hour: all scenarios and faults, stacks of servers, packages, the image
+full: $(DEV) ## every test beyond `make test`, about half an hour: all scenarios and faults, stacks of servers, packages, the image
+	@tests/environment/install-servers.sh full
 	$(IN_PARALLEL) -m full --fresh $(PYTEST_ARGS)
 
 # Three runs of pytest, not three workers of one: each worker would collect all of the tests.
@@ -85,10 +80,9 @@ QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow and not full'
 
 .PHONY: quick
 quick: $(DEV) ## before each commit, about a minute: lint, types, generated files and quick tests
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target quick-documents quick-unit-2 quick-unit-1 quick-lint
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=target quick-documents quick-unit-2 quick-unit-1 lint types
 
-.PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
-quick-lint: lint types
+.PHONY: quick-unit-1 quick-unit-2 quick-documents
 quick-unit-1: $(DEV)
 	$(QUICKLY) $(wildcard tests/unit/[a-o]*/ tests/unit/se*/) $(PYTEST_ARGS)
 quick-unit-2: $(DEV)
@@ -109,151 +103,24 @@ lint: $(DEV) ## ruff, import-linter, hadolint and codespell
 	$(BIN)/codespell
 
 .PHONY: types
-types: $(DEV) ## mypy --strict on the package and the tests
+types: $(DEV) ## mypy --strict
 	$(BIN)/mypy
 
-.PHONY: unit
-unit: $(DEV) ## the unit tests alone
-	$(BIN)/pytest tests/unit tests/documents $(PYTEST_ARGS)
-
-.PHONY: mutations
-mutations: $(DEV) ## put 24 small faults into the package one by one and name those that no unit test notices, half an hour; ARGS='--list'
-	$(BIN)/python -m tests.mutations $(ARGS)
-
-.PHONY: test-pythons
-test-pythons: $(DEV) ## the unit tests under every supported Python of this host; ARGS='--python 3.13' for one
-	$(BIN)/python -m tests.pythons $(ARGS) $(PYTEST_ARGS)
-
-.PHONY: long
-long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; about 40 minutes
-	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios.py --long --numprocesses=logical --dist=worksteal \
-	    $(PYTEST_ARGS)
-
-# Rules come first: everything else reads them. One scenario's pages take as long as those of all others together.
 .PHONY: regenerate
-regenerate: rules ## everything that is generated, after any change; read the diff before committing it
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target regenerate-long regenerate-pages regenerate-texts
-	@git status --short
-
-.PHONY: regenerate-long regenerate-pages regenerate-texts
-regenerate-long: $(DEV)
-	$(REGENERATE) tests/golden -k bad-night
-regenerate-pages: $(DEV)
-	$(REGENERATE) tests/drivers tests/golden -k 'not bad-night'
-# In this order: each reads what those before it write.
-regenerate-texts: $(DEV)
-	$(REGENERATE) tests/rules/test_notifications.py
-	$(BIN)/python -m docs.build
-	$(BIN)/python -m docs.man_pages
-	$(BIN)/python -m dashboards
-	$(BIN)/python helm/build_chart.py
-	$(BIN)/python -m deploy.examples
-
-.PHONY: golden
-golden: $(DEV) ## the golden /metrics alone
-	$(REGENERATE) tests/golden $(PYTEST_ARGS)
-
-.PHONY: docs
-docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md, the tables of Xid codes and docs/man
-	$(BIN)/python -m docs.build
-	$(BIN)/python -m docs.man_pages
-
-.PHONY: man
-man: $(DEV) ## write the manual pages docs/man/*.1 from the help of the commands
-	$(BIN)/python -m docs.man_pages
-
-.PHONY: rules
-rules: $(DEV) ## write rules/*.yml, and the list of the metrics that they need, from exporter/gpu_triage/alerting/source
-	$(BIN)/python -m gpu_triage.alerting rules
-
-.PHONY: chart
-chart: $(DEV) ## renew the chart's rules, dashboards, schema of rules and README
-	$(BIN)/python helm/build_chart.py
-
-.PHONY: examples
-examples: $(DEV) ## renew the Alertmanager examples and the plain Kubernetes manifests
-	$(BIN)/python -m deploy.examples
-
-.PHONY: site
-site: $(SITE) ## build the docs site, build/site/html
-	$(PYTHON) docs/site_pages.py build/site/pages
-	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/python -m mkdocs build --strict --quiet
-
-.PHONY: dashboards
-dashboards: $(DEV) ## write dashboards/*.json from their builders
-	$(BIN)/python -m dashboards
-
-.PHONY: schema
-schema: ## type-check the dashboards against Grafana's schema; needs npm and the network
-	tests/dashboards/typecheck.sh
-
-.PHONY: scenes
-scenes: servers $(DEV) $(GRAFANA_LIBRARIES) ## the dashboards in Grafana's own scenes and Chromium; needs chromium and npm
-	$(BIN)/pytest tests/dashboards/test_scenes.py --long
-
-.PHONY: pictures
-pictures: servers $(DEV) $(GRAFANA_LIBRARIES) ## redraw docs/img/*.png; needs chromium and npm
-	$(BIN)/python -m tests.dashboards.pictures
-	$(BIN)/python -m tests.e2e.status_page_pictures
-
-# About 600 MB: Grafana's libraries, which draw the pictures of the dashboards.
-$(GRAFANA_LIBRARIES): tests/dashboards/drawing/package.json tests/dashboards/drawing/package-lock.json
-	mkdir -p build/pictures
-	cp $^ build/pictures
-	cd build/pictures && npm ci --ignore-scripts --no-audit --no-fund --silent
-	@touch $@
-
-.PHONY: bench
-bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
-	$(BIN)/python -m tests.bench.run $(ARGS)
-
-.PHONY: scale
-scale: $(DEV) ## measure what more GPUs and processes cost
-	$(BIN)/python -m tests.bench.scale
-
-.PHONY: bench-rules
-bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 500 hosts, about 40 minutes; ARGS='--hosts 100' for fewer
-	$(BIN)/python -m tests.bench.rules $(ARGS)
-
-.PHONY: bench-fleet
-bench-fleet: servers $(DEV) ## measure what a fleet costs a Prometheus, and write its sizing, about 30 minutes; ARGS='--hosts 100,250 --minutes 3' for less
-	$(BIN)/python -m tests.bench.fleet_cost $(ARGS)
-
-.PHONY: attribution
-attribution: $(DEV) ## measure how soon a fault has its class, and how calm classes are, about 30 minutes
-	$(BIN)/python -m tests.bench.attribution
-
-.PHONY: soak
-soak: $(DEV) ## watch the memory through an hour of virtual and an hour of real time, with churn and faults; ARGS=--quick for a tenth
-	$(BIN)/python -m tests.bench.soak $(ARGS)
-
-.PHONY: hostile
-hostile: $(DEV) ## measure scrapes while others attack
-	$(BIN)/python -m tests.bench.hostile
+regenerate: $(DEV) ## everything that is generated, after any change, about a minute; ARGS='docs chart' for single steps
+	$(BIN)/python -m deploy.generate $(ARGS)
 
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt again; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
-.PHONY: sbom
-sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
-	@mkdir -p dist
-	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
-
 .PHONY: packages
 packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
 	$(BIN)/python -m deploy.packages $(ARGS)
 
-.PHONY: servers test-servers
-servers: ## install what all tests start from Debian: Prometheus, Alertmanager, VictoriaMetrics, Slurm, Chromium, lintian and others
-	@tests/environment/install-servers.sh full
-# Without what only `make full` starts.
-test-servers:
-	@tests/environment/install-servers.sh test
-
 .PHONY: clean
 clean: ## remove the virtual environment, caches and build output
-	rm -rf $(VENV) $(PEER_VENV) build dist exporter/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist exporter/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BASE):
@@ -271,13 +138,3 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BASE)
 	$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	$(INSTALL_PACKAGE)
 	@touch $@ $(RUNTIME)
-
-$(PEER): tests/bench/requirements.txt | $(DEV)
-	$(BIN)/python -m venv $(PEER_VENV)
-	$(PEER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
-	@touch $@
-
-$(SITE): requirements/site.txt
-	$(PYTHON) -m venv $(SITE_VENV)
-	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
-	@touch $@

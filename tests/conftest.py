@@ -138,15 +138,6 @@ def logging_as_it_was() -> Iterator[None]:
         each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 
 
-@pytest.fixture(autouse=True)
-def psutil_reads_this_machine() -> Iterator[None]:
-    """Points psutil back at /proc: an exporter of a simulated host has it read that host's, for the whole process."""
-    yield
-    psutil = sys.modules.get("psutil")
-    if psutil is not None:
-        psutil.PROCFS_PATH = "/proc"  # type: ignore[attr-defined]  # not in its stubs
-
-
 @pytest.fixture(scope="session")
 def repository() -> Path:
     return REPOSITORY
@@ -167,7 +158,7 @@ def requires_tool() -> RequiresTool:
         found = shutil.which(program)
         if found is not None:
             return Path(found)
-        reason = f"{program} is not installed here; `make servers` installs what tests start, from Debian"
+        reason = f"{program} is not installed here; tests/environment/install-servers.sh installs what tests start"
         if in_continuous_integration():
             pytest.fail(reason)
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Mutations: small faults put into the package one at a time, to see whether the tests notice: ``make mutations``.
+"""Mutations: small faults put into the package one at a time (``python -m tests.mutations``): do the tests notice?
 
 Of every kind (a comparison, a boolean, an arithmetic operator, a constant) as many are drawn, spread over the package's
 folders; a seed always draws the same. Each is tried in a copy of the working tree: first with the unit tests of its

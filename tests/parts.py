@@ -161,7 +161,7 @@ def _summary(reporter: pytest.TerminalReporter, chosen: str) -> Iterator[str]:
         yield "`make full` runs what is beyond this:"
         yield from (f"  {what}" for what in (*OF_OTHER_FILES, *FULL.values()))
     else:
-        yield "`make test` runs everything else; `make long` weeks of healthy hosts, and all scenarios every 5 s"
+        yield "`make test` runs everything else; tests/rules --long weeks of healthy hosts, and all scenarios every 5 s"
 
 
 def pytest_configure(config: pytest.Config) -> None:

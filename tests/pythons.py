@@ -1,4 +1,4 @@
-"""Runs the unit tests under every supported Python of this host: ``make test-pythons``."""
+"""Runs the unit tests under every supported Python of this host: ``python -m tests.pythons``."""
 
 from __future__ import annotations
 

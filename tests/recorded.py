@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from tests.rig import Rig
 
+from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
-from gpu_triage.record.masking import Masker
-from gpu_triage.record.recorder import HostRecorder
+from gpu_triage.record.capture import Capture
+from gpu_triage.record.masking import Masker, masked
 from gpu_triage.record.recording import Recording
 from gpu_triage.record.replay import replayed_machine
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
@@ -25,13 +27,18 @@ def record(scenario: Scenario, masker: Masker | None = None) -> tuple[Recording,
     clock = VirtualClock()
     with simulated_machine(scenario, clock=clock) as simulated:
         # Whose pods they are is the kubelet's word, which is not recorded.
-        recorder = HostRecorder(replace(simulated.machine, pods=None), masker or Masker(KEY))
-        host = Rig(simulated, clock, Config(), machine=recorder.machine)
-        for _ in range(SECONDS):
-            host.run(1)
-            recorder.snapshot()
-        recording = recorder.finish()
+        with captured(replace(simulated.machine, pods=None)) as capture:
+            host = Rig(simulated, clock, Config(), machine=capture.machine)
+            host.run(SECONDS)
+            recording = masked(capture.captured(), masker or Masker(KEY))
         return recording, host.page(), {gpu.serial for gpu in scenario.gpus}
+
+
+@contextmanager
+def captured(machine: Machine) -> Iterator[Capture]:
+    """A capture of all that a machine answers, closed at the end."""
+    with closing(Capture(machine, math.inf, 16 << 20)) as capture:
+        yield capture
 
 
 @contextmanager

@@ -133,7 +133,8 @@ _PROSE: Final = f"""How soon a fault of one simulated L40S or its host has its b
     (*class*), how soon after its end the class is `compute` again (*back*, promised within {BACK_SECONDS} s), and how
     soon an exporter that starts in the middle of it has the class (*start*, promised within {START_SECONDS} s). Fast
     intervals of 1 s, the default, and of 5 s, with which everything may take {PHASE_SECONDS} s more; the worst of
-    eight phases. *Detours* are other classes on the way. `make attribution` plays this on a virtual clock: the figures
+    eight phases. *Detours* are other classes on the way. `python -m tests.bench attribution` plays
+    this on a virtual clock: the figures
     are the same on every machine. A figure beyond what is promised is **bold**. An Xid counts for ten minutes, so
     there is no way back after one; what hangs can only be recognized by an exporter that saw it work."""
 

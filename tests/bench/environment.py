@@ -32,7 +32,7 @@ def wiring(arguments: list[str], load_before: float) -> CommandWiring:
     memory_gib = psutil.virtual_memory().total / 2**30
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return CommandWiring(
-        command="make bench" + (f" ARGS='{' '.join(arguments)}'" if arguments else ""),
+        command="python -m tests.bench peer" + (f" ARGS='{' '.join(arguments)}'" if arguments else ""),
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         machine=f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB, {system}",
         python=f"{platform.python_version()} ({sys.implementation.name})",

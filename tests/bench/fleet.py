@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import psutil
 from prometheus_client.parser import text_string_to_metric_families
 from tests.listening import listening
 from tests.rig import rig
@@ -51,8 +50,6 @@ def host_series(scenario: str) -> list[FleetSeries]:
         before = _samples(running.page())
         running.run(SLOPE_SECONDS)
         after = _samples(running.page())
-    # The readers of processes have set it to the simulated host's.
-    psutil.PROCFS_PATH = "/proc"
     return [
         _met(FleetSeries(name, labels, value, max(0.0, value - before.get((name, labels), value)) / SLOPE_SECONDS))
         if name.endswith("_total")

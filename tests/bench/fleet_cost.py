@@ -176,7 +176,7 @@ def version() -> str:
 def command(note: str) -> str:
     """The call that measures this again."""
     arguments = shlex.join(each for each in sys.argv[1:] if each not in {"--note", note})
-    return "`make bench-fleet`" if not arguments else f'`make bench-fleet ARGS="{arguments}"`'
+    return "`python -m tests.bench fleet`" if not arguments else f"`python -m tests.bench fleet {arguments}`"
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def main(
     """
     for program in PROGRAMS:
         if shutil.which(program) is None:
-            raise click.ClickException(f"{program} is not installed; `make servers` installs Debian's")
+            raise click.ClickException(f"{program} is not installed; run tests/environment/install-servers.sh")
     sizes = sorted({int(each) for each in hosts.split(",")})
     load_before, begun, stop = os.getloadavg()[0], time.monotonic(), threading.Event()
     with tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder, ended_by_signals(stop):

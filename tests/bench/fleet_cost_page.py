@@ -47,9 +47,9 @@ def _intro(costs: FleetCosts, head: list[str]) -> Iterator[str]:
     yield from paragraph(
         f"""Simulated hosts with eight H100 each, scraped every {costs.scrape_seconds} s by a real Prometheus that
         evaluates the shipped rules and forwards series with remote write. [sizing.md](sizing.md) has the advice that
-        follows from these figures; `make bench-fleet` writes both. Every host plays the same recorded history of
-        `h100-8`, from another moment on, with 2% of noise. Series, samples and bytes do not depend on the load of the
-        machine; CPU and evaluation times do."""
+        follows from these figures; `python -m tests.bench fleet` writes both. Every host plays the same recorded
+        history of `h100-8`, from another moment on, with 2% of noise. Series, samples and bytes do not depend on the
+        load of the machine; CPU and evaluation times do."""
     )
     yield from head
     yield from paragraph(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from deploy.examples.fleet import federated, remote_written
+from deploy.generate.fleet import federated, remote_written
 from tests.bench.fleet_disk import Block
 from tests.bench.rules_page import Scrapes
 from tests.bench.straight_line import Line, line_through

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-import psutil
 from tests.bench.fleet import MET_SECONDS, MET_SHARE, is_met, of_host, written
 
 from gpu_triage_simulator import load_scenario
@@ -37,12 +36,9 @@ def profile_history(profile: str, seconds: float, step_seconds: float, start_sec
     """What a Prometheus holds of one healthy host with eight H100 whose exporter uses a metrics profile."""
     scenario = load_scenario(SCENARIO)
     config = replace(history_config(scenario, step_seconds), metrics_profile=profile)
-    history = record_history(
+    return record_history(
         scenario, seconds=seconds, step_seconds=step_seconds, config=config, start_seconds=start_seconds
     )
-    # The readers of processes have set it to the simulated host's.
-    psutil.PROCFS_PATH = "/proc"
-    return history
 
 
 def with_noise(history: History, seed: int = 1) -> History:

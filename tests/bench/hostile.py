@@ -61,7 +61,7 @@ def document(plain: list[Row], guarded: list[Row], head: str) -> str:
             same machine: much of the latency is the CPU time of the attackers. *Failed* are scrapes without an answer,
             *again* idle connections that the exporter closed for a new one. Memory, threads and descriptors are the
             highest of the exporter. [web-security.md](web-security.md#client-limits) has the limits, `tests/hostile/`
-            the attacks. `make hostile` measures it."""
+            the attacks. `python -m tests.bench hostile` measures it."""
         ),
         head,
         "",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from docs.build import between
+from deploy.generate.pages import between
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 

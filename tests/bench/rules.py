@@ -203,7 +203,7 @@ def main(hosts: int, scrape_seconds: int, minutes: float, note: str) -> None:
     Exit code 1 when a scrape was missed, or when a group takes too much of its interval.
     """
     if shutil.which("prometheus") is None:
-        raise click.ClickException("Prometheus is not installed; `make servers` installs Debian's")
+        raise click.ClickException("Prometheus is not installed; run tests/environment/install-servers.sh")
     with tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder:
         fleet = watch(hosts, scrape_seconds, minutes, Path(folder))
     at = wiring([], 0.0)

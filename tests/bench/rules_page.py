@@ -135,7 +135,7 @@ def _conditions(fleet: Fleet, head: list[str]) -> Iterator[str]:
         hot (*hot*). What is scaled to {SCALED_HOSTS:,} hosts is what was measured, multiplied by {
             SCALED_HOSTS / fleet.hosts:g}. The aim is at most {
             ALLOWED_SHARE[Phase.CALM]:.0%} of the interval when calm and
-        {ALLOWED_SHARE[Phase.HOT]:.0%} when hot. `make bench-rules` measures it."""
+        {ALLOWED_SHARE[Phase.HOT]:.0%} when hot. `python -m tests.bench rules` measures it."""
     )
     yield from head
     yield from paragraph(

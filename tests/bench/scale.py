@@ -80,7 +80,7 @@ def document(by_gpus: list[Cost], by_processes: list[Cost], head: str) -> str:
         *paragraph(
             f"""What more GPUs and processes cost on one simulated host of H100: CPU time of one sampled second at the
             default intervals, without the simulated driver, and the size of the page before compression. The ratios
-            compare with the first row. `make scale` measures it: {head}"""
+            compare with the first row. `python -m tests.bench scale` measures it: {head}"""
         ),
         "| GPUs, 8 processes each | CPU per second | ratio | ratio per GPU | series | page |",
         "|---:|---:|---:|---:|---:|---:|",

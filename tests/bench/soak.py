@@ -104,8 +104,6 @@ def soak_virtual(seconds: int) -> Soak:
             gc.collect()
             mib.append(this.memory_info().rss / 2**20)
             sys.stderr.write(f"virtual {night.elapsed:.0f} s: {mib[-1]:.1f} MiB\n")
-    # The readers of processes have set it to the simulated host's.
-    psutil.PROCFS_PATH = "/proc"
     return Soak(f"{seconds / 60:.0f} virtual minutes of {SCENARIO}, sampled every second", seconds / POINTS, tuple(mib))
 
 
@@ -174,7 +172,7 @@ def document(soaks: list[Soak], head: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Soak and write the section; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench soak", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time, and nothing is written")
     parser.add_argument("--churn-minutes", type=int, default=CHURN_SECONDS // 60, help="in place of an hour")
     options = parser.parse_args(arguments)

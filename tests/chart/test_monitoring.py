@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.examples.kubernetes import OPERATOR
+from deploy.generate.kubernetes import OPERATOR
 from tests.chart.matrix import MATRIX
 from tests.chart.operator_models import KINDS, kept_by_the_operator
 from tests.chart.rendering import CHART, RULES, chart_with, render

@@ -9,7 +9,7 @@ import helm_python
 import jsonschema
 import pytest
 import yaml
-from helm.rules import definitions, overrides_schema
+from deploy.generate.chart_rules import definitions, overrides_schema
 from tests.chart.rendering import render
 
 from gpu_triage.alerting.files import rule_files

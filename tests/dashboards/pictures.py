@@ -18,7 +18,7 @@ from tests.dashboards.fleet import record_fleet
 from tests.dashboards.grafana import FILES
 from tests.dashboards.jobs import FILE as JOB_FILE
 from tests.dashboards.jobs import record_jobs
-from tests.dashboards.scenes import Scenes, View, scenes
+from tests.dashboards.scenes import Scenes, View, fetch_libraries, scenes
 from tests.dashboards.store import Store, serving
 from tests.e2e.browser import browser
 from tests.jobs.situations import BY_NAME, MINUTES
@@ -41,11 +41,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.dashboards.pictures", description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER", help="draw every dashboard at three widths into FOLDER")
     everything: Path | None = parser.parse_args().all
-    programs = {name: shutil.which(name) for name in ("prometheus", "promtool", "chromium", "node")}
+    programs = {name: shutil.which(name) for name in ("prometheus", "promtool", "chromium", "node", "npm")}
     missing = [name for name, path in programs.items() if path is None]
     if missing:
-        sys.stderr.write(f"make pictures: {', '.join(missing)} is not installed here\n")
+        sys.stderr.write(f"pictures: {', '.join(missing)} is not installed here\n")
         return 1
+    fetch_libraries()
     folder = everything or FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:

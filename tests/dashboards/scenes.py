@@ -22,7 +22,7 @@ from tests.e2e.browser import Browser
 
 DRAWING = Path(__file__).with_name("drawing")
 LIBRARIES = Path(__file__).resolve().parents[2] / "build" / "pictures" / "node_modules"
-"""Where the Makefile installs what `drawing/package-lock.json` pins."""
+"""Where `fetch_libraries` puts what `drawing/package-lock.json` pins."""
 FONTS = {"inter-latin-400-normal.woff2": "Inter-Regular.woff2", "inter-latin-500-normal.woff2": "Inter-Medium.woff2"}
 """Files of Grafana's font: names in the npm package, and names under which Grafana's style sheet loads them."""
 SETTLED_SECONDS = 240
@@ -147,6 +147,18 @@ def scenes(window: Browser, prometheus: str, directory: Path) -> Iterator[Scenes
         server.server_close()
 
 
+def fetch_libraries() -> None:
+    """Install what `drawing/package-lock.json` pins with npm, unless it is there: about 600 MB."""
+    lock = DRAWING / "package-lock.json"
+    if (LIBRARIES / ".package-lock.json").exists() and (LIBRARIES.parent / lock.name).read_bytes() == lock.read_bytes():
+        return
+    LIBRARIES.parent.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", lock.name):
+        shutil.copy(DRAWING / name, LIBRARIES.parent)
+    quietly = ("--ignore-scripts", "--no-audit", "--no-fund", "--silent")
+    subprocess.run(["npm", "ci", *quietly], cwd=LIBRARIES.parent, check=True)
+
+
 def _bundle(site: Path) -> None:
     public = site / "public"
     shutil.copytree(LIBRARIES / "@grafana" / "ui" / "dist" / "public", public)
@@ -199,3 +211,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is that of the standard library
         """Log no requests."""
+
+
+if __name__ == "__main__":
+    fetch_libraries()

@@ -1,6 +1,6 @@
 """The dashboards in Grafana's scenes and a real browser: variables, rows, panels and what an empty one says.
 
-`make scenes` runs them: they need 600 MB of npm packages.
+They need 600 MB of npm packages: ``python -m tests.dashboards.scenes`` fetches them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def shown(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sc
     if chromium is None:
         pytest.skip("chromium is not installed")
     if not LIBRARIES.is_dir():
-        pytest.skip("Grafana's libraries are not installed: run `make scenes`, which fetches them with npm")
+        pytest.skip("Grafana's libraries are not installed: `python -m tests.dashboards.scenes` fetches them with npm")
     directory = tmp_path_factory.mktemp("scenes")
     with browser(Path(chromium), directory) as window, scenes(window, store.address, directory) as running:
         yield running

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.examples.alertmanager import ALERTMANAGER, ROUTE, alertmanager_files
+from deploy.generate.alertmanager import ALERTMANAGER, ROUTE
 from tests.conftest import RequiresTool
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
@@ -40,11 +40,6 @@ def _way(config: Path, labels: str) -> dict[str, Any]:
 
 def _receiver(amtool: Path, config: Path, labels: str) -> str:
     return _run(amtool, "config", "routes", "test", f"--config.file={config}", *labels.split()).strip()
-
-
-def test_the_examples_are_made_from_the_route_and_the_inhibitions(repository: Path) -> None:
-    for path, text in alertmanager_files(repository).items():
-        assert (repository / path).read_text(encoding="utf-8") == text, "run `make regenerate`"
 
 
 def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:

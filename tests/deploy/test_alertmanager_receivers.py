@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.examples.alertmanager import ROUTE
-from docs.alerts_page import read_notifications
+from deploy.generate.alertmanager import ROUTE
+from deploy.generate.alerts_page import read_notifications
 from tests.conftest import RequiresTool
 from tests.e2e.processes import alertmanager, wait_for
 from tests.listening import listening

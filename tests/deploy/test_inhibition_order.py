@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.examples.alertmanager import INHIBITIONS
+from deploy.generate.alertmanager import INHIBITIONS
 from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
 
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')

@@ -9,7 +9,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from deploy.examples.kubernetes import EXPORTER, OPERATOR, kubernetes_files
+from deploy.generate.kubernetes import EXPORTER, OPERATOR
 from tests.chart.rendering import render
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
@@ -21,13 +21,6 @@ def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
     files = sorted((repository / folder).glob("*.yaml"))
     every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
     return [each for each in every if each["kind"] != "Kustomization"]
-
-
-def test_the_manifests_are_made_from_the_chart(repository: Path) -> None:
-    wanted = kubernetes_files(repository)
-    assert {path: (repository / path).read_text(encoding="utf-8") for path in wanted} == wanted, "run `make regenerate`"
-    there = {p.relative_to(repository) for folder in (EXPORTER, OPERATOR) for p in (repository / folder).iterdir()}
-    assert there == set(wanted)
 
 
 @pytest.mark.parametrize("version", ["1.25.0", "1.31.0", "1.37.0"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from docs.alerts_page import alerts_page, read_notifications
+from deploy.generate.alerts_page import alerts_page, read_notifications
 from tests.gathered import for_each
 
 from gpu_triage.alerting.rule_source import Alert, RuleSource

@@ -47,5 +47,5 @@ def test_every_path_exists(repository: Path) -> None:
 
 def test_readme_and_contributing_lead_there(repository: Path) -> None:
     assert "(docs/architecture.md)" in (repository / "README.md").read_text(encoding="utf-8")
-    start = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()[:6]
+    start = (repository / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()[:8]
     assert "(docs/architecture.md)" in "\n".join(start)

@@ -1,4 +1,4 @@
-"""The commands that the documents show: a shell takes them, and nvidia-smi knows what it is asked for."""
+"""The commands that the documents show: a shell takes them, and make, Python and nvidia-smi know what they name."""
 
 from __future__ import annotations
 
@@ -36,6 +36,9 @@ FIELDS = {
     *("power.limit", "enforced.power.limit", "power.default_limit"),
     *("clocks.applications.graphics", "clocks.default_applications.graphics"),
 }
+MAKE = re.compile(r"(?:`|\$ )make (?:PYTHON=\S+ )?([a-z-]+)")
+TARGET = re.compile(r"^([a-z-]+):.*## ", re.MULTILINE)
+MODULE = re.compile(r"(?:`|\$ )(?:\.venv/bin/)?python -m ((?:deploy|tests)[\w.]*)")
 COMPUTE_APPS = {"pid", "process_name", "used_memory", "gpu_uuid"}
 DMON = set("pucvmet")
 """Power and temperature, utilization, clocks, violations, memory, ECC and replays, PCIe throughput."""
@@ -60,6 +63,30 @@ def test_a_shell_can_read_every_command(repository: Path) -> None:
     script = "\n".join(command for _, command in found)
     result = subprocess.run(["bash", "-n"], input=script, check=False, capture_output=True, text=True)
     assert result.stderr == "", [found[int(line) - 1] for line in re.findall(r"line (\d+)", result.stderr)]
+
+
+def test_make_has_every_target_that_is_named_and_lists_twelve_at_most(repository: Path) -> None:
+    targets = set(TARGET.findall((repository / "Makefile").read_text(encoding="utf-8")))
+    assert len(targets) <= 12
+    sources = (
+        path
+        for folder in ("deploy", "docs", "exporter", "helm", "tests")
+        for path in (repository / folder).rglob("*.py")
+    )
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (*_documents(repository), *sources)}
+    del texts["CHANGELOG.md"]
+    named = {(name, target) for name, text in texts.items() for target in MAKE.findall(text)}
+    assert named
+    assert {(name, target) for name, target in named if target not in targets} == set()
+
+
+def test_every_module_that_python_is_told_to_run_exists(repository: Path) -> None:
+    named = {name for page in _documents(repository) for name in MODULE.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 5
+    runs = ("{}.py", "{}/__main__.py")
+    assert [
+        each for each in named if not any((repository / run.format(each.replace(".", "/"))).exists() for run in runs)
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def main() -> int:
     """0, after the pictures are written."""
     chromium = shutil.which("chromium")
     if chromium is None:
-        sys.stderr.write("make pictures: chromium is not installed here\n")
+        sys.stderr.write("status_page_pictures: chromium is not installed here\n")
         return 1
     scenario = load_scenario(NIGHT)
     config = Config(simulate=NIGHT, sample_fast_seconds=5.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deploy.examples.fleet import DRIFT_ALERT, OF_OTHERS, federated, fleet_files, remote_written
+from deploy.generate.fleet import DRIFT_ALERT, OF_OTHERS, federated, remote_written
 from tests.conftest import RequiresTool
 from tests.fleet.topologies import TOPOLOGIES, Part, Program
 from tests.promql.expressions import uses
@@ -25,11 +25,6 @@ PARTS = {part.name: part for topology in TOPOLOGIES for part in topology.parts i
 def _succeeds(*command: str | Path) -> None:
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-def test_what_is_handed_on_is_made_from_the_dashboards_commands_and_rules(repository: Path) -> None:
-    for path, text in fleet_files(repository).items():
-        assert (repository / path).read_text(encoding="utf-8") == text, "run `make regenerate`"
 
 
 def test_a_federating_server_gets_fewer_series_than_one_that_has_all_dashboards(repository: Path) -> None:

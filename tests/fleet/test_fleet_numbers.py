@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from deploy.examples.fleet import OF_THE_FLEET, federated, remote_written
+from deploy.generate.fleet import OF_THE_FLEET, federated, remote_written
 from tests.conftest import RequiresTool
 from tests.dashboards.grafana import all_targets, substitute
 from tests.dashboards.store import Series, Store, serving

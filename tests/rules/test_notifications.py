@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 import pytest
-from docs.alerts_page import NOTIFICATIONS, read_notifications
+from deploy.generate.alerts_page import NOTIFICATIONS, read_notifications
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
 from tests.promql.promtool import Alert

@@ -1,6 +1,6 @@
 """Scenarios through the rules, and what all of them show together.
 
-`make test` plays the cover, scraped every minute; `make full` most others so, and the cover every 30 s; `make long` all
+`make test` plays the cover, scraped every minute; `make full` most others so, and the cover every 30 s; `--long` all
 every 5 s, 15 s and minute.
 """
 

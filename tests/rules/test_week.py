@@ -1,7 +1,7 @@
 """Days of a healthy host, a scrape a minute: nobody is woken, nobody gets a ticket.
 
 A day of two A10 costs some 35 s of a CPU. So continuous integration plays six hours of one host and three of
-another, and ``make long`` a week of every scenario that is quiet from end to end.
+another, and ``--long`` a week of every scenario that is quiet from end to end.
 
 The rules for capacity reviews stay out: promtool loads at most ten thousand samples for one expression, and a day of
 eight GPUs is more.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +21,15 @@ from gpu_triage.options.config import Config
 from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import prepare_target, write_recording
-from gpu_triage.record.recorder import HostRecorder, local_masker
+from gpu_triage.record.capture import Capture
+from gpu_triage.record.masking import local_masker, masked
 from gpu_triage.record.recording import Recording
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "simulate-at", "config.file"})
+_MOST_BYTES: Final = 16 << 20
+"""Limit for what is kept in memory, compressed; more than ten minutes of the largest hosts."""
 
 
 @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
@@ -51,22 +56,23 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
     with ExitStack() as stack:
         recording = record_host(live_machine(config, stack), config, seconds)
     write_recording(recording, target)
-    click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
+    click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} of files")
     return 0
 
 
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
-    recorder = HostRecorder(machine, local_masker())
-    runner = Runner(machine.clock, config)
-    sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-    ended = threading.Event()
-    sample_for(
-        seconds,
-        runner,
-        sampler,
-        recorder.snapshot,
-        ended,
-        progress=lambda done: f"recording, {done:.0f} of {seconds:.0f} s",
-    )
-    return recorder.finish()
+    with closing(Capture(machine, math.inf, _MOST_BYTES)) as capture:
+        runner = Runner(machine.clock, config)
+        # Events of devices are not recorded.
+        recorded = replace(capture.machine, hotplug=False)
+        sampler = Sampler(recorded, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
+        sample_for(
+            seconds,
+            runner,
+            sampler,
+            capture.ring.drain,
+            threading.Event(),
+            progress=lambda done: f"recording, {done:.0f} of {seconds:.0f} s",
+        )
+        return masked(capture.captured(), local_masker())

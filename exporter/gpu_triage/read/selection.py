@@ -14,7 +14,7 @@ from gpu_triage.read.exporter.judgment import FINDING_SERIES
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
 
 _NEEDED: Final = Path(__file__).with_name("metrics_of_rules.txt")
-"""Generated from the rules by `make rules`, so that the exporter needs neither their files nor their package."""
+"""Generated from the rules by `make regenerate`, so that the exporter needs neither their files nor their package."""
 
 _FINDINGS: Final = frozenset(spec.name for spec in FINDING_SERIES)
 """In the profile `rules`, too: some servers only get findings by remote write."""

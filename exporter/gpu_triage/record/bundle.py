@@ -1,9 +1,11 @@
 """Reads and writes recordings on disk: a folder, or the same files in one ``.tar.gz``.
 
 ``recording.json``: format, start time and duration. ``nvml.jsonl``: one NVML response per line. ``files.jsonl``: one
-file, link or folder of sysfs or procfs per line, repeated whenever it changes. ``kmsg``: the driver's kernel log
-records. ``verdict.json``, only in flight recordings: the judgment that triggered the recording.
-Everything is read into memory and validated: nothing is ever extracted to paths named in the recording.
+answer about a path of sysfs or procfs per line, repeated whenever it changes. ``kmsg``: the driver's kernel messages.
+``verdict.json``, only in flight recordings: the judgment that triggered the recording.
+
+Everything is validated and kept in memory: no name in a recording is ever used as a path. What is read is limited in
+bytes and time, whatever a recording claims.
 """
 
 from __future__ import annotations
@@ -11,32 +13,51 @@ from __future__ import annotations
 import errno
 import io
 import json
+import re
 import stat
 import tarfile
+import tempfile
+import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Annotated, Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar
 
-from gpu_triage.documents import Place, Range, parse_json, read_value
+from gpu_triage.documents import Place, Range, parse_json, read_value, replace_file, sync_directory, write_file
+from gpu_triage.documents.stream import Budget, Stream, TimeLimit, opened, unpacked
+from gpu_triage.documents.tar import Member, members
+from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError
-from gpu_triage.record.recording import MOST_BYTES, FileState, Kind, NvmlAnswer, Recording
+from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
+
+MOST_BYTES: Final = 128 << 20
+"""Limit for a recording, uncompressed, and for the output buffers in it."""
+MOST_READING_SECONDS: Final = 120.0
 
 _FORMAT: Final = "gpu-triage-recording"
 _VERSION: Final = 1
-_MOST_LINES: Final = 1_000_000
+_MOST_LINES: Final = 500_000
+_MOST_LINE_BYTES: Final = 16 << 20
 _MOST_BLOB_BYTES: Final = 1 << 20  # of one output buffer; the largest real ones are process lists
+_MOST_BLOBS: Final = 16  # of one answer
 _LEAST_TEXT: Final = 4
-_MOST_SECONDS: Final = 1e11  # beyond any real clock
+_MOST_MOMENT: Final = 1e11  # beyond any real clock
+_MOST_DURATION: Final = 3600.0
+"""Several times what the program records. A judge replays all of it."""
+_MOST_CODE: Final = 1 << 31
 _ARCHIVE: Final = ".tar.gz"
 _ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
 _VERDICT: Final = "verdict.json"
 _NOT_OURS: Final = "name what gpu-triage record wrote"
+_INVALID: Final = "record it again"
+_REASON: Final = re.compile("[a-z_]{0,40}")
 
 T = TypeVar("T")
-_Seconds = Annotated[float, Range(0, _MOST_SECONDS)]
+_Moment = Annotated[float, Range(0, _MOST_MOMENT)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +67,9 @@ class _About:
     format: str
     version: int
     versions: dict[str, str]
-    monotonic: _Seconds
-    wall: _Seconds
-    seconds: _Seconds
+    monotonic: _Moment
+    wall: _Moment
+    seconds: Annotated[float, Range(0, _MOST_DURATION)]
     missing_functions: tuple[str, ...]
     kmsg_readable: bool
 
@@ -60,12 +81,11 @@ def prepare_target(path: Path, *, replace: bool = False) -> None:
     """
     try:
         if path.name.endswith(_ARCHIVE):
-            known = path.exists()
-            if known and not replace:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "is a directory")
+            if (path.exists() or path.is_symlink()) and not replace:
                 raise RecordingError(f"{path}: exists; name another file, or replace it with --force")
-            path.open("ab").close()
-            if not known:
-                path.unlink()
+            tempfile.TemporaryFile(dir=path.parent).close()  # fails where no file can be created
             return
         path.mkdir(parents=True, exist_ok=True)
         names = {each.name for each in path.iterdir()}
@@ -84,17 +104,25 @@ def write_recording(recording: Recording, path: Path) -> None:
     parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
         if path.name.endswith(_ARCHIVE):
-            with tarfile.open(path, "w:gz") as archive:
-                for name, raw in parts.items():
-                    member = tarfile.TarInfo(f"recording/{name}")
-                    member.size, member.mtime = len(raw), int(recording.wall)
-                    archive.addfile(member, io.BytesIO(raw))
+            write_file(path, _archived(parts, int(recording.wall)))
             return
         (path / _VERDICT).unlink(missing_ok=True)
         for name, raw in parts.items():
-            (path / name).write_bytes(raw)
+            # In another user's folder, what has the name of a part may be a link.
+            replace_file(path / name, raw)
+        sync_directory(path)
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+def _archived(parts: Mapping[str, bytes], modified_at: int) -> bytes:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for name, raw in parts.items():
+            member = tarfile.TarInfo(f"recording/{name}")
+            member.size, member.mtime = len(raw), modified_at
+            tar.addfile(member, io.BytesIO(raw))
+    return archive.getvalue()
 
 
 def _unwritable(path: Path, error: OSError) -> RecordingError:
@@ -115,11 +143,17 @@ def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
     yield _ABOUT, json.dumps(about, indent=2) + "\n"
     answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
     yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
-    states = ((round(each.seconds, 3), *each[1:]) for each in recording.files)
+    states = map(_file_row, recording.files)
     yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
     yield _KMSG, recording.kmsg or ""
     if recording.verdict is not None:
         yield _VERDICT, recording.verdict
+
+
+def _file_row(answer: FileAnswer) -> list[object]:
+    text = None if answer.content is None else answer.content.decode("utf-8", "surrogateescape")
+    failure = [answer.failure] if answer.failure else []
+    return [round(answer.seconds, 3), answer.question, answer.path, text, *failure]
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
@@ -147,122 +181,159 @@ def _unpacked(packed: object) -> bytes | None:
     return raw
 
 
-def read_recording(path: Path) -> Recording:
-    """Read the recording in a folder or ``.tar.gz``.
+def read_recording(path: Path, now: Callable[[], float] = time.monotonic) -> Recording:
+    """Read the recording in a folder or ``.tar.gz``; `now` limits the time that it takes.
 
     Raises:
         RecordingError: it is unreadable, too large or invalid; the message has the part and line.
     """
-    parts: dict[str, str] = {}
-    left = MOST_BYTES
+    found: dict[str, Any] = {}
     try:
-        for name, file in _folder_parts(path) if path.is_dir() else _archive_parts(path):
-            raw = file.read(left + 1)
-            if len(raw) > left:
-                raise RecordingError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; record a shorter watch")
-            left -= len(raw)
-            parts[name] = raw.decode("utf-8")
-        lacking = [name for name in _PARTS if name not in parts]
+        with ExitStack() as stack:
+            budget = Budget(MOST_BYTES, TimeLimit(MOST_READING_SECONDS, now))
+            for name, stream in _parts(path, budget, stack):
+                if name not in _READERS or name in found:
+                    raise RecordingError(f"holds {name[:80]!r}; {_NOT_OURS}")
+                found[name] = _READERS[name](name, stream)
+        lacking = [name for name in _PARTS if name not in found]
         if lacking:
-            raise RecordingError(f"{path}: has no {lacking[0]}; {_NOT_OURS}")
-    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+            raise RecordingError(f"has no {lacking[0]}; {_NOT_OURS}")
+    except DocumentError as error:
+        raise RecordingError(f"{path}: {error}") from error
+    except (OSError, EOFError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{path}: is not UTF-8; record it again") from error
-    try:
-        return _recording(parts)
-    except DocumentError as error:
-        raise RecordingError(f"{path}: {error}; record it again") from error
+    about: _About = found[_ABOUT]
+    return Recording(
+        versions=about.versions,
+        monotonic=about.monotonic,
+        wall=about.wall,
+        seconds=about.seconds,
+        missing=about.missing_functions,
+        answers=found[_NVML],
+        files=found[_FILES],
+        kmsg=found[_KMSG] if about.kmsg_readable else None,
+        verdict=found.get(_VERDICT),
+    )
 
 
-def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    for name in (*_PARTS, _VERDICT):
-        part = path / name
-        if name == _VERDICT and not part.exists():
-            continue
-        if not stat.S_ISREG(part.lstat().st_mode):
-            raise RecordingError(f"{part}: is no file; {_NOT_OURS}")
-        with part.open("rb") as file:
-            yield name, file
-
-
-def _archive_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _parts(path: Path, budget: Budget, stack: ExitStack) -> Iterator[Member]:
+    if path.is_dir():
+        for name in (*_PARTS, _VERDICT):
+            part = path / name
+            if name == _VERDICT and not part.exists():
+                continue
+            if not stat.S_ISREG(part.lstat().st_mode):
+                raise RecordingError(f"{name}: is no file; {_NOT_OURS}")
+            yield Member(name, Stream(budget.spend(iter(opened(stack.enter_context(part.open("rb")))))))
+        return
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would block until a writer opens it.
         raise OSError(errno.EINVAL, "is no file")
-    unseen = {*_PARTS, _VERDICT}
-    with tarfile.open(path, "r|gz") as archive:
-        for member in archive:
-            name = member.name.removeprefix("recording/")
-            file = archive.extractfile(member) if name in unseen and member.isreg() else None
-            if file is None:
-                raise RecordingError(f"{path}: holds {member.name[:80]!r}; {_NOT_OURS}")
-            unseen.remove(name)
-            yield name, file
+    archive = unpacked(opened(stack.enter_context(path.open("rb"))), budget)
+    for member in members(archive):
+        yield member._replace(name=member.name.removeprefix("recording/"))
 
 
-def _recording(parts: Mapping[str, str]) -> Recording:
-    document = parse_json(parts[_ABOUT].encode(), _ABOUT)
+def _lines(name: str, stream: Stream) -> Iterator[tuple[int, bytes]]:
+    number, rest = 1, b""
+    for chunk in stream:
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from enumerate(lines, start=number)
+        number += len(lines)
+        if number > _MOST_LINES or len(rest) > _MOST_LINE_BYTES:
+            limit = f"{_MOST_LINES} lines" if number > _MOST_LINES else f"{_MOST_LINE_BYTES >> 20} MiB in a line"
+            raise RecordingError(f"{name}: has more than {limit}; {_NOT_OURS}")
+    if stream.damage:
+        raise EOFError(stream.damage)
+    yield number, rest
+
+
+def _content(_name: str, stream: Stream) -> bytes:
+    content = b"".join(stream)
+    if stream.damage:
+        raise EOFError(stream.damage)
+    return content
+
+
+def _text(name: str, stream: Stream) -> str:
+    try:
+        return _content(name, stream).decode()
+    except UnicodeDecodeError as error:
+        raise RecordingError(f"{name}: is not UTF-8; {_INVALID}") from error
+
+
+def _about(name: str, stream: Stream) -> _About:
+    document = parse_json(_content(name, stream), name)
     about = document if isinstance(document, dict) else {}
     for key, right in (("format", _FORMAT), ("version", _VERSION)):
         if about.get(key) != right:
-            raise RecordingError(f"{_ABOUT}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
-    found = read_value(_About, document, Place(_ABOUT))
-    kmsg = parts[_KMSG] if found.kmsg_readable else None
-    began = found.monotonic, found.wall
-    answers, files = tuple(_answers(parts)), tuple(_files(parts))
-    missing, verdict = found.missing_functions, parts.get(_VERDICT)
-    return Recording(found.versions, *began, found.seconds, missing, answers, files, kmsg, verdict)
+            raise RecordingError(f"{name}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
+    return read_value(_About, document, Place(name))
 
 
-def _rows(parts: Mapping[str, str], name: str, what: str, read: Callable[..., T]) -> Iterator[tuple[str, T]]:
-    """Parse each line; yields its position and value. `what` describes a valid line for error messages."""
-    lines = parts[name].split("\n")
-    if len(lines) > _MOST_LINES:
-        raise RecordingError(f"{name}: has more than {_MOST_LINES} lines")
-    for number, line in enumerate(lines, start=1):
+def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple[T, ...]:
+    """Parse each line; `what` describes a valid one for error messages."""
+    rows = []
+    for number, line in _lines(name, stream):
         if line:
-            where = f"{name}: line {number}"
             try:
-                row = read(*json.loads(line))
-            except (ValueError, TypeError, AttributeError, LookupError, RecursionError, zlib.error) as error:
-                raise RecordingError(f"{where}: is no {what}") from error
-            yield where, row
+                rows.append(read(*json.loads(line)))
+            except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, zlib.error) as error:
+                raise RecordingError(f"{name}: line {number}: is no {what}; {_INVALID}") from error
+    return tuple(rows)
 
 
-def _answers(parts: Mapping[str, str]) -> Iterator[NvmlAnswer]:
-    size = 0
-    for where, answer in _rows(parts, _NVML, "answer of NVML", _answer):
-        size += sum(len(out) for out in answer.outs if out is not None)
-        if size > MOST_BYTES:
-            raise RecordingError(f"{where}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked")
-        yield answer
+def _nvml(name: str, stream: Stream) -> tuple[NvmlAnswer, ...]:
+    left = MOST_BYTES
+
+    def answer(seconds: float, key: object, code: object, *outs: object) -> NvmlAnswer:
+        nonlocal left
+        if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(outs) > _MOST_BLOBS:
+            raise ValueError("no code of NVML, or too many buffers")
+        found = NvmlAnswer(_time(seconds), _key(key), code, tuple(map(_unpacked, outs)))
+        left -= sum(len(out) for out in found.outs if out is not None)
+        if left < 0:
+            raise RecordingError(
+                f"{name}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked; {_NOT_OURS}"
+            )
+        return found
+
+    return _rows("answer of NVML", answer, name, stream)
 
 
-def _answer(seconds: Any, key: Any, code: Any, *outs: object) -> NvmlAnswer:
-    if not isinstance(key, list) or not key or not isinstance(key[0], str):
-        raise TypeError(f"{key!r:.40} does not start with a function's name")
-    return NvmlAnswer(_time(seconds), json.dumps(key), int(code), tuple(map(_unpacked, outs)))
+def _key(parts: object) -> str:
+    """The key of a call: a function's name, and numbers, text, or lists of these."""
+    if not isinstance(parts, list) or not parts or not isinstance(parts[0], str):
+        raise TypeError("a key does not start with a function's name")
+    flat = [each for part in parts for each in (part if isinstance(part, list) else [part])]
+    if any(isinstance(each, (dict, list)) for each in flat):
+        raise TypeError("a key is nested")
+    return json.dumps(parts)
 
 
-def _files(parts: Mapping[str, str]) -> Iterator[FileState]:
-    for where, state in _rows(parts, _FILES, "file of sysfs or procfs", _file):
-        root, *below = state.path.split("/")
-        inside = root in ("sys", "proc") and bool(below) and not {"", ".", ".."} & set(below)
-        if not inside or "\0" in state.path + state.text:
-            raise RecordingError(f"{where}: {state.path[:80]!r} is no place in sysfs or procfs")
-        yield state
+def _file(seconds: float, question: Question, path: str, content: str | None, failure: str = "") -> FileAnswer:
+    if (
+        question not in QUESTIONS
+        or path.split("/", maxsplit=1)[0] not in ("sys", "proc")
+        or not _REASON.fullmatch(failure)
+    ):
+        raise ValueError("no question about a path of sysfs or procfs")
+    raw = None if content is None else content.encode("utf-8", "surrogateescape")
+    return FileAnswer(_time(seconds), question, path, raw, failure)
 
 
-def _file(seconds: Any, path: object, kind: Any, text: object) -> FileState:
-    if kind not in get_args(Kind):
-        raise ValueError(f"{kind!r:.40} is no kind of file")
-    return FileState(_time(seconds), str(path), kind, str(text))
-
-
-def _time(value: Any) -> float:
+def _time(value: float) -> float:
     seconds = float(value)
-    if not 0 <= seconds <= _MOST_SECONDS:  # also true for NaN
-        raise ValueError(f"{value!r} is no time")
+    if not 0 <= seconds <= _MOST_MOMENT:  # also true for NaN
+        raise ValueError("is no time")
     return seconds
+
+
+_READERS: Final[Mapping[str, Callable[[str, Stream], Any]]] = {
+    _ABOUT: _about,
+    _NVML: _nvml,
+    _FILES: partial(_rows, "answer about a file of sysfs or procfs", _file),
+    _KMSG: _text,
+    _VERDICT: _text,
+}

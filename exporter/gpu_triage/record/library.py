@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
 from gpu_triage.machine import NvmlLibrary
 from gpu_triage.record.calls import GPM_ALLOC, CallKeys
+from gpu_triage.record.ring import Answer
 
 _UNRECORDED: Final = frozenset({"nvmlErrorString", GPM_ALLOC})
 _GPM: Final = "nvmlGpm"
@@ -22,14 +23,6 @@ _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", 
 
 Spans = tuple[tuple[int, int], ...]
 """Start and end offset of each private member in one output buffer."""
-
-
-class Answer(NamedTuple):
-    """The response of a call."""
-
-    code: int
-    outs: tuple[bytes | None, ...]  # content of each output buffer, without trailing zeros; None if unchanged
-    sizes: tuple[int, ...]  # of the output buffers
 
 
 def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Answer:

@@ -1,13 +1,34 @@
-"""Anonymizes recordings: replaces identifiers of boards, hosts, users and networks consistently."""
+"""Makes recordings of what was captured, without the identifiers of boards, hosts, users and networks."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+import platform
+import pwd
 import re
-from collections.abc import Iterable
-from typing import Final
+import socket
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Final, cast
 from uuid import UUID
+
+from gpu_triage import __version__
+from gpu_triage.driver.kernel.files import Question
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.read.host.device_messages import parse_device_message, parse_device_over
+from gpu_triage.read.host.driver_messages import parse_driver_message
+from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
+from gpu_triage.read.xid.kernel_log import KernelLog
+from gpu_triage.read.xid.xid_events import parse_sxid
+from gpu_triage.record.calls import function_of
+from gpu_triage.record.capture import ABSENT, FAILED, Captured
+from gpu_triage.record.library import Spans
+from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
+from gpu_triage.record.ring import TimedAnswer, unrolled
 
 _UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
 # Longer dotted numbers are versions; loopback and unspecified addresses are the same on every host.
@@ -18,6 +39,8 @@ _NFS_SERVER_IN_LOG: Final = re.compile(r"(?<=nfs: server )\S+")
 _HOME: Final = re.compile(r"(?<=/home/)[^/\s]+")
 _LEAST_NAME: Final = 3  # shorter user names also occur as words in kernel messages
 _NO_NAMES: Final = {"localhost", "root"}
+_FIRST_UID_OF_PEOPLE: Final = 1000
+_SERIAL: Final = "nvmlDeviceGetSerial"
 
 
 class Masker:
@@ -63,3 +86,106 @@ class Masker:
 
     def _hash(self, kind: bytes, raw: bytes) -> bytes:
         return hmac.new(self._key, kind + b"\0" + raw, hashlib.sha256).digest()
+
+
+def local_masker() -> Masker:
+    """Create a masker with a new key for this host's name and users."""
+    name = socket.gethostname()
+    people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_UID_OF_PEOPLE]
+    return Masker(os.urandom(32), hosts=(name, name.split(".")[0]), users=people)
+
+
+def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Recording:
+    """The recording of what was captured; `verdict` is the judgment that triggered it, as JSON."""
+    answers: list[NvmlAnswer] = []
+    states: list[FileAnswer] = []
+    serials: set[str] = set()
+    key_of = cache(lambda key: masker.data(key.encode()).decode())
+    path_of = cache(masker.text)
+    for each in unrolled(captured.blocks):
+        if not each.key.startswith("["):
+            question, _, path = each.key.partition(" ")
+            states.append(_masked_file(masker, each, cast("Question", question), path_of(path)))
+            continue
+        function = function_of(each.key)
+        if function == _SERIAL and each.outs and each.outs[0]:
+            serials.add(each.outs[0].partition(b"\0")[0].decode("ascii", "replace"))
+        private = zip(each.outs, chain(captured.private.get(each.key, ()), repeat(())), strict=False)
+        outs = tuple(raw and _masked_out(masker, function, raw, spans) for raw, spans in private)
+        answers.append(NvmlAnswer(each.seconds, key_of(each.key), each.code, outs))
+    for serial in serials - {""}:
+        verdict = verdict and verdict.replace(serial, masker.digits(serial.encode()).decode())
+    return Recording(
+        versions=_versions_here(),
+        monotonic=captured.began.monotonic,
+        wall=captured.began.wall,
+        seconds=captured.seconds,
+        missing=captured.missing,
+        answers=tuple(answers),
+        files=tuple(states),
+        kmsg=None if captured.kmsg is None else kernel_records(captured.kmsg, masker),
+        verdict=verdict and masker.text(verdict),
+    )
+
+
+def _masked_file(masker: Masker, answer: TimedAnswer, question: Question, path: str) -> FileAnswer:
+    content = answer.outs[0] or b""
+    if answer.code == FAILED:
+        return FileAnswer(answer.seconds, question, path, None, content.decode())
+    text = masker.text(os.fsdecode(content))
+    return FileAnswer(answer.seconds, question, path, None if answer.code == ABSENT else text.encode())
+
+
+def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> bytes:
+    if function == _SERIAL:
+        text, _, rest = raw.partition(b"\0")
+        return masker.digits(text) + raw[len(text) :] if rest or text else raw
+    for offset, end in private:
+        raw = raw[:offset] + masker.noise(raw[offset:end]) + raw[end:]
+    return masker.data(raw)
+
+
+def _versions_here() -> dict[str, str]:
+    """Versions of the recording software."""
+    from importlib import metadata  # noqa: PLC0415 - larger than this whole module, and used once
+
+    return {
+        "gpu_triage": __version__,
+        "python": platform.python_version(),
+        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
+        "kernel": platform.release(),
+    }
+
+
+def kernel_records(kmsg: Path, masker: Masker) -> str | None:
+    """Kernel log records about GPUs, NVSwitches and host problems, masked; all others are dropped.
+
+    None if the log is unreadable.
+    """
+    log = KernelLog(kmsg)
+    lines = []
+    try:
+        for record in log.read():
+            text = record.text.decode("ascii", "replace")
+            if record.from_kernel and _is_judged(text):
+                lines.append(f"4,{record.sequence},{round(record.seconds * 1e6)},-;{masker.text(text)}\n")
+    except HostReadFailed:
+        return None
+    finally:
+        log.close()
+    return "".join(lines)
+
+
+def _is_judged(text: str) -> bool:
+    if text.startswith("NVRM:"):
+        return True
+    parsers: tuple[Callable[[str], object | None], ...] = (
+        parse_sxid,
+        parse_driver_message,
+        parse_host_message,
+        parse_device_message,
+        parse_trouble_over,
+        parse_device_over,
+        parse_kill_order,
+    )
+    return any(parse(text) is not None for parse in parsers)

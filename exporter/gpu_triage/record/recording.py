@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
-MOST_BYTES: Final = 256 << 20  # per recording, uncompressed
-
-Kind = Literal["file", "link", "folder", "gone"]
+from gpu_triage.driver.kernel.files import Question
 
 
 class NvmlAnswer(NamedTuple):
@@ -20,18 +18,19 @@ class NvmlAnswer(NamedTuple):
     outs: tuple[bytes | None, ...]  # output buffers after the call; None if unchanged
 
 
-class FileState(NamedTuple):
-    """State of a file, link or folder, in effect from `seconds` after the recording's beginning."""
+class FileAnswer(NamedTuple):
+    """What the kernel answered about a path, in effect from `seconds` after the recording's beginning."""
 
     seconds: float
-    path: str  # starts with ``sys/`` or ``proc/``
-    kind: Kind
-    text: str  # content of a file, or target of a link
+    question: Question
+    path: str  # starts with ``sys`` or ``proc``; never used as a path
+    content: bytes | None  # as a hook returns it; None if absent
+    failure: str = ""  # the reason if it could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded host."""
+    """A recorded host. The first answer to each question also applies before it was given."""
 
     versions: Mapping[str, str]  # of the recording software (gpu_triage, python, nvidia_ml_py, kernel), informational
     monotonic: float  # start, in monotonic and wall clock seconds
@@ -39,6 +38,6 @@ class Recording:
     seconds: float  # duration
     missing: tuple[str, ...]  # NVML functions that the library lacks
     answers: tuple[NvmlAnswer, ...]  # in chronological order
-    files: tuple[FileState, ...]
+    files: tuple[FileAnswer, ...]  # likewise
     kmsg: str | None  # kernel log records in /dev/kmsg format; None if it was unreadable
     verdict: str | None = None  # the judgment that triggered the recording, as JSON; None if started by a user

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gpu_triage.errors import RecordingError
+from gpu_triage.driver.kernel.files import Answer, Question, hooked
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
 from gpu_triage.record.process_lists import ProcessLists
-from gpu_triage.record.recording import FileState, NvmlAnswer, Recording
+from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
 
 _SUCCESS: Final = 0
 _NOT_SUPPORTED: Final = 3
@@ -31,36 +33,39 @@ _SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
 _INIT: Final = "nvmlInitWithFlags"
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
+Timed = TypeVar("Timed", NvmlAnswer, FileAnswer)
+
 
 class _ReplayClock:
-    """Time as on the recorded host, starting at `start`. Each reading calls `arrive` with the elapsed seconds.
+    """Time as on the recorded host, starting `skipped` seconds into the recording.
 
-    Replay starts `skipped` seconds into the recording.
+    Attributes:
+        arrived: called with the elapsed seconds whenever the time is read.
     """
 
-    def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
+    def __init__(self, base: Clock, recording: Recording, skipped: float) -> None:
+        self.arrived: Callable[[float], None] = lambda _elapsed: None
         self._base = base
-        self._start = start
+        self._start = Moment(recording.monotonic, recording.wall)
         self._base_start = base.now()
-        self._arrive = arrive
         self._skipped = skipped
 
-    @property
     def elapsed(self) -> float:
+        """Seconds since the recording began."""
         return self._skipped + max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
         """See Clock."""
-        elapsed = self.elapsed
-        self._arrive(elapsed)
+        elapsed = self.elapsed()
+        self.arrived(elapsed)
         return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
 
 
 class _SteppedReplayClock(_ReplayClock):
     """A replay clock that moves only when advanced."""
 
-    def __init__(self, base: SteppedClock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
-        super().__init__(base, start, arrive, skipped)
+    def __init__(self, base: SteppedClock, recording: Recording, skipped: float) -> None:
+        super().__init__(base, recording, skipped)
         self._stepped = base
 
     def advance(self, seconds: float) -> None:
@@ -77,17 +82,18 @@ class ReplayedNvml:
         self._lock = threading.Lock()
         self._exact: dict[str, list[NvmlAnswer]] = {}
         self._loose: dict[str, list[NvmlAnswer]] = {}
-        self._events: list[NvmlAnswer] = []
+        self._events: deque[NvmlAnswer] = deque()
         self._process_lists = ProcessLists()
         self._functions = {*_SUCCEED, GPM_ALLOC, _INIT}
+        known_function, known_loose = cache(function_of), cache(loose)
         for answer in recording.answers:
-            function = function_of(answer.key)
+            function = known_function(answer.key)
             self._functions.add(function)
             if function in EVENTS and answer.code == _SUCCESS:
                 self._events.append(answer)
                 continue
             self._exact.setdefault(answer.key, []).append(answer)
-            self._loose.setdefault(loose(answer.key), []).append(answer)
+            self._loose.setdefault(known_loose(answer.key), []).append(answer)
             self._process_lists.note(function, answer)
         self._next_sample = _FIRST_SAMPLE
 
@@ -121,7 +127,7 @@ class ReplayedNvml:
         if name in EVENTS:
             if not self._events or self._events[0].seconds > self._elapsed():
                 return _TIMEOUT
-            return _give(self._events.pop(0), outs)
+            return _give(self._events.popleft(), outs)
         return self._recorded(name, key, outs)
 
     def _recorded(self, name: str, key: str, outs: tuple[Any, ...]) -> int:
@@ -130,7 +136,7 @@ class ReplayedNvml:
             return listed
         known = self._exact.get(key) or self._loose.get(loose(key))
         if known is not None:
-            return _give(known[max(0, bisect_right(known, self._elapsed(), key=lambda each: each.seconds) - 1)], outs)
+            return _give(_latest(known, self._elapsed()), outs)
         if name == _INIT:
             # There was no library to record.
             return _LIBRARY_NOT_FOUND
@@ -144,54 +150,32 @@ def _give(answer: NvmlAnswer, outs: tuple[Any, ...]) -> int:
     return answer.code
 
 
-class ReplayedTree:
-    """The recorded files as of a point in time, below one folder."""
+class ReplayedFiles:
+    """The recorded answers about files, as of the present time: a hook, in front of folders that don't exist."""
 
-    def __init__(self, states: tuple[FileState, ...], root: Path) -> None:
-        self._root = root.resolve()
-        self._states = deque(states)
-        for name in ("sys", "proc"):
-            (self._root / name).mkdir()
-        self.arrive(0.0)
+    def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._answers: dict[tuple[Question, str], list[FileAnswer]] = {}
+        self._present: set[str] = set()
+        for answer in recording.files:
+            self._answers.setdefault((answer.question, answer.path), []).append(answer)
+            if answer.content is not None:
+                self._present.update(accumulate(answer.path.split("/"), "{}/{}".format))
 
-    def arrive(self, seconds: float) -> None:
-        """Update all files to a time in seconds since the recording began; never moves back.
+    def __call__(self, question: Question, path: str, _answer: Answer) -> bytes | None:
+        """See Hook. A path with an unknown presence exists if anything at or below it was read."""
+        known = self._answers.get((question, path))
+        if known is None:
+            return b"" if question == "presence" and path in self._present else None
+        answer = _latest(known, self._elapsed())
+        if answer.failure:
+            raise HostReadFailed(answer.failure, path, "could not be read when this was recorded")
+        return answer.content
 
-        Raises:
-            RecordingError: a file or link is outside the recording.
-        """
-        while self._states and self._states[0].seconds <= seconds:
-            state = self._states.popleft()
-            try:
-                self._apply(state)
-            except (OSError, RuntimeError, ValueError) as error:
-                raise RecordingError(f"files.jsonl: {state.path[:120]!r} cannot be made: {error!r:.120}") from error
 
-    def _apply(self, state: FileState) -> None:
-        # Earlier links may point anywhere, so check the path with all of them resolved.
-        folder = (self._root / state.path).parent.resolve()
-        place = folder / state.path.rpartition("/")[2]
-        self._check(place, state.path)
-        if state.kind == "gone":
-            place.unlink(missing_ok=True)
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        if state.kind == "folder":
-            place.mkdir(exist_ok=True)
-        elif state.kind == "link":
-            target = (folder / state.text).resolve()
-            self._check(target, state.path)
-            if not place.is_symlink() and not place.exists():
-                target.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(state.text)
-        elif not place.is_symlink() and not place.is_dir():
-            partial = place.with_name(f".{place.name}.partial")
-            partial.write_text(state.text, encoding="utf-8")
-            partial.replace(place)
-
-    def _check(self, place: Path, path: str) -> None:
-        if not any(place.is_relative_to(self._root / name) for name in ("sys", "proc")):
-            raise RecordingError(f"files.jsonl: {path[:120]!r} leads out of the recording; do not trust this file")
+def _latest(answers: Sequence[Timed], elapsed: float) -> Timed:
+    """The answer in effect; the first one also before it was given."""
+    return answers[max(0, bisect_right(answers, elapsed, key=lambda each: each.seconds) - 1)]
 
 
 class _ReplayedLog:
@@ -201,17 +185,19 @@ class _ReplayedLog:
         self._path = path
         self._lines = deque((recording.kmsg or "").splitlines(keepends=True))
         self._recording = recording
+        self._lock = threading.Lock()
         path.touch()
         self.arrive(0.0)
 
     def arrive(self, seconds: float) -> None:
         """Append the records up to a time in seconds since the recording began."""
-        due = []
-        while self._lines and (seconds >= self._recording.seconds or self._written(self._lines[0]) <= seconds):
-            due.append(self._lines.popleft())
-        if due:
-            with self._path.open("a", encoding="utf-8") as log:
-                log.writelines(due)
+        with self._lock:
+            due = []
+            while self._lines and (seconds >= self._recording.seconds or self._written(self._lines[0]) <= seconds):
+                due.append(self._lines.popleft())
+            if due:
+                with self._path.open("a", encoding="utf-8") as log:
+                    log.writelines(due)
 
     def _written(self, line: str) -> float:
         """When a record was logged, in seconds since the recording began; an invalid line is due at once."""
@@ -233,30 +219,24 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
         RecordingError: it is unreadable, or not a recording.
     """
     recording = read_recording(path)
-    root = Path(tempfile.mkdtemp(prefix="gpu-triage-replayed-"))
-    try:
-        tree = ReplayedTree(recording.files, root)
-        log = _ReplayedLog(recording, root / "kmsg")
-        lock = threading.Lock()
-
-        def arrive(seconds: float) -> None:
-            with lock:
-                tree.arrive(seconds)
-                log.arrive(seconds)
-
-        start = Moment(recording.monotonic, recording.wall)
-        skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)
-        if isinstance(clock, SteppedClock):
-            replayed: _ReplayClock = _SteppedReplayClock(clock, start, arrive, skipped)
-        else:
-            replayed = _ReplayClock(clock or RealClock(), start, arrive, skipped)
-        yield Machine(
-            nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
-            sysfs=root / "sys",
-            procfs=root / "proc",
-            kmsg=None if recording.kmsg is None else root / "kmsg",
-            clock=replayed,
-            simulated=True,
-        )
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)
+    replayed = (
+        _SteppedReplayClock(clock, recording, skipped)
+        if isinstance(clock, SteppedClock)
+        else _ReplayClock(clock or RealClock(), recording, skipped)
+    )
+    with tempfile.TemporaryDirectory(prefix="gpu-triage-replayed-", ignore_cleanup_errors=True) as folder:
+        # Only the log is on disk: nothing else can be read or written by a path of the recording.
+        roots = {"sys": Path(folder, "sys"), "proc": Path(folder, "proc")}
+        kmsg = None if recording.kmsg is None else Path(folder, "kmsg")
+        if kmsg is not None:
+            replayed.arrived = _ReplayedLog(recording, kmsg).arrive
+        with hooked(roots, ReplayedFiles(recording, replayed.elapsed)):
+            yield Machine(
+                nvml=ReplayedNvml(recording, replayed.elapsed),
+                sysfs=roots["sys"],
+                procfs=roots["proc"],
+                kmsg=kmsg,
+                clock=replayed,
+                simulated=True,
+            )

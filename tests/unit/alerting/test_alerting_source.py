@@ -11,8 +11,7 @@ import yaml
 from tests.gathered import for_each
 
 from gpu_triage.alerting.build import built
-from gpu_triage.alerting.files import inhibitions, shipped
-from gpu_triage.alerting.metrics_of_rules import metrics_of_rules
+from gpu_triage.alerting.files import inhibitions
 from gpu_triage.alerting.placeholders import (
     PLACEHOLDER,
     expanded_expr,
@@ -161,21 +160,6 @@ def test_the_words_for_an_xid_are_those_of_the_table() -> None:
 def test_a_nonfatal_nvlink_error_has_words_among_the_tickets() -> None:
     assert "an NVLink had an error that it recovered from" in xid_texts()["xid_words_ticket"]
     assert 'match " (nonfatal) "' in xid_texts()["xid_words_ticket"]
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_a_shipped_file_is_what_the_command_writes(name: str, repository: Path) -> None:
-    assert (repository / "rules" / name).read_text(encoding="utf-8") == shipped()[name], "run `make regenerate`"
-
-
-def test_no_rules_are_shipped_that_the_command_does_not_write(repository: Path) -> None:
-    rules = repository / "rules"
-    assert {path.relative_to(rules).as_posix() for path in rules.rglob("*.yml")} == set(shipped())
-
-
-def test_the_exporter_has_the_list_of_metrics_that_these_rules_need(repository: Path) -> None:
-    kept = repository / "exporter" / "gpu_triage" / "read" / "metrics_of_rules.txt"
-    assert kept.read_text(encoding="utf-8") == metrics_of_rules(), "run `make regenerate`"
 
 
 def test_inhibitions_compare_the_labels_that_settings_name() -> None:

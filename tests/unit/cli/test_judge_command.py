@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.command_line import config_from
-from tests.recorded import KEY
+from tests.recorded import KEY, captured
 from tests.rig import Rig, only, scenario_with
 
 from gpu_triage.cli.main import group
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import write_recording
-from gpu_triage.record.masking import Masker
-from gpu_triage.record.recorder import HostRecorder
+from gpu_triage.record.masking import Masker, masked
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow
@@ -34,15 +33,14 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """80 s of a host with two GPUs, of which one is hot from second 20 on."""
     folder = tmp_path_factory.mktemp("hot")
     clock = VirtualClock(wall=START)
-    with simulated_machine(scenario_with(folder, "rtx-4070-ti-super", HOT), clock=clock) as simulated:
-        recorder = HostRecorder(replace(simulated.machine, pods=None), Masker(KEY))
-        host = Rig(simulated, clock, LEAN, machine=recorder.machine)
-        for _ in range(SECONDS):
-            host.run(1)
-            recorder.snapshot()
-        path = folder / "night.tar.gz"
-        write_recording(recorder.finish(), path)
-    return path
+    scenario = scenario_with(folder, "rtx-4070-ti-super", HOT)
+    with (
+        simulated_machine(scenario, clock=clock) as simulated,
+        captured(replace(simulated.machine, pods=None)) as capture,
+    ):
+        Rig(simulated, clock, LEAN, machine=capture.machine).run(SECONDS)
+        write_recording(masked(capture.captured(), Masker(KEY)), folder / "night.tar.gz")
+    return folder / "night.tar.gz"
 
 
 @pytest.fixture

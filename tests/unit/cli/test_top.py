@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from docs import build
 from tests.one_shot import finding, look_at, with_life
 from tests.status_server import status_server
 
@@ -66,11 +65,6 @@ def answering(reply: bytes) -> Iterator[str]:
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
         server.shutdown(socket.SHUT_RDWR)
-
-
-def test_the_page_shows_a_frame_as_it_is() -> None:
-    page, text = build.page_of_top()
-    assert page.read_text(encoding="utf-8") == text, "run `make regenerate`"
 
 
 def test_it_draws_the_report_of_check_and_a_row_of_readings_for_each_gpu(report: Report) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_triage.record.masking import Masker
-from gpu_triage.record.recorder import kernel_records
+from gpu_triage.record.masking import Masker, kernel_records
 
 KEPT = (
     "NVRM: Xid (PCI:0000:41:00): 79, pid=1234, name=python, GPU has fallen off the bus.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,21 +10,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.host_tree import HostTree
 from tests.parts import some
-from tests.recorded import KEY, SECONDS, record, replayed
-from tests.rig import Rig, pair, scenario_with
+from tests.recorded import KEY, SECONDS, captured, record, replayed
+from tests.rig import pair, scenario_with
 
 from gpu_triage.cli.main import group
-from gpu_triage.errors import RecordingError
-from gpu_triage.machine import Machine
+from gpu_triage.driver.kernel.files import (
+    hooked,
+    is_present,
+    names_in,
+    read_link,
+    read_names,
+    read_text,
+    real_path,
+    refusal,
+)
+from gpu_triage.errors import HostReadFailed, RecordingError
+from gpu_triage.machine import Machine, SystemNvml
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.record.calls import CallKeys
-from gpu_triage.record.masking import Masker
-from gpu_triage.record.recorder import HostRecorder
+from gpu_triage.record.masking import Masker, masked
 from gpu_triage.record.recording import NvmlAnswer, Recording
-from gpu_triage.record.replay import ReplayedNvml
+from gpu_triage.record.replay import ReplayedFiles, ReplayedNvml
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
@@ -59,8 +68,7 @@ def _assert_replayed_alike(scenario: Scenario, path: Path) -> None:
     recording, page, serials = record(scenario)
     write_recording(recording, path)
     with replayed(path) as host:
-        for _ in range(SECONDS):
-            host.run(1)
+        host.run(SECONDS)
         expected, found = _samples(_masked(page, Masker(KEY), serials)), _samples(host.page())
         assert [line for line in found if line not in expected] == []
         assert [line for line in expected if line not in found] == []
@@ -102,30 +110,60 @@ def test_no_name_of_a_board_is_in_a_recording(recorded: Path) -> None:
 def test_no_name_of_a_host_or_person_is_in_a_recording() -> None:
     # That host's file server is filer1.example.net, at 192.0.2.21.
     recording, *_ = record(pair("h100-8"), Masker(KEY, hosts=["node17"], users=["alice"]))
-    mounts = "".join(state.text for state in recording.files if state.path.endswith("mountstats"))
-    assert "/mnt/datasets" in mounts
-    assert "filer1" not in mounts
+    mounts = b"".join(state.content or b"" for state in recording.files if state.path.endswith("mountstats"))
+    assert b"/mnt/datasets" in mounts
+    assert b"filer1" not in mounts
 
 
 def test_command_lines_and_environments_are_never_recorded() -> None:
-    clock = VirtualClock()
-    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-        recorder = HostRecorder(simulated.machine, Masker(KEY))
-        for name in ("cmdline", "environ", "comm"):
-            secret = simulated.machine.procfs / "24819" / name
-            secret.write_text("--password=hunter2")
-            secret.read_text()
-        recording = recorder.finish()
-    assert [state.path for state in recording.files if "hunter2" in state.text] == ["proc/24819/comm"]
+    with simulated_machine(load_scenario("dual-a10"), clock=VirtualClock()) as simulated:
+        with captured(simulated.machine) as capture:
+            for name in ("cmdline", "environ", "numa_maps", "comm"):
+                secret = simulated.machine.procfs / "24819" / name
+                secret.write_text("--password=hunter2")
+                assert read_text(secret) == "--password=hunter2"
+            recording = masked(capture.captured(), Masker(KEY))
+        assert read_text(secret) == "--password=hunter2"
+        assert masked(capture.captured(), Masker(KEY)).files == recording.files
+    assert [state.path for state in recording.files if b"hunter2" in (state.content or b"")] == ["proc/24819/comm"]
 
 
-def test_a_recorder_that_is_finished_records_nothing_more() -> None:
+def test_what_could_not_be_read_cannot_be_read_in_a_replay_either(host: HostTree) -> None:
+    """Each question has its own answer: none is derived from another's."""
+    host.write({"proc/a": "1", "proc/later": "1"})
+    host.spoil("proc/broken")
+    host.link("sys/class/eth0", "../devices/eth0")
+    host.write({"sys/devices/eth0/mtu": "1500\n"})
     clock = VirtualClock()
-    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-        recorder = HostRecorder(simulated.machine, Masker(KEY))
-        recorder.finish()
-        (simulated.machine.procfs / "stat").read_text()
-        assert recorder.finish().files == ()
+    machine = Machine(SystemNvml(), host.sysfs, host.procfs, None, clock)
+
+    def answers(machine: Machine) -> list[object]:
+        with pytest.raises(HostReadFailed) as failed:
+            read_text(machine.procfs / "broken")
+        link = machine.sysfs / "class" / "eth0"
+        return [
+            failed.value.reason,
+            [read_text(machine.procfs / name) for name in ("a", "later", "nothing")],
+            (read_names(machine.procfs), read_names(machine.sysfs, folders=True), names_in(machine.sysfs / "none")),
+            (read_link(link), real_path(link), read_text(link / "mtu"), is_present(link), is_present(link / "x")),
+            (refusal(link / "mtu"), refusal(link / "x")),
+        ]
+
+    with captured(machine) as capture:
+        first = answers(capture.machine)
+        clock.advance(10)
+        (host.procfs / "later").unlink()
+        second = answers(capture.machine)
+        recording = masked(capture.captured(), Masker(KEY))
+    assert second != first
+    elapsed = [0.0]
+    roots = {"sys": Path("/nowhere/sys"), "proc": Path("/nowhere/proc")}
+    replay = replace(machine, sysfs=roots["sys"], procfs=roots["proc"])
+    with hooked(roots, ReplayedFiles(recording, lambda: elapsed[0])):
+        for elapsed[0], expected in ((0.0, first), (9.9, first), (10.0, second), (99.0, second)):
+            assert answers(replay) == expected
+        assert is_present(replay.sysfs / "class")
+        assert not is_present(replay.sysfs / "block")
 
 
 MASKED = {
@@ -246,18 +284,3 @@ def test_a_recording_is_replaced_only_by_force(tmp_path: Path, recording: Record
     (tmp_path / "recording" / "thesis.txt").touch()
     with pytest.raises(RecordingError, match="is not empty"):
         prepare_target(tmp_path / "recording", replace=True)
-
-
-def test_a_file_that_hangs_costs_a_recording_itself_alone() -> None:
-    clock = VirtualClock()
-    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
-        recorder = HostRecorder(simulated.machine, Masker(KEY), patience_seconds=0.2)
-        host = Rig(simulated, clock, Config(), machine=recorder.machine)
-        host.run(2)
-        stuck = simulated.machine.procfs / "loadavg"
-        stuck.unlink()
-        os.mkfifo(stuck)
-        recorder.snapshot()
-        kept = {state.path for state in recorder.finish().files}
-    assert "proc/loadavg" not in kept
-    assert {"proc/stat", "proc/vmstat", "proc/diskstats"} <= kept

@@ -12,10 +12,10 @@ from gpu_triage.serve.clients import http_date
 pytestmark = pytest.mark.slow
 
 HEAVY = (
-    *("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest"),
+    *("ssl", "hashlib", "prometheus_client", "http.client", "yaml", "email", "statistics", "unittest"),
     "difflib",
 )
-"""What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file, mistakes in one."""
+"""What most exporters never need: HTTPS, a baseline, jobs' files, a configuration file, mistakes in one."""
 
 
 def run(program: str) -> str:

@@ -28,6 +28,7 @@ from gpu_triage.cli.offline.smi_table import SmiTableParser
 from gpu_triage.cli.offline.smi_text import SmiTextParser, SmiXmlParser
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
+from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
@@ -291,7 +292,7 @@ def _check(paths: Sequence[str], config: Config, *, with_names: bool) -> Report:
 def _read(named: Sequence[InputFile]) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room, read, done = MemoryBudget(), 0, 0
+    room, time_limit, read, done = MemoryBudget(), TimeLimit(), 0, 0
     with ProgressLine() as line:
 
         def count(size: int) -> None:
@@ -301,7 +302,7 @@ def _read(named: Sequence[InputFile]) -> list[Content]:
 
         for source in named:
             try:
-                for document in documents(source, count):
+                for document in documents(source, count, time_limit):
                     read += 1
                     if read > _MOST_READ:
                         contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))

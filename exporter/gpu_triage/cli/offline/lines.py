@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.stream import Stream
+from gpu_triage.documents.stream import Stream
 
 LONGEST_LINE: Final = 1 << 20
 """In characters; longer lines are split at about this length. Minified XML of eight GPUs is one line of a few hundred

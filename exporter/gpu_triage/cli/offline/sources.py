@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.lines import About
-from gpu_triage.cli.offline.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, opened, unpacked
-from gpu_triage.cli.offline.tar import BLOCK_BYTES, is_tar, members
+from gpu_triage.documents.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, TimeLimit, opened, unpacked
+from gpu_triage.documents.tar import BLOCK_BYTES, is_tar, members
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
@@ -79,7 +79,7 @@ def is_recording(path: Path) -> bool:
         if not path.name.endswith(".tar.gz") or not path.is_file():
             return False
         with path.open("rb") as raw:
-            archive = unpacked(opened(raw, lambda _count: None), Budget())
+            archive = unpacked(opened(raw), Budget())
             first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
     except DAMAGED:
         return False
@@ -123,13 +123,19 @@ def _of_folder(folder: Path) -> Iterator[InputFile]:
             continue
 
 
-def documents(source: InputFile, count: Callable[[int], None]) -> Iterator[Document]:
+def documents(source: InputFile, count: Callable[[int], None], time_limit: TimeLimit) -> Iterator[Document]:
     """The texts in a file: itself, or its members if it is an archive; `count` is called with the bytes read."""
+    budget = Budget(time_limit=time_limit)
+
+    def read(size: int) -> None:
+        count(size)
+        time_limit.check()
+
     with source.open() as raw:
         if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
-            yield from _of_zip(source.name, source.path, count)
+            yield from _of_zip(source.name, source.path, count, budget)
         else:
-            yield from _of_stream(source.name, opened(raw, count), Budget(), _MOST_NESTED)
+            yield from _of_stream(source.name, opened(raw, read), budget, _MOST_NESTED)
 
 
 def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
@@ -147,8 +153,7 @@ def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterat
         yield _damaged(name, str(error))
 
 
-def _of_zip(name: str, path: Path, count: Callable[[int], None]) -> Iterator[Document]:
-    budget = Budget()
+def _of_zip(name: str, path: Path, count: Callable[[int], None], budget: Budget) -> Iterator[Document]:
     try:
         _check_directory(path)
         with zipfile.ZipFile(path) as archive:

@@ -5,12 +5,11 @@ https://docs.kernel.org/admin-guide/cgroup-v2.html, https://docs.kernel.org/admi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, text_of
+from gpu_triage.driver.kernel.files import is_present, names_in, text_of
 
 _MOST_LEVELS: Final = 16
 _MOST_SEARCHED: Final = 2048
@@ -131,7 +130,9 @@ class CgroupFolders:
             return None
         starts, searched = [""], 0
         for _ in range(depth):
-            starts = [f"{start}/{name}".lstrip("/") for start in starts for name in _folders(root / start)]
+            starts = [
+                f"{start}/{name}".lstrip("/") for start in starts for name in names_in(root / start, folders=True)
+            ]
             searched += len(starts)
             if searched > _MOST_SEARCHED:
                 break
@@ -141,14 +142,6 @@ class CgroupFolders:
                 self._missing.clear()
             self._missing[rest] = self._missing.get(rest, 0) + 1
         return found
-
-
-def _folders(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
 
 
 def _has(folder: Path, pid: int) -> bool:

@@ -1,4 +1,8 @@
-"""Read procfs and sysfs files, and parse formats they share."""
+"""Read procfs and sysfs files, and parse formats they share.
+
+Everything that this program reads there passes through `_ask`, so that a recording has all of it, and a replay needs no
+files.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ import errno
 import os
 import re
 import stat
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal, get_args
 
 from gpu_triage.errors import HostReadFailed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DEFAULT_LIMIT_BYTES = 1 << 20
 """Far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB."""
@@ -48,6 +54,67 @@ REJECTED = "rejected"
 """Failure reason for EINVAL where it must be distinguished from an attribute that does not apply."""
 
 
+Question = Literal["text", "names", "folders", "link", "place", "presence", "access"]
+"""What can be queried about a path: the text of a file, the names or folders in a folder, the target of a link, the
+path with all links resolved, whether it exists, and whether it can be opened."""
+
+QUESTIONS: Final = get_args(Question)
+
+Answer = Callable[[], "bytes | None"]
+"""Returns an answer, None if it is absent; raises HostReadFailed. Names are separated by slashes."""
+
+Hook = Callable[[Question, str, Answer], "bytes | None"]
+"""Answers in place of the kernel. Called with the question, the path, and what the kernel would answer."""
+
+
+class _Hooks:
+    """The hooks of all roots, with their names, oldest first; replaced as a whole, as readers don't lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.all: tuple[tuple[str, str, Hook], ...] = ()
+
+
+_HOOKS: Final = _Hooks()
+"""Process-wide, as the file systems are: readers name a file by its path alone."""
+
+
+@contextmanager
+def hooked(roots: Mapping[str, Path], hook: Hook) -> Iterator[None]:
+    """Call `hook` for all reads below these roots, with paths that start with a root's name (``sys``, ``proc``)."""
+    added = tuple((os.fspath(root), name, hook) for name, root in roots.items())
+    with _HOOKS.lock:
+        _HOOKS.all += added
+    try:
+        yield
+    finally:
+        with _HOOKS.lock:
+            _HOOKS.all = tuple(each for each in _HOOKS.all if each not in added)
+
+
+def _ask(question: Question, path: Path | str, answer: Answer) -> bytes | None:
+    if _HOOKS.all:
+        full = os.fspath(path)
+        for root, name, hook in _HOOKS.all:
+            if full.startswith(root) and (len(full) == len(root) or full[len(root)] == "/"):
+                answer = partial(hook, question, name + full[len(root) :], answer)
+    return answer()
+
+
+def _answered(path: Path | str, call: Callable[[Path | str], str]) -> bytes | None:
+    """The answer of a system call on a path."""
+    try:
+        return os.fsencode(call(path))
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise _failure(path, error) from error
+
+
+def _failure(path: Path | str, error: OSError) -> HostReadFailed:
+    return HostReadFailed(_REASONS.get(error.errno or 0, "io_error"), path, error.strerror or str(error))
+
+
 def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
     """Read a kernel file; bytes that are not UTF-8 become U+FFFD.
 
@@ -57,6 +124,11 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject:
         HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (it is a pipe or device),
             ``io_error``, or ``rejected`` on EINVAL, if it `may_reject`.
     """
+    content = _ask("text", path, lambda: _content(path, limit, may_reject=may_reject))
+    return None if content is None else content.decode("utf-8", errors="replace")
+
+
+def _content(path: Path | str, limit: int, *, may_reject: bool) -> bytes | None:
     try:
         # Path.open and file objects take longer than the kernel itself. O_NONBLOCK: if the path is a pipe, open would
         # otherwise block until there is a writer, and stall all further reads.
@@ -81,7 +153,7 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject:
         raise _failure(path, error) from error
     if len(content) > limit:
         raise HostReadFailed("too_large", path, f"more than {limit} bytes")
-    return content.decode("utf-8", errors="replace")
+    return content
 
 
 def text_of(path: Path | str) -> str:
@@ -106,24 +178,30 @@ def read_int(path: Path) -> int | None:
     return int(text)
 
 
-def read_names(directory: Path | str) -> list[str] | None:
-    """Sorted names in a directory; None if it does not exist.
+def read_names(directory: Path | str, *, folders: bool = False) -> list[str] | None:
+    """Sorted names in a directory, or only those of `folders`; None if it does not exist.
 
     Raises:
         HostReadFailed: ``no_permission`` or ``io_error``.
     """
-    try:
-        return sorted(os.listdir(directory))  # noqa: PTH208 - only names are needed, not Path objects
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise _failure(directory, error) from error
+    listed = partial(_answered, directory, _folders if folders else _names)
+    answer = _ask("folders" if folders else "names", directory, listed)
+    return None if answer is None else sorted(os.fsdecode(answer).split("/")) if answer else []
 
 
-def names_in(directory: Path | str) -> list[str]:
-    """Sorted names in a kernel directory; empty if it cannot be read."""
+def _names(directory: Path | str) -> str:
+    return "/".join(os.listdir(directory))  # noqa: PTH208 - only names are needed, not Path objects
+
+
+def _folders(directory: Path | str) -> str:
+    with os.scandir(directory) as entries:
+        return "/".join(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+
+def names_in(directory: Path | str, *, folders: bool = False) -> list[str]:
+    """Sorted names in a kernel directory, as by `read_names`; empty if it cannot be read."""
     try:
-        return read_names(directory) or []
+        return read_names(directory, folders=folders) or []
     except HostReadFailed:
         return []
 
@@ -134,21 +212,43 @@ def read_link(path: Path | str) -> str | None:
     Raises:
         HostReadFailed: ``no_permission`` or ``io_error``.
     """
+    target = _ask("link", path, partial(_answered, path, os.readlink))  # text is needed, not a Path
+    return None if target is None else os.fsdecode(target)
+
+
+def real_path(path: Path | str) -> str | None:
+    """A path with all links resolved; None if it does not exist, or cannot be resolved."""
     try:
-        return os.readlink(path)  # noqa: PTH115 - text is needed, not a Path
-    except OSError as error:
-        if error.errno in _ABSENT:
-            return None
-        raise _failure(path, error) from error
+        found = _ask("place", path, partial(_answered, path, partial(os.path.realpath, strict=True)))
+    except HostReadFailed:
+        return None
+    return None if found is None else os.fsdecode(found)
 
 
-def is_present(path: Path) -> bool:
+def is_present(path: Path | str) -> bool:
     """Whether the path exists; a symlink counts even if its target is missing or inaccessible."""
     try:
-        os.lstat(path)
-    except OSError:
+        return _ask("presence", path, partial(_answered, path, _present)) is not None
+    except HostReadFailed:
         return False
-    return True
+
+
+def _present(path: Path | str) -> str:
+    os.lstat(path)
+    return ""
+
+
+def refusal(path: Path | str) -> str | None:
+    """Why a file cannot be opened for reading (``missing``, ``no_permission``, …); None if it can."""
+    try:
+        return "missing" if _ask("access", path, partial(_answered, path, _opened)) is None else None
+    except HostReadFailed as failed:
+        return failed.reason
+
+
+def _opened(path: Path | str) -> str:
+    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    return ""
 
 
 def parse_count(text: str) -> int:
@@ -178,7 +278,3 @@ def parse_cpu_list(text: str) -> frozenset[int]:
             raise ValueError(f"{part[:40]!r} is not a CPU range")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
-
-
-def _failure(path: Path | str, error: OSError) -> HostReadFailed:
-    return HostReadFailed(_REASONS.get(error.errno or 0, "io_error"), path, error.strerror or str(error))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, read_names
+from gpu_triage.driver.kernel.files import is_present, read_names, real_path
 from gpu_triage.driver.kernel.mounts import refuse_unmounted
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
@@ -262,10 +262,7 @@ def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _place(sysfs: Path, device: Path) -> PciPlace | None:
-    try:
-        chain = pci_chain(str(device.resolve(strict=True)))
-    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
-        return None
+    chain = pci_chain(real_path(device) or "")
     if not chain:
         return None
     node = numa_node_of(sysfs, chain[-1])

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.driver.kernel.files import read_names, text_of
+from gpu_triage.documents import reason_of
+from gpu_triage.driver.kernel.files import read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
@@ -24,8 +25,6 @@ from gpu_triage.read.host.limitations import (
     Limitation,
     errors_kept_by_firmware,
     links_out_of_sight,
-    reason_of,
-    refusal,
 )
 from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
 from gpu_triage.read.host.nfs import HOST_NFS

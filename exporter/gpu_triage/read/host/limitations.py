@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.driver.kernel.files import is_present
-from gpu_triage.driver.kernel.mounts import MISSING
 from gpu_triage.driver.kernel.pci_bus import handles_aer
 from gpu_triage.machine import Machine
 from gpu_triage.read.host.network_interfaces import interface_names, shows_interfaces
@@ -17,14 +14,6 @@ from gpu_triage.read.host.network_interfaces import interface_names, shows_inter
 NO_PERMISSION: Final = "no_permission"
 OTHER_NETWORK_NAMESPACE: Final = "other_network_namespace"
 FIRMWARE_FIRST: Final = "firmware_first"
-_REASONS: Final = {
-    errno.EACCES: NO_PERMISSION,
-    errno.EPERM: NO_PERMISSION,
-    errno.ENOENT: MISSING,
-    errno.ENOTDIR: MISSING,
-    errno.ENXIO: MISSING,
-    errno.ENODEV: MISSING,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +43,6 @@ class Limitation:
     feature: str
     reason: str
     remedy: str
-
-
-def refusal(path: Path) -> str | None:
-    """Why a file cannot be opened for reading; None if it can."""
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        return reason_of(error)
-    return None
-
-
-def reason_of(error: OSError) -> str:
-    """Reason name of an OSError."""
-    return _REASONS.get(error.errno or 0, "io_error")
 
 
 def links_out_of_sight(machine: Machine) -> Limitation | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from gpu_triage.driver.kernel.files import is_present
+
 T = TypeVar("T")
 
 MOST_DEVICES: Final = 256
@@ -39,7 +41,4 @@ def is_virtual_function(device: Path) -> bool:
 
     Source: ``/sys/class/*/*/device/physfn``
     """
-    try:
-        return (device / "device" / "physfn").is_symlink()
-    except OSError:
-        return False
+    return is_present(device / "device" / "physfn")

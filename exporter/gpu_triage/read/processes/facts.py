@@ -1,33 +1,18 @@
 """Who owns a process: its user, allowed CPUs, and the container, pod or Slurm job it runs in.
 
-psutil identifies processes and provides their users and CPUs. It is not used for:
-
-- names: it extends a 15-byte name from the command line, which must not be published and cannot be read while the
-  process holds its memory lock;
-- user names: it uses the name service, which may block on the network;
-- cgroups: it does not read them.
+User names don't come from the name service, which may block on the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-import psutil
+from typing import NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import parse_membership
-from gpu_triage.driver.kernel.files import parse_cpu_list, text_of
-from gpu_triage.driver.kernel.process_stat import ProcessStat
-from gpu_triage.read.processes.pids import (
-    ProcessFacts,
-    counts_as_this_process,
-    parse_cgroup,
-    parse_status,
-    process_name,
-)
-
-T = TypeVar("T")
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, text_of
+from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stat
+from gpu_triage.read.processes.pids import ProcessFacts, parse_cgroup, parse_status, process_name
 
 _KEPT_SECONDS = 30.0
 
@@ -63,26 +48,23 @@ class ProcessFactsReader:
     ) -> Mapping[int, ProcessFacts | None]:
         """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
 
-        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup}``,
-        sched_getaffinity(2).
+        Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup,stat}``.
         """
-        # A psutil global; the process only ever uses one machine, so all lanes set the same value.
-        psutil.PROCFS_PATH = str(procfs)
         kept, self._kept = self._kept, {}
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
         user_names: Mapping[int, str] | None = None
         for pid, stat in stats.items():
-            identity, known = _identity(stat), kept.get(pid)
+            if stat is None:
+                continue
+            identity, known = _Identity(stat.name, stat.started_ticks), kept.get(pid)
             if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
-                process = _process(pid)
-                if process is None:
-                    continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
-                read = _read_facts(procfs, process, user_names)
-                if _process(pid) != process:
+                read = _read_facts(procfs, pid, user_names)
+                after = read_process_stat(f"{procfs}/{pid}")
+                if after is None or after.started_ticks != stat.started_ticks:
                     continue
                 facts[pid] = read
-                if identity is None or not (read.name and read.user and read.allowed_cpus):
+                if not (read.name and read.user and read.allowed_cpus):
                     # A value that every process has is missing: do not cache.
                     continue
                 known = _Kept(identity, read, now)
@@ -101,34 +83,29 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
     return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
 
 
-def _process(pid: int) -> psutil.Process | None:
-    return _known(lambda: psutil.Process(pid))
+def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:
+    status = parse_status(text_of(f"{procfs}/{pid}/status"))
+    cgroups = text_of(f"{procfs}/{pid}/cgroup")
+    return ProcessFacts(
+        process_name(procfs, pid),
+        _user(status.get("Uid", ""), user_names),
+        _cpus(status.get("Cpus_allowed_list", "")),
+        parse_cgroup(cgroups),
+        parse_membership(cgroups),
+    )
 
 
-def _identity(stat: ProcessStat | None) -> _Identity | None:
-    return _Identity(stat.name, stat.started_ticks) if stat else None
-
-
-def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, str]) -> ProcessFacts:
-    name = process_name(procfs, process.pid)
-    uid = _known(lambda: process.uids().real)
-    cpus = _known(lambda: _allowed_cpus(procfs, process))
-    user = "" if uid is None else user_names.get(uid, str(uid))
-    cgroups = text_of(f"{procfs}/{process.pid}/cgroup")
-    allowed = frozenset(cpus) if cpus else None
-    return ProcessFacts(name, user, allowed, parse_cgroup(cgroups), parse_membership(cgroups))
-
-
-def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
-    if counts_as_this_process(procfs):
-        return process.cpu_affinity()
-    # psutil uses the PID rather than procfs; in this PID namespace the PID may be another process or unused.
-    return parse_cpu_list(parse_status(text_of(f"{procfs}/{process.pid}/status")).get("Cpus_allowed_list", ""))
-
-
-def _known(read: Callable[[], T]) -> T | None:
-    """Call `read`; return None if psutil cannot read or parse the value."""
+def _user(uids: str, user_names: Mapping[int, str]) -> str:
+    """The name of the real user, the first of a process's four, or its UID."""
     try:
-        return read()
-    except (psutil.Error, OSError, ValueError, IndexError):
+        uid = parse_count(uids.partition("\t")[0])
+    except ValueError:
+        return ""
+    return user_names.get(uid, str(uid))
+
+
+def _cpus(text: str) -> frozenset[int] | None:
+    try:
+        return parse_cpu_list(text) or None
+    except ValueError:
         return None

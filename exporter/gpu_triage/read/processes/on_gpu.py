@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stats
+from gpu_triage.driver.kernel.process_stat import read_process_stats
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
 from gpu_triage.machine import Workload
@@ -19,15 +19,13 @@ from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
+from gpu_triage.read.processes.facts import ProcessFactsReader
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
 from gpu_triage.read.processes.placement import GpuLocality, Locality
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.read.processes.workloads import WorkloadFinder
-
-if TYPE_CHECKING:
-    from gpu_triage.read.processes.facts import ProcessFactsReader
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""
@@ -165,7 +163,7 @@ class ProcessesReader:
         self._most = most
         self._newest_us = 0
         self._lister = ProcessLister()
-        self._facts: ProcessFactsReader | None = None
+        self._facts = ProcessFactsReader()
         self._vitals = ProcessVitalsReader()
         self._cgroups = CgroupsReader()
         self._threads = ThreadsReader()
@@ -188,7 +186,7 @@ class ProcessesReader:
         # Otherwise these PIDs belong to other processes in this procfs.
         looked_up = [process.pid for process in shown] if pids.procfs else []
         stats = read_process_stats(gpu.machine.procfs, looked_up)
-        facts = self._facts_of(gpu, stats)
+        facts = self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
         vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
         processes = tuple(
             ProcessReading(
@@ -225,16 +223,6 @@ class ProcessesReader:
         if self._pids is None or self._pids[0] != version:
             self._pids = version, driver_pids(gpu.machine.procfs, version)
         return self._pids[1]
-
-    def _facts_of(self, gpu: GpuRound, stats: Mapping[int, ProcessStat | None]) -> Mapping[int, ProcessFacts | None]:
-        if not stats:
-            return {}
-        if self._facts is None:
-            # Imported on first use: psutil takes 10 ms and half a megabyte.
-            from gpu_triage.read.processes.facts import ProcessFactsReader  # noqa: PLC0415
-
-            self._facts = ProcessFactsReader()
-        return self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
         """Latest utilization (0-1) by PID, None if invalid; idle processes have no new sample and are missing."""

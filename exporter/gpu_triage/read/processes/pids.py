@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -162,14 +161,6 @@ def parse_status(text: str) -> Mapping[str, str]:
     """Parse /proc/PID/status (lines like ``Cpus_allowed_list: 0-31``, with a tab)."""
     pairs = (line.partition(":") for line in text.split("\n"))
     return {name: value.strip() for name, colon, value in pairs if colon}
-
-
-def counts_as_this_process(procfs: Path) -> bool:
-    """Whether PIDs in this procfs mean the same processes in this process's system calls."""
-    try:
-        return read_link(procfs / "self") == str(os.getpid())
-    except HostReadFailed:
-        return False
 
 
 def process_name(procfs: Path, pid: int) -> str:

@@ -1,7 +1,6 @@
 """CPU time, memory and threads of a process on a GPU, and whether it hangs in the kernel.
 
-``/proc/PID/stat`` is read once for all of these. psutil would read it once per value, and does not report a thread's
-context switches, which distinguish a thread that hangs from one that repeatedly waits for a disk.
+A thread's context switches distinguish one that hangs from one that repeatedly waits for a disk.
 """
 
 from __future__ import annotations

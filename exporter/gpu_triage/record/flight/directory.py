@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 import time
 from calendar import timegm
@@ -24,7 +23,7 @@ LEAST_FREE_BYTES: Final = 64 << 20
 """Free disk space below which nothing is written, so that other programs don't run out."""
 
 SUFFIX: Final = ".tar.gz"
-_PARTIAL: Final = ".partial-"
+_PROBE: Final = ".probe-"
 _LOCK: Final = ".lock"
 _NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
 _TIME: Final = "%Y%m%dT%H%M%SZ"
@@ -53,7 +52,7 @@ def refuse_unusable(directory: Path) -> None:
     """
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        probe = partial_folder(directory)
+        probe = Path(tempfile.mkdtemp(prefix=_PROBE, dir=directory))
         with suppress(FileNotFoundError):  # another process may be cleaning up
             probe.rmdir()
         free = os.statvfs(directory)
@@ -76,11 +75,6 @@ def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
     return None
 
 
-def partial_folder(directory: Path) -> Path:
-    """A new folder for an unfinished recording; no other user can write to it, even if all can to the directory."""
-    return Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=directory))
-
-
 def lock_of(directory: Path) -> ProcessLock:
     """The lock that a process takes before writing to the directory."""
     return ProcessLock(directory / _LOCK)
@@ -88,13 +82,13 @@ def lock_of(directory: Path) -> ProcessLock:
 
 def clean_up(directory: Path) -> None:
     """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
-    for partial in directory.glob(f"{_PARTIAL}*"):
+    for left in (*directory.glob(f".*{SUFFIX}.new"), *directory.glob(f"{_PROBE}*")):
         # It may belong to another user and be undeletable: harmless, since nothing is written to it.
         with suppress(OSError):
-            if partial.is_dir() and not partial.is_symlink():
-                shutil.rmtree(partial)
+            if left.is_dir() and not left.is_symlink():
+                left.rmdir()
             else:
-                partial.unlink()
+                left.unlink()
 
 
 def clean_up_unless_written(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Writes a recording in a separate process.
+"""Hands what was captured to a separate process, which writes it as a recording (`gpu_triage.record.flight.write`).
 
 Unpacking ten minutes of a host takes tens of megabytes of memory and a second or two of CPU time. The exporter only
 passes on the compressed data, a megabyte or two. If the disk hangs, only the child process hangs with it.
@@ -8,12 +8,46 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any, Final
 
 from gpu_triage.driver.child import ChildNotStarted, ChildProcess
 from gpu_triage.driver.crash import ending
 from gpu_triage.errors import FlightRecorderError
-from gpu_triage.record.flight.order import WRITING_SECONDS, FlightRecording
+from gpu_triage.machine import Moment
+from gpu_triage.record.capture import Captured
+from gpu_triage.record.ring import RingBlock
+
+AGAIN_SECONDS: Final = 3600.0
+"""A finding about the same GPU is recorded at most once in this time."""
+
+WRITING_SECONDS: Final = 120.0
+"""Timeout for writing one recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlightRecording:
+    """Everything that goes into a recording, before masking.
+
+    Attributes:
+        name: file name.
+        captured: what the host answered.
+        verdict: the judgment that triggered the recording, as JSON.
+    """
+
+    name: str
+    captured: Captured
+    verdict: str
+
+
+RecordingWriter = Callable[[Path, FlightRecording], str]
+"""Writes a recording to a directory and keeps it within its limits; blocks until the disk is done.
+
+Returns the file name: that of an existing recording if the same finding was recorded within the last hour. Raises
+FlightRecorderError if it can't be written.
+"""
 
 
 class WritingProcess:
@@ -27,37 +61,49 @@ class WritingProcess:
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         try:
-            stdin, code = self._child.run(WRITING_SECONDS, _handed_over(directory, recording))
+            stdout, code = self._child.run(WRITING_SECONDS, handed_over(directory, recording))
         except ChildNotStarted as error:
             raise FlightRecorderError("no_process", f"no process to write with can be started: {error}") from error
         except subprocess.TimeoutExpired as error:
             raise FlightRecorderError("deadline", f"nothing was written within {WRITING_SECONDS:.0f} s") from error
-        return _answer(stdin, code)
+        try:
+            answer = json.loads(stdout)
+            if "error" in answer:
+                raise FlightRecorderError(str(answer["error"]), str(answer["detail"]))
+            return str(answer["file"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise FlightRecorderError("no_answer", f"the process that writes {ending(code)}") from error
 
 
-def _handed_over(directory: Path, recording: FlightRecording) -> bytes:
+def handed_over(directory: Path, recording: FlightRecording) -> bytes:
     """The child's input: a line of JSON, then the ring blocks."""
+    captured = recording.captured
     about = {
         "directory": str(directory),
         "name": recording.name,
-        "began": recording.began.monotonic,
-        "wall": recording.began.wall,
-        "seconds": recording.seconds,
-        "keys": recording.content.keys,
-        "blocks": [(block.began, len(block.content)) for block in recording.content.blocks],
-        "private": recording.private,
-        "missing": recording.missing,
-        "kmsg": None if recording.kmsg is None else str(recording.kmsg),
+        "began": (captured.began.monotonic, captured.began.wall),
+        "seconds": captured.seconds,
+        "blocks": [(block.began, len(block.content)) for block in captured.blocks],
+        "private": captured.private,
+        "missing": captured.missing,
+        "kmsg": None if captured.kmsg is None else str(captured.kmsg),
         "verdict": recording.verdict,
     }
-    return b"".join((json.dumps(about).encode(), b"\n", *(block.content for block in recording.content.blocks)))
+    return b"".join((json.dumps(about).encode(), b"\n", *(block.content for block in captured.blocks)))
 
 
-def _answer(stdin: bytes, code: int) -> str:
-    try:
-        answer = json.loads(stdin)
-        if "error" in answer:
-            raise FlightRecorderError(str(answer["error"]), str(answer["detail"]))
-        return str(answer["file"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise FlightRecorderError("no_answer", f"the process that writes {ending(code)}") from error
+def taken_over(source: IO[bytes]) -> tuple[Path, FlightRecording]:
+    """What `handed_over` made; raises FlightRecorderError if some is missing."""
+    about: dict[str, Any] = json.loads(source.readline())
+    blocks = tuple(RingBlock(began, source.read(size)) for began, size in about["blocks"])
+    if [len(block.content) for block in blocks] != [size for _, size in about["blocks"]]:
+        raise FlightRecorderError("io_error", "the exporter ended before it had handed over all data")
+    captured = Captured(
+        began=Moment(*about["began"]),
+        seconds=about["seconds"],
+        blocks=blocks,
+        private={key: tuple(tuple(map(tuple, spans)) for spans in places) for key, places in about["private"].items()},
+        missing=tuple(about["missing"]),
+        kmsg=None if about["kmsg"] is None else Path(about["kmsg"]),
+    )
+    return Path(about["directory"]), FlightRecording(about["name"], captured, about["verdict"])

@@ -1,7 +1,7 @@
 """Flight recorder: writes the last ten minutes of the host to disk when a critical finding appears.
 
-It wraps the daemon's machine and stores driver responses and kernel file contents in a `Ring`. A separate thread reads
-the files and waits for the disk, so the sampler never blocks. A child process turns the ring into a recording
+It captures what the driver and the kernel's files answer in a `Ring`. A separate thread compresses it and waits for
+the disk, so the sampler never blocks. A child process turns the ring into a recording
 (`gpu_triage.record.flight.write`), so that the memory this takes is freed afterwards.
 """
 
@@ -12,7 +12,6 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,16 +22,14 @@ from gpu_triage.machine import Machine, Moment
 from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
 from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
-from gpu_triage.record.file_trace import FileTrace
+from gpu_triage.record.capture import Capture
 from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable
-from gpu_triage.record.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
-from gpu_triage.record.flight.ring import BLOCK_SECONDS, Ring
-from gpu_triage.record.library import RecordingNvml
+from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 
 log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
-"""How often files are reread, same as the medium tier's interval."""
+"""How often answers are compressed, same as the medium tier's interval."""
 
 _LONGEST_ROUND_SECONDS: Final = WRITING_SECONDS + 10.0
 """A round that takes longer is assumed to hang on disk I/O."""
@@ -40,7 +37,6 @@ _LONGEST_ROUND_SECONDS: Final = WRITING_SECONDS + 10.0
 MOST_AN_HOUR: Final = 6
 _CHECK_SECONDS: Final = 300.0
 _PUBLISHED_SECONDS: Final = 86_400.0
-_PATIENCE_SECONDS: Final = 2.0
 
 
 class Cause(NamedTuple):
@@ -65,14 +61,10 @@ class FlightRecorder:
 
     def __init__(self, machine: Machine, directory: Path, write: RecordingWriter) -> None:
         self._clock = machine.clock
-        self._kmsg = machine.kmsg
         self._directory = directory
         self._write = write
-        self._ring = Ring()
-        roots = {"sys": machine.sysfs, "proc": machine.procfs}
-        self._files = FileTrace(roots, str, _PATIENCE_SECONDS, lambda state: self._ring.file(self._monotonic(), state))
-        self._nvml = RecordingNvml(machine.nvml, lambda key, answer: self._ring.answer(self._monotonic(), key, answer))
-        self.machine = replace(machine, nvml=self._nvml)
+        self._capture = Capture(machine)
+        self.machine = self._capture.machine
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
@@ -86,7 +78,6 @@ class FlightRecorder:
         self._failures: list[str] = []
         self._error: FlightRecorderError | None = None
         self._check_at: float | None = None
-        self._forget_at = 0.0
         self._began_at: float | None = None
         self._last_round_at: Moment | None = None
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
@@ -125,7 +116,7 @@ class FlightRecorder:
             return failures
 
     def start(self) -> None:
-        """Start the thread that reads files and writes recordings."""
+        """Start the thread that compresses answers and writes recordings."""
         try:
             self._thread.start()
         except (RuntimeError, MemoryError) as error:
@@ -134,7 +125,7 @@ class FlightRecorder:
     def stop(self, within_seconds: float = 0.0) -> None:
         """Finish pending recordings; log a warning if that takes longer than `within_seconds`."""
         self._stopping = True
-        self._files.close()
+        self._capture.close()
         self._woken.set()
         if not self._thread.is_alive():
             return
@@ -144,14 +135,10 @@ class FlightRecorder:
             log.warning(what, extra={"fields": {"directory": str(self._directory)}})
 
     def round(self) -> None:
-        """Reread the files that the exporter read since the last round, and write a recording if one is pending."""
+        """Compress what was answered since the last round, and write a recording if one is pending."""
         now = self._clock.now()
         self._began_at = now.monotonic
-        self._ring.drain()
-        self._files.snapshot(0.0)
-        if now.monotonic >= self._forget_at:
-            self._forget_at = now.monotonic + BLOCK_SECONDS
-            self._ring.forget(self._files.forget_processes())
+        self._capture.ring.drain()
         if self._check_at is None or now.monotonic >= self._check_at:
             self._check_at = now.monotonic + _CHECK_SECONDS
             self._attempt(lambda: refuse_unusable(self._directory))
@@ -197,22 +184,13 @@ class FlightRecorder:
         self._attempt(lambda: self._write_for(wanted, now))
 
     def _write_for(self, causes: tuple[Cause, ...], now: Moment) -> None:
-        judgment, ring = self._judgment, self._ring.content()
+        judgment = self._judgment
         assert judgment is not None  # noqa: S101 - a judgment triggered this call
         # Imported lazily: it isn't needed in memory until there is a fault.
         from gpu_triage.judge.report.machine_readable import render_json  # noqa: PLC0415
 
-        lasted = now.monotonic - (ring.blocks[0].began if ring.blocks else now.monotonic)
-        recording = FlightRecording(
-            name=file_name(now.wall, causes[0].subject, causes[0].code),
-            began=Moment(now.monotonic - lasted, now.wall - lasted),
-            seconds=lasted,
-            content=ring,
-            private=dict(self._nvml.private),
-            missing=tuple(sorted(self._nvml.missing)),
-            kmsg=self._kmsg,
-            verdict=render_json(judgment.report),
-        )
+        name = file_name(now.wall, causes[0].subject, causes[0].code)
+        recording = FlightRecording(name, self._capture.captured(), render_json(judgment.report))
         self._writes = True
         try:
             name = self._write(self._directory, recording)

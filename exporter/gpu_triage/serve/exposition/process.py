@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from gpu_triage.driver.kernel.boot import read_boot
-from gpu_triage.driver.kernel.files import read_names
-from gpu_triage.driver.kernel.process_stat import read_process_stat
-from gpu_triage.errors import HostReadFailed
+import psutil
+
 from gpu_triage.read.metrics.metric import Sample, host_counter, host_gauge
 
 _STAT: Final = "/proc/self/stat"
@@ -30,32 +26,22 @@ _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descrip
 class OwnProcess:
     """Reads the kernel's data on this process, always from the real procfs, even if another host is monitored."""
 
-    def __init__(self, procfs: Path = Path("/proc")) -> None:
-        self._procfs = procfs
-        self._booted_at = read_boot(procfs).began_at
+    def __init__(self, process: psutil.Process | None = None) -> None:
+        self._process = process or psutil.Process()
 
     def samples(self) -> Iterator[Sample]:
+        """Yield what can be read; nothing without a procfs."""
         try:
-            yield from self._of_stat()
-            yield from self._of_files()
-        except HostReadFailed:
+            with self._process.oneshot():
+                memory, cpu = self._process.memory_info(), self._process.cpu_times()
+                started_at, files = self._process.create_time(), self._process.num_fds()
+        except (psutil.Error, OSError, ValueError, IndexError):
             return
-
-    def _of_stat(self) -> Iterator[Sample]:
-        stat = read_process_stat(self._procfs / "self")
-        if stat is None or self._booted_at is None:
-            return
-        hertz = os.sysconf("SC_CLK_TCK")
-        yield _VIRTUAL_MEMORY.sample(stat.virtual_bytes)
-        yield _RESIDENT_MEMORY.sample(stat.resident_pages * resource.getpagesize())
-        yield _START_TIME.sample(stat.started_ticks / hertz + self._booted_at)
-        yield _CPU_SECONDS.sample((stat.user_ticks + stat.system_ticks) / hertz)
-
-    def _of_files(self) -> Iterator[Sample]:
-        names = read_names(self._procfs / "self" / "fd")
+        yield _VIRTUAL_MEMORY.sample(memory.vms)
+        yield _RESIDENT_MEMORY.sample(memory.rss)
+        yield _START_TIME.sample(started_at)
+        yield _CPU_SECONDS.sample(cpu.user + cpu.system)
+        yield _OPEN_FILES.sample(files)
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if names is None:
-            return
-        yield _OPEN_FILES.sample(len(names))
         if most != resource.RLIM_INFINITY:
             yield _MOST_FILES.sample(most)

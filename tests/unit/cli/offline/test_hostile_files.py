@@ -17,7 +17,7 @@ from tests.parts import some
 
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.scan import Scanner
-from gpu_triage.cli.offline.stream import opened
+from gpu_triage.documents.stream import opened
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict

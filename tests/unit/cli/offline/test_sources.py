@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import itertools
 import json
+import lzma
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +19,7 @@ from click import UsageError
 from tests.offline_files import codes, packed_bug_report, report_on, run_check, sick_bug_report, smi, smi_gpu
 from tests.recorded import record
 
+from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.record.bundle import write_recording
@@ -114,6 +119,36 @@ def test_a_damaged_archive_is_named_and_what_came_before_it_read(tmp_path: Path)
     report = report_on(path)
     assert "memory.row_remap_pending" in codes(report)
     assert next(file.note for file in report.files if file.note) == "ends early: the archive is not complete"
+
+
+PACKED: dict[str, Callable[[Path], object]] = {
+    "plain": lambda path: path.write_bytes(DMESG),
+    "gzip": lambda path: path.write_bytes(gzip.compress(DMESG)),
+    "bzip2": lambda path: path.write_bytes(bz2.compress(DMESG)),
+    "xz": lambda path: path.write_bytes(lzma.compress(DMESG)),
+    "tar": lambda path: tar_of(path, "w", {"dmesg": DMESG}),
+    "tar.gz": lambda path: tar_of(path, "w:gz", {"dmesg": DMESG}),
+    "zip": lambda path: zip_of(path, {"dmesg": DMESG}),
+    "tar in zip": lambda path: zip_of(path, {"a.tar": tar_of(path, "w", {"dmesg": DMESG}).read_bytes()}),
+}
+
+
+def zip_of(path: Path, files: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize("pack", PACKED.values(), ids=PACKED)
+def test_however_a_file_is_packed_the_report_says_when_its_time_was_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[Path], object]
+) -> None:
+    pack(tmp_path / "file")
+    assert codes(report_on(tmp_path / "file")) == ["xid.62"]
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr("gpu_triage.cli.offline.files_report.TimeLimit", lambda: TimeLimit(now=lambda: next(hours)))
+    notes = [file.note for file in report_on(tmp_path / "file").files]
+    assert notes == ["ends early: only what could be read within 600 s was read"]
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from functools import partial
 from pathlib import Path, PosixPath
 
 import pytest
@@ -11,13 +12,19 @@ from hypothesis import strategies as st
 
 from gpu_triage.driver.kernel.files import (
     MAX_CPUS,
+    QUESTIONS,
+    Answer,
+    hooked,
     is_present,
+    names_in,
     parse_count,
     parse_cpu_list,
     read_int,
     read_link,
     read_names,
     read_text,
+    real_path,
+    refusal,
 )
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
@@ -128,6 +135,48 @@ def test_a_dangling_link_is_present_and_has_a_target(tmp_path: Path) -> None:
     assert read_link(tmp_path / "device") == "../../../0000:17:00.0"
     assert read_names(tmp_path) == ["device"]
     assert not is_present(tmp_path / "nothing")
+
+
+def test_what_a_path_leads_to_and_whether_it_can_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "devices" / "0000:17:00.0").mkdir(parents=True)
+    (tmp_path / "class").symlink_to("devices")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").touch()
+    assert real_path(tmp_path / "class" / "0000:17:00.0") == str(tmp_path / "devices" / "0000:17:00.0")
+    assert [real_path(tmp_path / name) for name in ("nothing", "loop")] == [None, None]
+    assert read_names(tmp_path, folders=True) == ["devices"]
+    assert names_in(tmp_path / "file", folders=True) == []
+    assert [refusal(tmp_path / name) for name in ("file", "class", "nothing")] == [None, None, "missing"]
+    assert refusal(refusing(errno.EACCES)) == "no_permission"
+
+
+def test_every_read_below_a_root_passes_through_its_hooks_the_newest_first(tmp_path: Path) -> None:
+    asked: list[tuple[str, str, str]] = []
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "sysfs2").mkdir()
+    (tmp_path / "sys" / "a").write_text("1\n")
+
+    def hook(name: str, question: str, path: str, answer: Answer) -> bytes | None:
+        asked.append((name, question, path))
+        found = answer()
+        return found if name == "old" or found is None else found.replace(b"1", b"2")
+
+    def read() -> list[object]:
+        path = tmp_path / "sys" / "a"
+        calls = (read_text, names_in, lambda each: names_in(each, folders=True), read_link, real_path, is_present)
+        return [*(call(path) for call in (*calls, refusal)), read_names(str(tmp_path / "sys"))]
+
+    plain = read()
+    with hooked({"sys": tmp_path / "sys"}, partial(hook, "old")):
+        with hooked({"sys": tmp_path / "sys"}, partial(hook, "new")):
+            changed = read()
+            assert read_names(tmp_path / "sysfs2") == []
+        assert read() == plain
+    assert read() == plain
+    assert (plain[0], changed[0]) == ("1\n", "2\n")
+    order = [*((question, "sys/a") for question in QUESTIONS), ("names", "sys")]
+    both = [(name, *each) for each in order for name in ("new", "old")]
+    assert asked == [*both, *(("old", *each) for each in order)]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_all_of_them_together_are_bounded_and_the_newest_stays(tmp_path: Path) -
 
 def test_what_an_interrupted_write_left_goes(tmp_path: Path) -> None:
     name = file_name(MIDNIGHT, "GPU 3", "gpu.lost")
-    (tmp_path / f".partial-{name}").write_bytes(b"half")
+    (tmp_path / f".{name}.new").write_bytes(b"half")
     (tmp_path / name).write_bytes(b"whole")
     clean_up(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 from pathlib import Path
 
@@ -12,28 +11,20 @@ import pytest
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.machine import Moment
 from gpu_triage.record.bundle import read_recording
+from gpu_triage.record.capture import Captured
 from gpu_triage.record.flight.directory import clean_up, clean_up_unless_written, file_name, lock_of, refuse_unusable
-from gpu_triage.record.flight.order import FlightRecording
-from gpu_triage.record.flight.process import _handed_over
-from gpu_triage.record.flight.ring import RingBlock, RingContent
-from gpu_triage.record.flight.write import _taken_over, write_here
+from gpu_triage.record.flight.process import FlightRecording, handed_over, taken_over
+from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
+from gpu_triage.record.ring import RingBlock
 
 MIDNIGHT = 1768435200.0
 MASKER = Masker(b"k" * 32, hosts=[])
 
 
-def recording(wall: float = MIDNIGHT, content: RingContent | None = None) -> FlightRecording:
-    return FlightRecording(
-        name=file_name(wall, "GPU 3", "gpu.lost"),
-        began=Moment(100.0, wall - 600),
-        seconds=600.0,
-        content=content or RingContent((), ()),
-        private={},
-        missing=(),
-        kmsg=None,
-        verdict="{}",
-    )
+def recording(wall: float = MIDNIGHT, *blocks: RingBlock) -> FlightRecording:
+    captured = Captured(Moment(100.0, wall - 600), 600.0, blocks, {"f": (((0, 4),),)}, ("g",), kmsg=None)
+    return FlightRecording(file_name(wall, "GPU 3", "gpu.lost"), captured, "{}")
 
 
 def names(directory: Path) -> list[str]:
@@ -46,7 +37,7 @@ def test_a_recording_is_written_and_nothing_else_is_left(tmp_path: Path) -> None
     assert read_recording(tmp_path / name).seconds == 600.0
 
 
-@pytest.mark.parametrize("planted", [".partial-probe", f".partial-{recording().name}", recording().name, ".lock"])
+@pytest.mark.parametrize("planted", [".probe-x", f".{recording().name}.new", recording().name, ".lock"])
 def test_a_link_that_somebody_planted_is_not_written_to(tmp_path: Path, planted: str) -> None:
     victim, directory = tmp_path / "victim", tmp_path / "recordings"
     victim.write_text("precious")
@@ -71,20 +62,20 @@ def test_what_is_behind_a_link_survives_the_cleaning_up(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "precious").touch()
     directory.mkdir()
-    (directory / ".partial-link").symlink_to(elsewhere)
-    (directory / ".partial-folder").mkdir()
-    (directory / ".partial-folder" / "half").touch()
+    (directory / ".probe-link").symlink_to(elsewhere)
+    (directory / ".probe-folder").mkdir()
+    (directory / f".{recording().name}.new").symlink_to(elsewhere / "precious")
     clean_up(directory)
     assert names(directory) == []
     assert names(elsewhere) == ["precious"]
 
 
 def test_what_a_process_of_an_earlier_exporter_still_writes_is_left_to_it(tmp_path: Path) -> None:
-    (tmp_path / ".partial-half").touch()
+    (tmp_path / ".half.tar.gz.new").touch()
     writer = lock_of(tmp_path)
     writer.acquire()
     clean_up_unless_written(tmp_path)
-    assert ".partial-half" in names(tmp_path)
+    assert ".half.tar.gz.new" in names(tmp_path)
     writer.release()
     clean_up_unless_written(tmp_path)
     assert names(tmp_path) == [".lock"]
@@ -125,9 +116,8 @@ def test_the_directory_may_be_cleaned_up_while_another_exporter_looks_at_it(tmp_
 
 
 def test_what_was_not_handed_over_whole_is_not_written(tmp_path: Path) -> None:
-    content = RingContent(("key",), (RingBlock(100.0, b"x" * 50), RingBlock(160.0, b"y" * 50)))
-    handed_over = _handed_over(tmp_path, recording(content=content))
-    assert _taken_over(io.BytesIO(handed_over)) == (tmp_path, recording(content=content))
-    assert json.loads(handed_over.partition(b"\n")[0])["blocks"] == [[100.0, 50], [160.0, 50]]
+    whole = recording(MIDNIGHT, RingBlock(100.0, b"x" * 50), RingBlock(160.0, b"y" * 50))
+    given = handed_over(tmp_path, whole)
+    assert taken_over(io.BytesIO(given)) == (tmp_path, whole)
     with pytest.raises(FlightRecorderError, match="ended before it had handed over"):
-        _taken_over(io.BytesIO(handed_over[:-10]))
+        taken_over(io.BytesIO(given[:-10]))

@@ -31,7 +31,7 @@ from gpu_triage.alerting.settings import (
 )
 from gpu_triage.alerting.shipped import shipped_sources
 
-_MARK: Final = "Written by `make chart` for the chart's template, which fills in the tokens: not for Prometheus itself."
+_MARK: Final = "Written by `make regenerate` for the chart's template, which fills in the tokens, not for Prometheus."
 
 
 def rule_files() -> dict[str, str]:

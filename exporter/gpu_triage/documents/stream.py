@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import lzma
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
@@ -12,6 +13,9 @@ CHUNK_BYTES: Final = 1 << 16
 """The most bytes decompressed at a time."""
 MOST_BYTES: Final = 8 << 30
 """Limit per file after decompression: no log is that large, and it stops decompression bombs."""
+
+MOST_SECONDS: Final = 600.0
+"""Limit for all files of a command together. Twice as long as a slow host takes for the largest file."""
 
 _PACKED_BYTES: Final = 1 << 13
 """The most bytes fed to a decompressor at a time: bytes after the end of a member are copied once per member."""
@@ -95,22 +99,38 @@ class Stream:
             return b""
 
 
-class Budget:
-    """How many bytes may still be decompressed for one file, over all layers and members."""
+class TimeLimit:
+    """How long files may be read, from now on."""
 
-    def __init__(self, size: int = MOST_BYTES) -> None:
+    def __init__(self, seconds: float = MOST_SECONDS, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._now = now
+        self._ends_at = now() + seconds
+
+    def check(self) -> None:
+        """Raise ValueError if the time is up."""
+        if self._now() > self._ends_at:
+            raise ValueError(f"only what could be read within {self._seconds:.0f} s was read")
+
+
+class Budget:
+    """How much may still be decompressed for one file, over all layers and members: bytes, and time."""
+
+    def __init__(self, size: int = MOST_BYTES, time_limit: TimeLimit | None = None) -> None:
         self._size = self._left = size
+        self._time_limit = time_limit or TimeLimit()
 
     def spend(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Pass the chunks through until the budget is used up, then raise ValueError."""
         for chunk in chunks:
             self._left -= len(chunk)
             if self._left < 0:
-                raise ValueError(f"only the first {self._size >> 30} GiB were read")
+                raise ValueError(f"only the first {self._size >> 20} MiB were read")
+            self._time_limit.check()
             yield chunk
 
 
-def opened(raw: Bytes, count: Callable[[int], None]) -> Stream:
+def opened(raw: Bytes, count: Callable[[int], None] = lambda _size: None) -> Stream:
     """The raw bytes of a file; `count` is called with the size of each read."""
 
     def chunks() -> Iterator[bytes]:

@@ -10,42 +10,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.record.flight.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Ring, unrolled
-from gpu_triage.record.library import Answer, answer_of
-from gpu_triage.record.recording import FileState, NvmlAnswer
+from gpu_triage.record.library import answer_of
+from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, TimedAnswer, unrolled
 
 POWER = json.dumps(["nvmlDeviceGetPowerUsage", "@7f00"])
 XID = json.dumps(["nvmlEventSetWait_v2", "@7f00", 32, 0])
+
+
+class TimedRing(Ring):
+    """A ring whose clock is set with each answer."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        super().__init__(lambda: self.seconds)
+
+    def at(self, seconds: float, key: str, answer: Answer, *, passing: bool = False) -> None:
+        self.seconds = seconds
+        self.note(key, answer, passing=passing)
 
 
 def watts(number: int) -> Answer:
     return answer_of(0, [b"\xff" * 4], [number.to_bytes(4, "little")])
 
 
-def stat(text: str, kind: str = "file") -> FileState:
-    return FileState(0.0, "proc/stat", kind, text)  # type: ignore[arg-type]
+def answers(ring: Ring) -> list[TimedAnswer]:
+    return list(unrolled(ring.content()))
 
 
-def answers(ring: Ring) -> list[NvmlAnswer]:
-    return [each for each in unrolled(ring.content()) if isinstance(each, NvmlAnswer)]
-
-
-def files(ring: Ring) -> list[FileState]:
-    return [each for each in unrolled(ring.content()) if isinstance(each, FileState)]
-
-
-def values(found: Iterable[NvmlAnswer]) -> list[int]:
+def values(found: Iterable[TimedAnswer]) -> list[int]:
     return [int.from_bytes(each.outs[0] or b"", "little") for each in found]
 
 
 def test_an_empty_ring_holds_nothing() -> None:
-    assert list(unrolled(Ring().content())) == []
+    assert answers(TimedRing()) == []
 
 
 def test_what_changed_is_kept_with_its_time_and_what_did_not_is_not() -> None:
-    ring = Ring()
+    ring = TimedRing()
     for at, number in ((100.0, 5), (101.0, 5), (102.0, 7), (103.5, 5)):
-        ring.answer(at, POWER, watts(number))
+        ring.at(at, POWER, watts(number))
     found = answers(ring)
     assert [(round(each.seconds, 3), each.code) for each in found] == [(0.0, 0), (2.0, 0), (3.5, 0)]
     assert values(found) == [5, 7, 5]
@@ -53,29 +56,28 @@ def test_what_changed_is_kept_with_its_time_and_what_did_not_is_not() -> None:
 
 
 def test_memory_that_a_call_left_alone_is_told_apart_from_zeros() -> None:
-    ring = Ring()
-    ring.answer(0.0, POWER, answer_of(3, [b"\1\0\0\0", b"\0\0\0\0"], [b"\0\0\0\0", b"\0\0\0\0"]))
+    ring = TimedRing()
+    ring.at(0.0, POWER, answer_of(3, [b"\1\0\0\0", b"\0\0\0\0"], [b"\0\0\0\0", b"\0\0\0\0"]))
     assert answers(ring)[0].outs == (b"\0\0\0\0", None)
     assert answers(ring)[0].code == 3
 
 
 def test_an_event_counts_each_time_and_is_no_state() -> None:
-    ring = Ring()
+    ring = TimedRing()
     for at in (0.0, 1.0, BLOCK_SECONDS + 1):
-        ring.answer(at, XID, watts(79))
+        ring.at(at, XID, watts(79))
     assert values(answers(ring)) == [79, 79, 79]
     for at in (2 * BLOCK_SECONDS + 2, 8 * BLOCK_SECONDS, 9 * BLOCK_SECONDS + 1, 10 * BLOCK_SECONDS + 2):
-        ring.answer(at, POWER, watts(int(at)))
+        ring.at(at, POWER, watts(int(at)))
     assert values(each for each in answers(ring) if each.key == XID) == []
 
 
 def test_the_last_ten_minutes_stay_and_what_was_before_goes_but_for_the_state() -> None:
-    ring = Ring()
-    ring.answer(0.0, POWER, watts(1))
-    ring.answer(0.0, XID, Answer(10, (), ()))
-    ring.file(0.0, stat("one"))
+    ring = TimedRing()
+    ring.at(0.0, POWER, watts(1))
+    ring.at(0.0, XID, Answer(10, (), ()))
     for second in range(3600):
-        ring.answer(float(second), POWER, watts(1000 + second))
+        ring.at(float(second), POWER, watts(1000 + second))
     found = answers(ring)
     power = values(each for each in found if each.key == POWER)
     assert power[-1] == 1000 + 3599
@@ -83,63 +85,50 @@ def test_the_last_ten_minutes_stay_and_what_was_before_goes_but_for_the_state() 
     assert power == list(range(power[0], 1000 + 3600))
     # What has not changed for an hour still holds.
     assert [(each.key, each.code, each.seconds) for each in found if each.key == XID] == [(XID, 10, 0.0)]
-    assert [(each.text, each.seconds) for each in files(ring)] == [("one", 0.0)]
 
 
-def test_files_are_kept_from_the_beginning_and_again_when_they_change() -> None:
-    ring = Ring()
-    ring.answer(50.0, POWER, watts(1))
-    ring.drain()
-    ring.file(60.0, stat("one"))
-    ring.file(65.0, stat("two \udcff"))
-    ring.file(70.0, stat("", kind="gone"))
-    assert [(each.seconds, each.kind, each.text) for each in files(ring)] == [
-        (0.0, "file", "one"),
-        (15.0, "file", "two \udcff"),
-        (20.0, "gone", ""),
-    ]
-
-
-def test_a_forgotten_file_is_in_no_later_block() -> None:
-    ring = Ring()
-    ring.file(0.0, stat("one"))
-    ring.forget(["proc/stat", "proc/other"])
+def test_what_is_passing_is_in_a_later_block_only_if_it_is_noted_there_again() -> None:
+    ring = TimedRing()
+    gone, there = "text proc/7/stat", "text proc/\udcff"
+    ring.at(0.0, gone, watts(1), passing=True)
     for second in range(0, 3600, 10):
-        ring.answer(float(second), POWER, watts(second))
-    assert files(ring) == []
+        ring.at(float(second), POWER, watts(second))
+        ring.at(float(second), there, watts(2), passing=True)
+        ring.drain()
+    assert {each.key for each in answers(ring)} == {POWER, there}
 
 
 @pytest.mark.slow
 def test_noise_shortens_the_memory_and_does_not_grow_it() -> None:
-    ring = Ring()
+    ring = TimedRing()
     dice = random.Random(1)
     for second in range(60):
         for gpu in range(8):
             noise = answer_of(0, [b"\0" * 16_384], [dice.randbytes(16_384)])
-            ring.answer(float(second), json.dumps(["nvmlDeviceGetSamples", gpu]), noise)
+            ring.at(float(second), json.dumps(["nvmlDeviceGetSamples", gpu]), noise)
         ring.drain()
         assert ring.size <= MOST_BYTES
     assert 0 < len(answers(ring)) < 480
 
 
-def test_a_file_or_a_number_of_calls_beyond_all_measure_is_left_out() -> None:
-    ring = Ring()
-    ring.file(0.0, stat("x" * (1 << 20)))
-    assert files(ring) == []
+def test_an_answer_or_a_number_of_calls_beyond_all_measure_is_left_out() -> None:
+    ring = TimedRing()
+    ring.at(0.0, "text proc/stat", Answer(0, (b"x" * (1 << 20),), (1 << 20,)))
+    assert answers(ring) == []
     for call in range(20_100):
-        ring.answer(0.0, json.dumps(["nvmlDeviceGetSamples", call]), watts(call))
-    assert len(ring.content().keys) == 20_000
+        ring.at(0.0, json.dumps(["nvmlDeviceGetSamples", call]), watts(call))
+    assert len(answers(ring)) == 20_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.binary(max_size=24), st.integers(0, 2)), max_size=60))
 def test_what_goes_in_comes_out(told: list[tuple[int, bytes, int]]) -> None:
-    ring = Ring()
+    ring = TimedRing()
     expected: list[tuple[str, int, bytes]] = []
     last: dict[str, tuple[int, bytes]] = {}
     for second, (call, raw, code) in enumerate(told):
         key = json.dumps(["nvmlX", call])
         # Blocks end in between.
-        ring.answer(second * 50.0, key, answer_of(code, [b"\xff" * len(raw) + b"\xff"], [raw + b"\0"]))
+        ring.at(second * 50.0, key, answer_of(code, [b"\xff" * len(raw) + b"\xff"], [raw + b"\0"]))
         if last.get(key) != (code, raw):
             expected.append((key, code, raw))
         last[key] = (code, raw)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.stream import CHUNK_BYTES, Stream
+from gpu_triage.documents.stream import CHUNK_BYTES, Stream
 
 BLOCK_BYTES: Final = 512
 

@@ -26,7 +26,7 @@ _KINDS: Final = {
     EXPORTER: ("Namespace", "ServiceAccount", "Service", "DaemonSet", "NetworkPolicy"),
     OPERATOR: ("ServiceMonitor", "PrometheusRule"),
 }
-_NOTICE: Final = "# Made by `make examples` from the chart; change it with a kustomization of your own.\n"
+_NOTICE: Final = "# Made by `make regenerate` from the chart; change it with a kustomization of your own.\n"
 
 
 def kubernetes_files(repository: Path) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""The docs site (`make site`): stages the pages for MkDocs, and provides its hook.
+"""The docs site in build/site/html (``python -m deploy.generate.site``): stages the pages, and has MkDocs' hook.
 
 MkDocs needs all pages below one folder. They are copied with their paths in the repository, together with the files
 they link to, so that relative links work on the site as in a checkout.
@@ -6,15 +6,17 @@ they link to, so that relative links work on the site as in a checkout.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Dockerfile", "Makefile"),
     *("dashboards/README.md", "helm/gpu-triage-exporter/README.md"),
@@ -87,5 +89,18 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def build() -> None:
+    """Build the site with MkDocs, which has an environment of its own because nothing else needs its packages."""
+    built = REPOSITORY / "build"
+    stage(built / "site" / "pages")
+    python = built / "site-venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", built / "site-venv"], check=True)
+    locked = ("--require-hashes", "-r", REPOSITORY / "requirements" / "site.txt")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked], check=True)
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet"]
+    subprocess.run(command, cwd=REPOSITORY, env=environment, check=True)
+
+
 if __name__ == "__main__":
-    stage(Path(sys.argv[1]))
+    build()

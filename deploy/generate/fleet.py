@@ -35,7 +35,7 @@ OF_OTHERS: Final = ("ALERTS", "up", "kube_pod_labels")
 
 _WORD: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:]*")
 _MARKED: Final = re.compile(
-    r"^(?P<indent> *)(?P<begin># <made by make examples>\n).*?^(?P<end> *# </made by make examples>\n)",
+    r"^(?P<indent> *)(?P<begin># <made by make regenerate>\n).*?^(?P<end> *# </made by make regenerate>\n)",
     re.MULTILINE | re.DOTALL,
 )
 _WIDTH: Final = 100
@@ -134,5 +134,5 @@ def _drift() -> str:
         "The alert that compares hosts, for the Prometheus that has the series of all shards. Alerts about many hosts "
         "are not here: each shard counts its own."
     )
-    mark = "Made by `make examples` from rules/; the shards do not send it (alert_relabel_configs)."
+    mark = "Made by `make regenerate` from rules/; the shards do not send it (alert_relabel_configs)."
     return to_yaml(BuiltFile(DRIFT.name, about, (found,)), mark)

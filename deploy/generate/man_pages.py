@@ -1,4 +1,4 @@
-"""Writes a manual page for each command, from its help: ``python -m docs.man_pages`` (`make man`).
+"""Generates a manual page for each command, from its help.
 
 click-man does this for any program, but doesn't know our option sections, examples, or the help's exit code paragraph.
 """
@@ -17,7 +17,7 @@ from gpu_triage.cli.main import group
 from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.option import Option
 
-FOLDER = Path(__file__).resolve().parent / "man"
+FOLDER = Path("docs/man")
 _PROGRAM = "gpu-triage"
 _VERBATIM = "\b"
 _EXIT = re.compile(r"Exit codes?:? ", re.IGNORECASE)
@@ -28,11 +28,13 @@ _VARIABLES = (
 )
 
 
-def pages() -> Iterator[tuple[Path, str]]:
+def files() -> dict[Path, str]:
     found = list(_commands(click.Context(group, info_name=_PROGRAM, **group.context_settings)))
     names = [ctx.command_path.replace(" ", "-") for ctx in found]
-    for ctx, name in zip(found, names, strict=True):
-        yield FOLDER / f"{name}.1", _page(ctx, name, [other for other in names if _related(name, other)])
+    return {
+        FOLDER / f"{name}.1": _page(ctx, name, [other for other in names if _related(name, other)])
+        for ctx, name in zip(found, names, strict=True)
+    }
 
 
 def _commands(ctx: click.Context) -> Iterator[click.Context]:
@@ -127,17 +129,3 @@ def _escaped(text: str) -> str:
     """Escape text for troff; hyphens become ASCII minus signs, so that commands can be copied."""
     plain = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
-
-
-def main() -> None:
-    """Write all pages, and delete those of removed commands."""
-    FOLDER.mkdir(exist_ok=True)
-    written = dict(pages())
-    for path in set(FOLDER.glob("*.1")) - set(written):
-        path.unlink()
-    for path, text in written.items():
-        path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,1 +1,0 @@
-"""Generates the examples derived from other files; ``python -m deploy.examples`` writes them (``make examples``)."""

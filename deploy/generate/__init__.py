@@ -1,0 +1,8 @@
+"""Generates rules, docs, dashboards, chart and examples (``python -m deploy.generate``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]

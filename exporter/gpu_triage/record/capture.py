@@ -1,0 +1,91 @@
+"""Captures what a machine answers while the exporter runs on it: only what the exporter reads is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.driver.kernel import files
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.record.library import RecordingNvml, Spans
+from gpu_triage.record.ring import KEPT_SECONDS, MOST_BYTES, Answer, Ring, RingBlock
+
+FOUND, ABSENT, FAILED = range(3)
+"""Codes of answers to questions about files. The content, or the reason of the failure, is the only output."""
+
+_NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "mem"})
+"""Command lines, environments and memory are never recorded, whichever code reads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a host answered, before masking.
+
+    Attributes:
+        began: start of the first block.
+        seconds: duration.
+        blocks: content of the ring. Keys of files are ``QUESTION PATH``, those of NVML start with ``[``.
+        private: position of identifying data in each output buffer, by key.
+        missing: NVML functions that the library lacks.
+        kmsg: path of the kernel log; None if it must not be read.
+    """
+
+    began: Moment
+    seconds: float
+    blocks: tuple[RingBlock, ...]
+    private: Mapping[str, tuple[Spans, ...]]
+    missing: tuple[str, ...]
+    kmsg: Path | None
+
+
+class Capture:
+    """Captures from creation until it is closed.
+
+    Args:
+        machine: the host.
+        kept_seconds, most_bytes: limits of the ring.
+
+    Attributes:
+        machine: the same host, to run the exporter on, with recording enabled.
+        ring: what it answered.
+    """
+
+    def __init__(self, machine: Machine, kept_seconds: float = KEPT_SECONDS, most_bytes: int = MOST_BYTES) -> None:
+        self._clock = machine.clock
+        self._kmsg = machine.kmsg
+        self.ring = Ring(lambda: machine.clock.now().monotonic, kept_seconds, most_bytes)
+        self._nvml = RecordingNvml(machine.nvml, self.ring.note)
+        self.machine = replace(machine, nvml=self._nvml)
+        self._hooks = ExitStack()
+        self._hooks.enter_context(files.hooked({"sys": machine.sysfs, "proc": machine.procfs}, self._asked))
+
+    def captured(self) -> Captured:
+        """What the ring has at present."""
+        now, blocks = self._clock.now(), self.ring.content()
+        lasted = now.monotonic - blocks[0].began if blocks else 0.0
+        began = Moment(now.monotonic - lasted, now.wall - lasted)
+        missing = tuple(sorted(self._nvml.missing))
+        return Captured(began, lasted, blocks, dict(self._nvml.private), missing, self._kmsg)
+
+    def close(self) -> None:
+        """Stop recording files. Calls of NVML are still recorded, but end with the exporter."""
+        self._hooks.close()
+
+    def _asked(self, question: files.Question, path: str, answer: files.Answer) -> bytes | None:
+        try:
+            content = answer()
+        except HostReadFailed as failed:
+            self._note(question, path, FAILED, failed.reason.encode())
+            raise
+        self._note(question, path, ABSENT if content is None else FOUND, content or b"")
+        return content
+
+    def _note(self, question: files.Question, path: str, code: int, content: bytes) -> None:
+        if path.rpartition("/")[2] not in _NEVER:
+            of_process = path.startswith("proc/") and path[5:6].isdigit()
+            answer = Answer(code, (content,), (len(content),))
+            self.ring.note(f"{question} {path}", answer, passing=of_process)

@@ -1,0 +1,224 @@
+"""The last minutes of a host's answers in memory, compressed as they come.
+
+The ring consists of blocks. Each starts with the full state at its beginning, so that the oldest can be dropped without
+decoding it. Within a block, an answer is stored as an XOR with the previous one, which is mostly zeros.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+BLOCK_SECONDS: Final = 120.0
+KEPT_SECONDS: Final = 600.0
+MOST_BLOCK_BYTES: Final = 512 << 10
+MOST_BYTES: Final = 3 << 20
+"""Limit for all blocks together. A host with more data than fits is covered for a shorter time."""
+
+_EVENT: Final = '["nvmlEventSetWait'
+"""Start of the keys of calls that return each event only once."""
+_MOST_KEYS: Final = 20_000
+_MOST_LEFT: Final = 20_000
+_MOST_OF_RING: Final = 12
+"""An answer larger than this part of a ring is skipped. Of what is read every few seconds, only mount tables get near
+that size."""
+_LEVEL: Final = 6
+_GZIP_BITS: Final = zlib.MAX_WBITS | 16
+_MEMORY_LEVEL: Final = 6  # 160 KiB for the compressor instead of 256
+
+_HEAD: Final = struct.Struct("<IdiB")  # number of the key, seconds since the block began, code, number of outputs
+_KEY: Final = struct.Struct("<I")  # bytes of a key, which follows where its number occurs first
+_OUT: Final = struct.Struct("<BII")  # encoding, size of the output, bytes that follow
+_SAME, _RAW, _XOR = range(3)
+
+
+class Answer(NamedTuple):
+    """The answer to a call of NVML, or to a question about a file."""
+
+    code: int
+    outs: tuple[bytes | None, ...]  # content of each output, without trailing zeros; None if unchanged
+    sizes: tuple[int, ...]  # of the outputs, with them
+
+
+class TimedAnswer(NamedTuple):
+    """An answer that changed, in effect from `seconds` after the first block began; outputs have their full size."""
+
+    seconds: float
+    key: str
+    code: int
+    outs: tuple[bytes | None, ...]
+
+
+class RingBlock(NamedTuple):
+    """One time span of a ring: its start in monotonic seconds, and its compressed content."""
+
+    began: float
+    content: bytes
+
+
+class _Writer:
+    """A block under construction."""
+
+    def __init__(self, began: float) -> None:
+        self.began = began
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_BITS, _MEMORY_LEVEL)
+        self._numbers: dict[str, int] = {}
+        self._before: dict[tuple[int, int], bytes] = {}
+
+    def add(self, now: float, key: str, answer: Answer) -> None:
+        number = self._numbers.get(key)
+        known = number is not None
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+        parts = [_HEAD.pack(number, now - self.began, answer.code, len(answer.outs))]
+        if not known:
+            name = key.encode("utf-8", "surrogateescape")
+            parts.append(_KEY.pack(len(name)) + name)
+        for place, (short, size) in enumerate(zip(answer.outs, answer.sizes, strict=True)):
+            if short is None:
+                parts.append(_OUT.pack(_SAME, size, 0))
+                continue
+            before = self._before.get((number, place))
+            self._before[number, place] = short
+            if before is not None and len(before) == len(short):
+                parts.append(_OUT.pack(_XOR, size, len(short)) + _xor(before, short))
+            else:
+                parts.append(_OUT.pack(_RAW, size, len(short)) + short)
+        piece = self._compressor.compress(b"".join(parts))
+        if piece:
+            self._pieces.append(piece)
+            self.size += len(piece)
+
+    def close(self) -> RingBlock:
+        """The block in its present state; writing may continue afterwards."""
+        return RingBlock(self.began, b"".join((*self._pieces, self._compressor.copy().flush())))
+
+
+class Ring:
+    """Keeps the answers of the last minutes. Thread-safe.
+
+    The threads that read a host only enqueue, so that they don't contend for the blocks; `drain` writes the queue to
+    the blocks.
+
+    Args:
+        now: the monotonic clock.
+        kept_seconds: what is older is dropped.
+        most_bytes: so is the oldest of what exceeds this size.
+
+    Attributes:
+        size: bytes of all finished blocks.
+    """
+
+    def __init__(
+        self, now: Callable[[], float], kept_seconds: float = KEPT_SECONDS, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self.size = 0
+        self._now = now
+        self._kept_seconds = kept_seconds
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._left: deque[tuple[float, str, Answer, bool]] = deque()
+        self._latest: dict[str, Answer] = {}
+        self._passing: dict[str, Answer] = {}  # the latest of what is passing, since the present block began
+        self._state: dict[str, Answer] = {}
+        self._blocks: deque[RingBlock] = deque()
+        self._writer: _Writer | None = None
+
+    def note(self, key: str, answer: Answer, *, passing: bool = False) -> None:
+        """Enqueue an answer; unchanged ones are skipped, except events. Never blocks.
+
+        What is `passing`, such as a process, is forgotten in the next block, unless it is noted again.
+        """
+        latest = self._passing if passing else self._latest
+        before = latest.get(key)
+        if before == answer and not (answer.code == 0 and key.startswith(_EVENT)):
+            return
+        fits = sum(len(out) for out in answer.outs if out is not None) <= self._most_bytes // _MOST_OF_RING
+        if fits and len(self._left) < _MOST_LEFT and (before is not None or len(latest) < _MOST_KEYS):
+            latest[key] = answer
+            self._left.append((self._now(), key, answer, passing))
+
+    def drain(self) -> None:
+        """Write enqueued answers to the blocks."""
+        with self._lock:
+            while self._left:
+                now, key, answer, passing = self._left.popleft()
+                self._writing(now).add(now, key, answer)
+                # Events are one-time, not a state to repeat at the start of the next block.
+                if not passing and (answer.code or not key.startswith(_EVENT)):
+                    self._state[key] = answer
+
+    def content(self) -> tuple[RingBlock, ...]:
+        """The blocks, oldest first."""
+        self.drain()
+        with self._lock:
+            return tuple(self._blocks) if self._writer is None else (*self._blocks, self._writer.close())
+
+    def _writing(self, now: float) -> _Writer:
+        writer = self._writer
+        if writer is not None and now - writer.began < BLOCK_SECONDS and writer.size < MOST_BLOCK_BYTES:
+            return writer
+        if writer is not None:
+            block = writer.close()
+            self._blocks.append(block)
+            self.size += len(block.content)
+            # A block covers the time up to the start of the next one.
+            while self._blocks and (self.size > self._most_bytes or self._ended_before(now - self._kept_seconds)):
+                self.size -= len(self._blocks.popleft().content)
+        self._passing = {}
+        writer = self._writer = _Writer(now)
+        for key, answer in self._state.items():
+            writer.add(now, key, answer)
+        return writer
+
+    def _ended_before(self, moment: float) -> bool:
+        return len(self._blocks) > 1 and self._blocks[1].began <= moment
+
+
+def unrolled(blocks: Iterable[RingBlock]) -> Iterator[TimedAnswer]:
+    """Decode a ring's blocks: each answer that changed, in chronological order."""
+    began: float | None = None
+    latest: dict[str, TimedAnswer] = {}
+    for block in blocks:
+        began = block.began if began is None else began
+        for answer in _decoded(block, block.began - began):
+            before = latest.get(answer.key)
+            event = answer.code == 0 and answer.key.startswith(_EVENT)
+            if event or before is None or before[2:] != answer[2:]:
+                latest[answer.key] = answer
+                yield answer
+
+
+def _decoded(block: RingBlock, offset: float) -> Iterator[TimedAnswer]:
+    keys: list[str] = []
+    before: dict[tuple[int, int], bytes] = {}
+    with gzip.GzipFile(fileobj=io.BytesIO(block.content)) as file:
+        while head := file.read(_HEAD.size):
+            number, seconds, code, count = _HEAD.unpack(head)
+            if number == len(keys):
+                keys.append(file.read(*_KEY.unpack(file.read(_KEY.size))).decode("utf-8", "surrogateescape"))
+            outs = tuple(_out(file, before, (number, place)) for place in range(count))
+            yield TimedAnswer(max(0.0, offset + seconds), keys[number], code, outs)
+
+
+def _out(file: gzip.GzipFile, before: dict[tuple[int, int], bytes], place: tuple[int, int]) -> bytes | None:
+    how, size, length = _OUT.unpack(file.read(_OUT.size))
+    if how == _SAME:
+        return None
+    short = file.read(length)
+    if how == _XOR:
+        short = _xor(before[place], short)
+    before[place] = short
+    return short.ljust(size, b"\0")
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(other), "little")
