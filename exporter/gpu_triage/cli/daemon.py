@@ -19,10 +19,9 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.backend import ExporterBackend
 from gpu_triage.serve.clients import Limits
-from gpu_triage.serve.hosts import AllowedHosts
 from gpu_triage.serve.listen import browser_url
 from gpu_triage.serve.process_settings import answer_promptly
-from gpu_triage.serve.security import SecuritySource
+from gpu_triage.serve.security import AllowedHosts, SecuritySource
 from gpu_triage.serve.server import WebServer
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import click
 
 from gpu_triage.cli.machines import stepped_machine
 from gpu_triage.cli.one_shot import format_option, host_options
-from gpu_triage.cli.timeline import timelines
-from gpu_triage.cli.timeline_output import render_json, render_text
+from gpu_triage.cli.timeline import render_json, render_text, timelines
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.settings_text import settings_document

@@ -19,7 +19,7 @@ from typing import Any, NoReturn, cast
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.serve.connection import Connection
-from gpu_triage.serve.refusals import RefusalLog
+from gpu_triage.serve.messages import RefusalLog
 from gpu_triage.serve.tls_section import TlsSection
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}

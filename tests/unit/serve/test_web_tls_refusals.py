@@ -14,7 +14,7 @@ from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, Running, serving
 
 from gpu_triage.serve.clients import Limits
-from gpu_triage.serve.refusals import QUIET_SECONDS, RefusalLog
+from gpu_triage.serve.messages import QUIET_SECONDS, RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

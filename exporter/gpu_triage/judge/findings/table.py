@@ -10,12 +10,11 @@ from gpu_triage.judge.findings.kinds.clocks import CLOCKS
 from gpu_triage.judge.findings.kinds.driver import DRIVER
 from gpu_triage.judge.findings.kinds.health import GSP, HEALTH
 from gpu_triage.judge.findings.kinds.host import HARDWARE, RESOURCES
-from gpu_triage.judge.findings.kinds.job_limits import JOB_LIMITS
 from gpu_triage.judge.findings.kinds.links import PCIE
 from gpu_triage.judge.findings.kinds.network import NETWORK
 from gpu_triage.judge.findings.kinds.peers import PEERS
 from gpu_triage.judge.findings.kinds.settings import BASELINE, SETTINGS
-from gpu_triage.judge.findings.kinds.work import WORK
+from gpu_triage.judge.findings.kinds.work import JOB_LIMITS, WORK
 from gpu_triage.judge.findings.kinds.xids import XIDS
 
 __all__ = (

@@ -10,8 +10,14 @@ from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.host.device_messages import parse_device_message, parse_device_over
-from gpu_triage.read.host.driver_messages import AT_PROBE, LOADING_SECONDS, UNTIL_LOADED, parse_driver_message
+from gpu_triage.read.host.driver_messages import (
+    AT_PROBE,
+    LOADING_SECONDS,
+    UNTIL_LOADED,
+    parse_device_message,
+    parse_device_over,
+    parse_driver_message,
+)
 from gpu_triage.read.host.kernel_messages import (
     HostMessage,
     ProblemKind,
