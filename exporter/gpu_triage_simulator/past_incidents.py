@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import DAY_SECONDS, Incident, Memory
 from gpu_triage_simulator import scenario
 from gpu_triage_simulator.host import SimulatedHost

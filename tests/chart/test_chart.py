@@ -20,8 +20,8 @@ from tests.parts import some
 
 from gpu_triage import __version__
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.command import OptionsCommand, serve_options
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand, serve_options
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RequiresTool
 
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 MOST_EXPOSURE = 25

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deploy.generate.pages import between
 
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference

@@ -10,7 +10,8 @@ from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.recovery import RECOVERY, RecoveryReading
-from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.incident_metrics import GpuIncidents
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import (
     LOST,
     RESET,
@@ -22,7 +23,6 @@ from gpu_triage.read.incidents.ledger import (
     Recent,
     kind_of_xid,
 )
-from gpu_triage.read.incidents.metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import fields
-from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.config_file import WebConfig, read_web_config
 from gpu_triage.serve.messages import RETRY, Answer, RefusalLog, Request, text
 

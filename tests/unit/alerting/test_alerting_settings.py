@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_triage.alerting.command import rules_command
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.rules_command import rules_command
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources

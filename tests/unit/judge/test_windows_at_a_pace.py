@@ -10,7 +10,7 @@ from tests.fed import GPU, MINUTE, WALL, Fed, Total, loaded
 from gpu_triage.read.gpu.pcie import GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
 
 PACE = 20
 

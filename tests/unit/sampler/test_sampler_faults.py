@@ -8,7 +8,7 @@ from tests.rig import Rig, only, pair_with, rig, three_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
 from gpu_triage_simulator import load_scenario
 

@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.cli.offline import smi_facts
 from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, RawProcess, Unit
 from gpu_triage.machine import Workload
-from gpu_triage.read.gpu.clocks import LimitsReading
+from gpu_triage.read.gpu.clocks_and_limits import LimitsReading
 from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
 from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
 from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLicenseReading

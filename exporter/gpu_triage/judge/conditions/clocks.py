@@ -17,7 +17,7 @@ from gpu_triage.judge.evidence.slowdowns import (
     uncounted_slowdown,
 )
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks import (
+from gpu_triage.read.gpu.clocks_and_limits import (
     GPU_CLOCK_HERTZ,
     GPU_CLOCK_MAX_HERTZ,
     GPU_POWER_DEFAULT_LIMIT_WATTS,

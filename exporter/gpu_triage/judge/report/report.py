@@ -16,7 +16,7 @@ from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_EXPECTED_GENERATION,

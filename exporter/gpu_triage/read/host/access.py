@@ -36,7 +36,7 @@ from gpu_triage.read.processes.pids import names_are_host_pids, sees_every_proce
 from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
-from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)

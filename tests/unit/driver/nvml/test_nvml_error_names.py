@@ -3,7 +3,7 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from gpu_triage.driver.nvml.errors import name_of
+from gpu_triage.driver.nvml.nvml_errors import name_of
 
 
 def test_a_code_that_is_newer_than_this_program_shows_its_number() -> None:
