@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.judge.findings.check import Area
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 

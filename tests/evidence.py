@@ -29,5 +29,5 @@ def evidence_of(
             store.put(Outcome("some", "subject", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
         history.note(store, now)
     host = history.evidence(now)
-    remember(host, dict.fromkeys(host.gpus, "compute"), window_seconds)
+    remember(host, window_seconds)
     return host

@@ -29,14 +29,14 @@ class Fed:
         latest: the last judgment; None before the first.
     """
 
-    def __init__(self, step_seconds: float = 15.0, pace: int = 1) -> None:
+    def __init__(self, step_seconds: float = 15.0) -> None:
         self.seconds = 0.0
         self.latest: Judgment | None = None
         self._step_seconds = step_seconds
         self._store = OutcomeStore(["some"])
         window_seconds = max(60.0, 2 * step_seconds)
-        self._history = MetricHistory(window_seconds, pace)
-        self._judge = HostJudge(JudgedHost("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
+        self._history = MetricHistory(window_seconds)
+        self._judge = HostJudge(JudgedHost("host", continuous=True), window_seconds, DEFAULT_SETTINGS)
 
     @property
     def memory(self) -> Memory:

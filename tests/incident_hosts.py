@@ -14,7 +14,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage_simulator import Scenario
 
-FILE = "incidents-simulated.json"
+FILE = "incidents.json"
 
 
 def host(tmp_path: Path, *events: str) -> Scenario:

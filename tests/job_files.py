@@ -8,8 +8,7 @@ from pathlib import Path
 from prometheus_client.samples import Sample
 
 from gpu_triage.machine import Moment, RealClock, real_machine
-from gpu_triage.read.host.textfile import TextFilesReading
-from gpu_triage.read.host.textfile_reader import TextFilesReader
+from gpu_triage.read.host.textfile_reader import TextFilesReader, TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
 
 
@@ -23,7 +22,7 @@ def read(
 
 
 def errors(reading: TextFilesReading) -> dict[str, tuple[str, ...]]:
-    return {file.name: file.errors for file in reading.files}
+    return {file.name: (file.error,) if file.error else () for file in reading.files}
 
 
 def samples(reading: TextFilesReading) -> list[Sample]:

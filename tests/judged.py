@@ -69,7 +69,7 @@ class Judged:
         found = {}
         for sample in self._published():
             if sample.spec is GPU_FINDING:
-                found[sample.labels[0], sample.labels[2]] = State(int(sample.value))
+                found[sample.labels[0], sample.labels[GPU_FINDING.labels.index("code")]] = State(int(sample.value))
             elif sample.spec is GPU_HOST_FINDING:
                 found[HOST, sample.labels[0]] = State(int(sample.value))
         return found

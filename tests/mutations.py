@@ -1,8 +1,8 @@
-"""Mutations: small faults put into the package one at a time (``python -m tests.mutations``): do the tests notice?
+"""Mutations: small faults put into the package one at a time (``python -m tests.mutations``): do the unit tests notice?
 
-Of every kind (a comparison, a boolean, an arithmetic operator, a constant) as many are drawn, spread over the package's
-folders; a seed always draws the same. Each is tried in a copy of the working tree: first with the unit tests of its
-folder, then, if they pass, with the tests that are named.
+The faults are found in the syntax tree of the package: comparisons, conditions, thresholds and lifetimes, hysteresis,
+choices, bounds and arithmetic. A seed draws as many of each kind, spread over the folders. Each is tried in a copy of
+the working tree: with the unit tests that import its module, then with those of its folder, then with all others.
 """
 
 from __future__ import annotations
@@ -17,24 +17,33 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle, islice, zip_longest
+from itertools import cycle, zip_longest
 from pathlib import Path
+from queue import SimpleQueue
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SOURCES = Path("exporter")
-COUNT = 24
-SEED = 1
+UNIT = Path("tests/unit")
+COUNT, SEED = 60, 1
 LONGEST_SECONDS = 3600.0
 """A run that takes longer has noticed: something no longer ends."""
 
-COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "in": "not in", "is": "is not"}
-ARITHMETIC = {"+": "-", "-": "+", "*": "/", "//": "*", "%": "*"}
+BOUNDARIES = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+REVERSED = {ast.Lt: ">", ast.LtE: ">=", ast.Gt: "<", ast.GtE: "<=", ast.Eq: "!=", ast.NotEq: "=="}
+OTHERWISE = {ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"}
+ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.FloorDiv: "*", ast.Mod: "*"}
 """Without ``/``, which mostly joins paths: as ``*`` it raises in the first test."""
-BOOLEANS = {"and": "or", "or": "and"}
-KINDS = ("comparison", "boolean", "arithmetic", "constant")
+TIERS = {"sample_fast_seconds": "sample_medium_seconds", "sample_medium_seconds": "sample_fast_seconds"}
+BOUNDS = {"min": "max", "max": "min"}
+EASE = re.compile(r"\bease\b|\bEASE\b")
+QUANTITY = re.compile(
+    r"second|share|ratio|limit|wait|hold|low|high|most|least|count|bytes|window|deadline|interval|after"
+)
+KINDS = ("comparison", "condition", "threshold", "hysteresis", "choice", "bound", "arithmetic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,6 @@ class Mutation:
     # start, end: offsets into the file's text of what is replaced
     start: int
     end: int
-    # before, after: the operator or constant
     before: str
     after: str
 
@@ -56,72 +64,161 @@ class Mutation:
         return text[: self.start] + self.after + text[self.end :]
 
     @property
-    def unit_tests(self) -> str:
-        """The folder of unit tests for its folder of the package, or for the nearest one above that has some."""
-        own = Path("tests") / "unit" / self.folder
-        while not (REPOSITORY / own).is_dir():
-            own = own.parent
-        return str(own)
-
-    @property
     def folder(self) -> Path:
         package, *folders = self.path.relative_to(SOURCES).parent.parts
         return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
+    def stages(self, *, near: bool = False) -> Iterator[list[str]]:
+        """The unit tests to run: those that import the module, those of the folder, and, unless `near`, all others."""
+        own = UNIT / self.folder
+        while not (REPOSITORY / own).is_dir():
+            own = own.parent
+        module = ".".join(self.path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
+        first = [name for name, text in _unit_tests().items() if re.search(rf"\b{re.escape(module)}\b", text)]
+        if first:
+            yield first
+        yield [str(own)]
+        if not near:
+            yield [str(UNIT), f"--ignore={own}", *(f"--ignore={name}" for name in first)]
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.kind} {self.before} -> {self.after}"
-
-
-def mutations_of(path: Path, text: str) -> Iterator[Mutation]:
-    lines = text.splitlines(keepends=True)
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-
-    def offset(line: int, column: int) -> int:
-        return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
-
-    def between(kind: str, left: ast.expr, right: ast.expr, operators: dict[str, str]) -> Iterator[Mutation]:
-        """The operator between two operands, whatever parentheses and line breaks are there too."""
-        begin = offset(left.end_lineno or left.lineno, left.end_col_offset or 0)
-        gap = text[begin : offset(right.lineno, right.col_offset)]
-        found = re.fullmatch(r"[\s)]*([<>=!+*/%-]+|in|is|and|or)[\s(]*", gap)
-        if found and found[1] in operators:
-            at = begin + found.start(1)
-            line = text.count("\n", 0, at) + 1
-            yield Mutation(kind, path, line, at, begin + found.end(1), found[1], operators[found[1]])
-
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Compare(left=left, comparators=[right]):
-                yield from between("comparison", left, right, COMPARISONS)
-            case ast.BoolOp(values=[left, right, *_]):
-                yield from between("boolean", left, right, BOOLEANS)
-            case ast.BinOp(left=left, right=right) if not _is_text(left) and not _is_text(right):
-                yield from between("arithmetic", left, right, ARITHMETIC)
-            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                begin, end = (
-                    offset(node.lineno, node.col_offset),
-                    offset(node.end_lineno or node.lineno, node.end_col_offset or 0),
-                )
-                yield Mutation("constant", path, node.lineno, begin, end, text[begin:end], repr(value + 1))
-
-
-def drawn(count: int, seed: int) -> list[Mutation]:
-    """So many mutations of the package, each kind as often, each from another folder than the one before."""
-    by_place = _by_place()
-    chance = random.Random(seed)
-    queues = {kind: _in_turn(by_place, kind, chance) for kind in KINDS}
-    return [next(queues[kind]) for kind in islice(cycle(KINDS), count)]
+        before, after = (" ".join(each.split()) for each in (self.before, self.after))
+        return f"{self.path}:{self.line}: {self.kind}: {before} -> {after}"
 
 
 @cache
-def _by_place() -> Mapping[tuple[str, Path], list[Mutation]]:
-    found: dict[tuple[str, Path], list[Mutation]] = {}
+def _unit_tests() -> Mapping[str, str]:
+    files = sorted((REPOSITORY / UNIT).rglob("test_*.py"))
+    return {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in files}
+
+
+class Finder:
+    """Finds the mutations of a file."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path, self._text = path, text
+        self._lines = text.splitlines(keepends=True)
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line))
+
+    def all(self) -> Iterator[Mutation]:
+        tree = ast.parse(self._text)
+        quantities = {id(each) for node in ast.walk(tree) for value in _quantities(node) for each in ast.walk(value)}
+        for node in ast.walk(tree):
+            yield from self._of(node, is_quantity=id(node) in quantities)
+
+    def _of(self, node: ast.AST, *, is_quantity: bool) -> Iterator[Mutation]:
+        match node:
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                yield from self._compared(node, left, operator, right)
+            case ast.BoolOp(op=operator, values=values):
+                words = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
+                yield self._instead(node, "condition", self._joined(f" {words[1]} ", values))
+                for dropped in values:
+                    rest = [value for value in values if value is not dropped]
+                    yield self._instead(node, "condition", self._joined(f" {words[0]} ", rest))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield self._instead(node, "condition", f"({self._source(operand)})")
+            case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as operator, right=right) if EASE.search(
+                self._source(right)
+            ):
+                other = "/" if isinstance(operator, ast.Mult) else "*"
+                yield self._instead(node, "hysteresis", f"({self._source(left)} {other} {self._source(right)})")
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in ARITHMETIC and not _is_text(node):
+                other = ARITHMETIC[type(operator)]
+                yield self._instead(node, "arithmetic", f"({self._source(left)} {other} {self._source(right)})")
+            case _:
+                yield from self._of_values(node, is_quantity=is_quantity)
+
+    def _of_values(self, node: ast.AST, *, is_quantity: bool) -> Iterator[Mutation]:
+        match node:
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                test_text, body_text, other = map(self._source, (test, body, orelse))
+                yield self._instead(node, "choice", f"({other} if {test_text} else {body_text})")
+            case ast.Call(func=ast.Name(id="min" | "max" as name) as function):
+                yield self._instead(function, "bound", BOUNDS[name])
+            case ast.Attribute(attr=name, value=value) if name in TIERS:
+                yield self._instead(node, "threshold", f"{self._source(value)}.{TIERS[name]}")
+            case ast.Constant(value=int() | float() as number) if is_quantity and not isinstance(number, bool):
+                changed = number / 2 if 0 < number < 1 else number * 2 or 1
+                yield self._instead(node, "threshold", repr(changed))
+
+    def _compared(self, node: ast.expr, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Iterator[Mutation]:
+        for others in (BOUNDARIES, REVERSED, OTHERWISE):
+            if other := others.get(type(operator)):
+                yield self._instead(node, "comparison", f"({self._source(left)} {other} {self._source(right)})")
+
+    def _joined(self, word: str, values: Iterable[ast.expr]) -> str:
+        return f"({word.join(map(self._source, values))})"
+
+    def _source(self, node: ast.expr) -> str:
+        start, end = self._span(node)
+        return (
+            f"({self._text[start:end]})"
+            if isinstance(node, (ast.BoolOp, ast.BinOp, ast.Compare, ast.IfExp, ast.NamedExpr, ast.Lambda))
+            else self._text[start:end]
+        )
+
+    def _instead(self, node: ast.expr, kind: str, after: str) -> Mutation:
+        start, end = self._span(node)
+        return Mutation(kind, self._path, node.lineno, start, end, self._text[start:end], after)
+
+    def _span(self, node: ast.expr) -> tuple[int, int]:
+        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or 0
+        return self._offset(node.lineno, node.col_offset), self._offset(end_line, end_column)
+
+    def _offset(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
+
+
+def _quantities(node: ast.AST) -> Iterator[ast.expr]:
+    """Values with the name of a quantity, or of a constant: thresholds, waits, lifetimes and limits."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if name.strip("_").isupper() or QUANTITY.search(name):
+            yield value
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            if name.strip("_").isupper() or QUANTITY.search(name):
+                yield value
+        case ast.keyword(arg=str(name), value=value) if QUANTITY.search(name):
+            yield value
+        case ast.Compare(comparators=[value]):
+            yield value
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    parts = (node.left, node.right)
+    return any(
+        isinstance(each, ast.JoinedStr | ast.Tuple | ast.List) or isinstance(getattr(each, "value", None), str)
+        for each in parts
+    )
+
+
+def mutations_of(path: Path, text: str) -> Iterator[Mutation]:
+    return Finder(path, text).all()
+
+
+def drawn(count: int, seed: int, areas: Sequence[str] = ()) -> list[Mutation]:
+    """So many mutations of the package, each kind as often, each from another folder than the one before.
+
+    Args:
+        count: fewer are drawn if there are no more.
+        seed: which.
+        areas: folders of the package to draw from, as ``judge``; all of them without.
+    """
+    by_place: dict[tuple[str, Path], list[Mutation]] = {}
     for path in sorted((REPOSITORY / SOURCES).rglob("*.py")):
         name = path.relative_to(REPOSITORY)
         for mutation in mutations_of(name, path.read_text(encoding="utf-8")):
-            found.setdefault((mutation.kind, mutation.folder), []).append(mutation)
+            if not areas or str(mutation.folder).startswith(tuple(areas)):
+                by_place.setdefault((mutation.kind, mutation.folder), []).append(mutation)
+    chance = random.Random(seed)
+    queues = [_in_turn(by_place, kind, chance) for kind in KINDS]
+    found: list[Mutation] = []
+    for queue in cycle(queues):
+        found += [each for each in [next(queue, None)] if each is not None]
+        if len(found) == min(count, sum(map(len, by_place.values()))):
+            return found
     return found
 
 
@@ -129,28 +226,25 @@ def _in_turn(
     by_place: Mapping[tuple[str, Path], list[Mutation]], kind: str, chance: random.Random
 ) -> Iterator[Mutation]:
     """All mutations of a kind, at random, from each folder in turn."""
-    folders = sorted(folder for of, folder in by_place if of == kind and folder != Path())
+    folders = sorted(folder for of, folder in by_place if of == kind)
     chance.shuffle(folders)
     left = [chance.sample(by_place[kind, folder], len(by_place[kind, folder])) for folder in folders]
     for turn in zip_longest(*left):
         yield from filter(None, turn)
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-def notices(copy: Path, tests: Sequence[str]) -> str | None:
+def failure(copy: Path, tests: Sequence[str]) -> str | None:
     """The first test of a copy of the tree that fails; None if all pass."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not full")
     env = {**os.environ, "PYTHONPATH": str(copy / "exporter")}
+    command = ["nice", "-n", "10", sys.executable, "-m", "pytest", *options, *tests]
     try:
         run = subprocess.run(
             command, cwd=copy, env=env, capture_output=True, text=True, check=False, timeout=LONGEST_SECONDS
         )
     except subprocess.TimeoutExpired:
         return "a run that does not end"
-    if run.returncode == 0:
+    if run.returncode in {0, 5}:  # all passed, or there is none
         return None
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
     return found[1] if found else f"pytest, which ends with {run.returncode}"
@@ -158,22 +252,36 @@ def notices(copy: Path, tests: Sequence[str]) -> str | None:
 
 def copied(where: Path) -> Path:
     """A copy of the working tree: what git knows, and what is new."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    copy = where / "tree"
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         if (REPOSITORY / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, copy / name, follow_symlinks=False)
-    return copy
+            (where / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, where / name, follow_symlinks=False)
+    return where
 
 
-def _tell(line: str) -> None:
+def tried(mutation: Mutation, copies: SimpleQueue[Path], note: Callable[[str], None], *, near: bool) -> bool:
+    """Whether the unit tests notice a mutation, in one of these copies."""
+    copy, begun = copies.get(), time.monotonic()
+    file = copy / mutation.path
+    before = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(mutation.applied(before), encoding="utf-8")
+        by = next(filter(None, (failure(copy, stage) for stage in mutation.stages(near=near))), None)
+        file.write_text(before, encoding="utf-8")
+        # Without its parameters: their text may hold anything.
+        if by is not None and "::" in by and failure(copy, [by.partition("[")[0]]):
+            raise SystemExit(f"{by} fails without any mutation, too: mend it first")
+    finally:
+        file.write_text(before, encoding="utf-8")
+        copies.put(copy)
+    told = f"noticed by {by}" if by else "SURVIVED"
+    note(f"{mutation}\n    {told}, after {time.monotonic() - begun:.0f} s")
+    return by is not None
+
+
+def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
@@ -183,37 +291,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=__doc__)
     parser.add_argument("--count", type=int, default=COUNT, help=f"how many ({COUNT})")
     parser.add_argument("--seed", type=int, default=SEED, help=f"which ({SEED})")
-    parser.add_argument("--only", type=int, action="append", help="the mutation of this number; may be repeated")
+    parser.add_argument("--area", action="append", default=[], help="a folder of the package, as judge; repeatable")
+    parser.add_argument("--only", action="append", default=[], help="those with this text, as sampler/lanes.py:132")
+    parser.add_argument("--workers", type=int, default=2, help="how many at once (2)")
+    parser.add_argument("--near", action="store_true", help="do not run the unit tests of other folders")
     parser.add_argument("--list", action="store_true", help="print them and run nothing")
-    parser.add_argument("tests", nargs="*", help="pytest's arguments for those that unit tests let pass; after --")
     arguments = parser.parse_args()
-    chosen = [(n, each) for n, each in enumerate(drawn(arguments.count, arguments.seed), 1)]
-    chosen = [(n, each) for n, each in chosen if n in (arguments.only or (n,))]
+    chosen = drawn(arguments.count, arguments.seed, arguments.area)
+    chosen = [each for each in chosen if all(text in str(each) for text in arguments.only)]
     if arguments.list:
-        for number, mutation in chosen:
-            _tell(f"{number:>3} {mutation}")
+        _print("\n".join(map(str, chosen)))
         return 0
+    copies: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory(prefix="gpu-triage-mutations-") as folder:
-        return 0 if _try_all(chosen, copied(Path(folder)), arguments.tests) else 1
-
-
-def _try_all(chosen: Sequence[tuple[int, Mutation]], copy: Path, tests: Sequence[str]) -> bool:
-    noticed = 0
-    for number, mutation in chosen:
-        _tell(f"{number:>3} {mutation}")
-        begun = time.monotonic()
-        file = copy / mutation.path
-        before = file.read_text(encoding="utf-8")
-        file.write_text(mutation.applied(before), encoding="utf-8")
-        by = notices(copy, [mutation.unit_tests]) or (notices(copy, tests) if tests else None)
-        file.write_text(before, encoding="utf-8")
-        # Without its parameters: their text may hold anything.
-        if by is not None and "::" in by and notices(copy, [by.partition("[")[0]]):
-            raise SystemExit(f"{by} fails without any mutation, too: mend it first")
-        noticed += by is not None
-        _tell(f"      {f'noticed by {by}' if by else 'NOT NOTICED'}, after {time.monotonic() - begun:.0f} s")
-    _tell(f"{noticed} of {len(chosen)} noticed")
-    return noticed == len(chosen)
+        for number in range(arguments.workers):
+            copies.put(copied(Path(folder) / str(number)))
+        with ThreadPoolExecutor(arguments.workers) as pool:
+            noticed = list(pool.map(lambda each: tried(each, copies, _print, near=arguments.near), chosen))
+    survived = [str(each) for each, was in zip(chosen, noticed, strict=True) if not was]
+    _print("\n".join([f"{sum(noticed)} of {len(chosen)} noticed; survived:", *survived]))
+    return 1 if survived else 0
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def look_at(
     clock = VirtualClock()
     begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
-        return measure(simulated.machine, config or _config_of(scenario), seconds, patience_seconds).report
+        used = simulated.remembering(config or _config_of(scenario))
+        return measure(simulated.machine, used, seconds, patience_seconds).report
 
 
 def _config_of(scenario: Scenario) -> Config:

@@ -11,10 +11,12 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpu_triage.cli.machines import judged_host
 from gpu_triage.documents import parse_toml
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
 from gpu_triage.read.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
@@ -51,10 +53,11 @@ class Rig:
         *,
         flight: FlightWatch | None = None,
     ) -> None:
+        config = simulated.remembering(config)
         self.simulated = simulated
         self.clock = clock
         self.config = config
-        self.judge = DaemonJudge(config)
+        self.judge = DaemonJudge(config, replace(judged_host(config, continuous=True), simulated=True))
         self.sampler = Sampler(
             machine or simulated.machine,
             config,
@@ -64,6 +67,7 @@ class Rig:
             judge=self.judge,
             flight=flight,
             writes_state=True,
+            constants=(GPU_EXPORTER_SIMULATED.sample(1),),
         )
         # A recording has a clock of its own.
         freshness = self.sampler.freshness

@@ -11,6 +11,7 @@ from deploy.demo.durations import DURATION, paced_duration
 
 _SECONDS = re.compile(r"([-+] )(\d{3,})(?![\w.])")
 """What is added to or subtracted from a Unix time."""
+_RATE = re.compile(r'\brate\((?:"[^"]*"|[^()"])*\)')
 _SHORTEST_WINDOW_SECONDS = 1.0
 _SHORTEST_INTERVAL_SECONDS = 0.25
 _DEFAULT_INTERVAL = "1m"
@@ -19,8 +20,8 @@ _DEFAULT_INTERVAL = "1m"
 def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
     """Write the rules in `source` with every duration divided by `pace`; return the files written.
 
-    This includes windows, `for`, intervals, and what is added to Unix times. Names, thresholds,
-    labels and texts are unchanged.
+    This includes windows, `for`, intervals, and what is added to Unix times. Rates are per second of the host's clock.
+    Names, thresholds, labels and texts are unchanged.
     """
     written = []
     for path in sorted(source.glob("*.yml")):
@@ -46,8 +47,9 @@ def _pace(rule: dict[str, Any], pace: int) -> None:
 
 
 def paced_expression(expression: str, pace: int) -> str:
-    """An expression with shorter windows: ``rate(x[5m])`` at pace 60 is ``rate(x[5s])``."""
+    """An expression with shorter windows: ``rate(x[5m])`` at pace 60 is ``(rate(x[5s]) / 60)``."""
     shorter = DURATION.sub(
         lambda found: paced_duration(found[0], pace, shortest_seconds=_SHORTEST_WINDOW_SECONDS), expression
     )
-    return _SECONDS.sub(lambda found: f"{found[1]}{max(1, int(found[2]) // pace)}", shorter)
+    ages = _SECONDS.sub(lambda found: f"{found[1]}{max(1, int(found[2]) // pace)}", shorter)
+    return _RATE.sub(lambda found: f"({found[0]} / {pace})", ages)

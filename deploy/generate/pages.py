@@ -21,11 +21,12 @@ from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
 from gpu_triage.cli.offline.files_report import READERS
 from gpu_triage.read.xid.codes import XID_CODES, XidCode, XidKind
-from gpu_triage.serve.handbook.pages import FATAL_IN_TEXT, HANDBOOK, first_sentence, meaning_of
+from gpu_triage.serve.handbook.pages import FATAL_IN_TEXT, first_sentence, meaning_of
 from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
 from gpu_triage_simulator.model import GpuModel, known_models, load_model
 
 DOCS = REPOSITORY / "docs"
+HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "serve" / "handbook"
 SEVERITIES = {
     "critical": "Critical: pages a person",
     "warning": "Warning: a ticket",

@@ -13,17 +13,23 @@ folder=${JOB_GPUS_FOLDER:-/run/gpu-triage/jobs}
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
 case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
 
+# name TEXT: the text on one line and not longer than the exporter shows; with a line break, it could claim another user or GPU.
+name() { printf '%s' "$1" | tr -d '[:cntrl:]' | cut -c1-64; }
+
 umask 022
+# If the folder is another user's, it may have links: none is written through (set -C) or moved into (-T).
+set -C
 {
-    mkdir -p "$folder" &&
+    # Names come last: the exporter takes the first line of each variable.
+    mkdir -p "$folder" && rm -f "$folder/.$SLURM_JOB_ID" &&
         printf '%s=%s\n' \
             SLURM_JOB_ID "$SLURM_JOB_ID" \
-            SLURM_JOB_USER "${SLURM_JOB_USER:-${SLURM_JOB_UID:-}}" \
-            SLURM_JOB_ACCOUNT "${SLURM_JOB_ACCOUNT:-}" \
             SLURM_JOB_GPUS "$SLURM_JOB_GPUS" \
-            CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}" >"$folder/.$SLURM_JOB_ID" &&
+            CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}" \
+            SLURM_JOB_USER "$(name "${SLURM_JOB_USER:-${SLURM_JOB_UID:-}}")" \
+            SLURM_JOB_ACCOUNT "$(name "${SLURM_JOB_ACCOUNT:-}")" >"$folder/.$SLURM_JOB_ID" &&
         # Rename the finished file: the exporter may read at any time.
-        mv "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
+        mv -fT "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
 } || {
     said="job $SLURM_JOB_ID: nothing was written to $folder"
     echo "job-gpus-prolog: $said" >&2

@@ -116,11 +116,12 @@ unchecked() {
 record() {
     [ -n "$NODE_CHECK_TEXTFILE_DIRECTORY" ] || return 0
     file=$NODE_CHECK_TEXTFILE_DIRECTORY/slurm-gpu-check-$role.prom
-    # Rename the finished file: node_exporter may read at any time, and it may run as another user.
-    (umask 022 && printf '%s\n' \
+    # Rename the finished file: node_exporter may read at any time, and it may run as another user. If the directory is that user's,
+    # it may have links: none is written through (set -C) or moved into (-T).
+    (umask 022 && set -C && rm -f "$file.$$" && printf '%s\n' \
         '# HELP slurm_gpu_check_success 1 if the last run of this script got a verdict on the GPUs, 0 if nothing was checked.' \
         '# TYPE slurm_gpu_check_success gauge' \
-        "slurm_gpu_check_success{script=\"$role\"} $1" >"$file.$$" && mv "$file.$$" "$file") ||
+        "slurm_gpu_check_success{script=\"$role\"} $1" >"$file.$$" && mv -fT "$file.$$" "$file") ||
         log "cannot write $file"
 }
 

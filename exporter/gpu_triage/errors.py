@@ -26,6 +26,10 @@ class ConfigError(DocumentError):
     """An invalid option value, an unknown key or a useless combination; the message names it and the remedy."""
 
 
+class AddressUnavailable(GpuTriageError):
+    """An address can't be listened on now, but perhaps later; the message names it. Exit code 1: retry."""
+
+
 class ScenarioError(DocumentError):
     """A scenario that doesn't exist or is invalid; the message names the file and the key."""
 

@@ -13,9 +13,11 @@ import logging
 import math
 import re
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +32,27 @@ _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "st
 _BARE = re.compile(r"[^\s\"=\\]+")
 _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_.-]")
 
+MOST_LINES: Final = 60
+_REFILL_SECONDS: Final = 60.0
+"""A place in the code may write so many lines at once, and then one a minute: jobs, clients and the kernel can cause
+any number. The others are summed up in one line."""
+
+QUIET_SECONDS: Final = 600.0
+"""How long they are counted before that."""
+
+_MOST_KINDS: Final = 1000
+
 Fact = str | int | float | bool | None
 
 
 def fields(**facts: object) -> dict[str, object]:
     """The ``extra`` argument of a log call that adds these fields to the line, in this order."""
     return {"fields": facts}
+
+
+def repeated(kind: object, quiet_seconds: float, **facts: object) -> dict[str, object]:
+    """As `fields`, for a line that may come again and again: for so long, others of this kind are only counted."""
+    return {"fields": facts, "repeats": (kind, quiet_seconds)}
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
@@ -50,13 +67,76 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(old)
+        old.close()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(LOGGER).setLevel(level.upper())
 
 
+class _Place:
+    """A place in the code that logs, and what it may log now. Times are monotonic seconds."""
+
+    def __init__(self, now: float) -> None:
+        self.left_out = 0
+        self._room = float(MOST_LINES)
+        self._at = now
+        self._quiet_until: dict[object, float] = {}  # by kind
+
+    def admits(self, record: logging.LogRecord, now: float) -> bool:
+        kind, seconds = getattr(record, "repeats", (None, 0.0))
+        self._room = min(float(MOST_LINES), self._room + (now - self._at) / _REFILL_SECONDS)
+        self._at = now
+        if self._room < 1 or now < self._quiet_until.get(kind, now):
+            self.left_out += 1
+            return False
+        self._room -= 1
+        if seconds:
+            self._quiet_until.pop(kind, None)
+            self._quiet_until[kind] = now + seconds
+            for oldest in tuple(self._quiet_until)[:-_MOST_KINDS]:
+                del self._quiet_until[oldest]
+        return True
+
+
 class _Handler(_TextHandler):
-    """Writes lines; if the stream is closed or full, the line is lost and nothing else happens."""
+    """Writes lines, a limited number from each place. If the stream is closed or full, a line is lost, nothing else."""
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._now = now
+        self._places: dict[tuple[str, int], _Place] = {}
+        self._summaries: dict[_Place, threading.Timer] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, or count it; those that are only counted are summed up after a while."""
+        now = self._now()
+        place = self._places.setdefault((record.pathname, record.lineno), _Place(now))
+        if place.admits(record, now):
+            super().emit(record)
+        elif place.left_out == 1:
+            summary = threading.Timer(QUIET_SECONDS, self._sum_up, (place, record))
+            summary.daemon = True
+            self._summaries[place] = summary
+            summary.start()
+
+    def close(self) -> None:
+        """Sum up what was left out until now."""
+        for summary in tuple(self._summaries.values()):
+            summary.cancel()
+            summary.function(*summary.args)
+        super().close()
+
+    def _sum_up(self, place: _Place, record: logging.LogRecord) -> None:
+        self.acquire()
+        try:
+            lines, place.left_out = place.left_out, 0
+            if self._summaries.pop(place, None) is not None:
+                message = "lines of the log were left out"
+                said = logging.LogRecord(record.name, record.levelno, record.pathname, record.lineno, message, (), None)
+                said.__dict__.update(fields(of=record.msg, lines=lines))
+                super().emit(said)
+        finally:
+            self.release()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Drop the line: there is nowhere left to report the failure."""

@@ -7,7 +7,7 @@ difference.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -198,17 +198,13 @@ class Machine:
     procfs: Path  # root of procfs (``/proc``)
     kmsg: Path | None  # the kernel log device (``/dev/kmsg``); None if it must not be read
     clock: Clock  # source of time
-    simulated: bool = False  # whether any of the data is made up; published as gpu_exporter_simulated
     hotplug: bool = False  # whether the kernel's device events apply to this machine (only with a real ``/sys``)
     pods: PodNames | None = None  # which Kubernetes containers hold GPUs; None if no kubelet is configured
     containers: ContainerNames | None = None  # Kubernetes containers by id; None if not configured
     slurm: SlurmJobs | None = None  # which Slurm jobs hold GPUs; None if no folder of job files is configured
     gpus_given: int | None = None  # how many of the host's GPUs this process may use; None if all, or if unknown
-    # the file of an existing incident ledger, as in the state directory, or None
-    incidents: Path | None = None
     # detects GPUs that this process's NVML session can't see; None if unavailable (a recording)
     probe: Probe | None = None
-    scenario_progress: Callable[[], str] | None = None  # what happens next in a simulated scenario, as a sentence
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:

@@ -6,9 +6,8 @@ unchanged.
 
 from __future__ import annotations
 
-from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock
+from gpu_triage_simulator.clocks import START_OF_TIME, FastClock, VirtualClock
 from gpu_triage_simulator.describe import describe_scenario
-from gpu_triage_simulator.pace import at_pace
 from gpu_triage_simulator.scenario import Expectation, Scenario
 from gpu_triage_simulator.scenario_file import ScenarioSummary, list_scenarios, load_scenario
 from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
@@ -16,11 +15,11 @@ from gpu_triage_simulator.session import SimulatedMachine, simulated_machine
 __all__ = [
     "START_OF_TIME",
     "Expectation",
+    "FastClock",
     "Scenario",
     "ScenarioSummary",
     "SimulatedMachine",
     "VirtualClock",
-    "at_pace",
     "describe_scenario",
     "list_scenarios",
     "load_scenario",

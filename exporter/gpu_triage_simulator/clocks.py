@@ -1,11 +1,11 @@
-"""A virtual clock that only moves when advanced."""
+"""Clocks of simulated hosts: one that only moves when advanced, and one that runs faster than the real one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
-from gpu_triage.machine import Moment
+from gpu_triage.machine import Moment, RealClock
 
 START_OF_TIME: Final = 1_768_435_200.0
 """2026-01-15T00:00:00Z in Unix seconds, where a virtual clock starts."""
@@ -44,3 +44,15 @@ class VirtualClock:
         """Call `hook` after every advance; returns a function that removes it."""
         self._hooks.append(hook)
         return lambda: self._hooks.remove(hook)
+
+
+class FastClock(RealClock):
+    """The real clock, `pace` times as fast from now on; wall and monotonic time move together."""
+
+    def __init__(self, pace: int) -> None:
+        self.pace = pace
+        self._start = super().now()
+
+    def now(self) -> Moment:
+        more = (super().now().monotonic - self._start.monotonic) * self.pace
+        return Moment(self._start.monotonic + more, self._start.wall + more)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
-from gpu_triage.documents import Place, read_value
+from gpu_triage.documents import Place, read_value, replacing
 from gpu_triage.errors import ConfigError, HistoryNotWritten
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.options.progress import ProgressLine
@@ -132,17 +132,14 @@ def _output(name: str | None) -> Iterator[TextIO]:
     if name is None:
         yield sys.stdout
         return
-    unfinished = Path(f"{name}.partial")
     try:
-        try:
-            with unfinished.open("w", encoding="utf-8") as stream:
-                yield stream
-            unfinished.replace(name)
-        except OSError as error:
-            cause = error.strerror or str(error)
-            raise HistoryNotWritten(f"{name}: cannot be written: {cause}; name another file with --output") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+        with replacing(Path(name)) as file:
+            stream = io.TextIOWrapper(file, encoding="utf-8")
+            yield stream
+            stream.detach()
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise HistoryNotWritten(f"{name}: cannot be written: {cause}; name another file with --output") from error
 
 
 def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Mapping[str, str]) -> str | None:

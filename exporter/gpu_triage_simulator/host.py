@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from gpu_triage.machine import CallBlocked, Clock, RealClock
+from gpu_triage_simulator.clocks import FastClock
 from gpu_triage_simulator.conditions import Timeline
 from gpu_triage_simulator.gpu_state import GpuState
 from gpu_triage_simulator.host_clock import host_clock
@@ -28,6 +29,7 @@ class SimulatedHost:
         timeline: its events, resolved.
         lock: must be held while reading or advancing `gpus`.
         clock: the host's: the simulation's clock, plus any wall clock error of the scenario.
+        pace: how many times faster than the real clock it runs, unless it is a virtual one.
         gpus: state by scenario index, for the card now in that slot; call `advance` first.
         host: CPUs, disks and networks.
     """
@@ -38,6 +40,7 @@ class SimulatedHost:
         self.lock = threading.RLock()
         self.gpus = tuple(GpuState(i, gpu, self.timeline, scenario.seed) for i, gpu in enumerate(scenario.gpus))
         self._clock = clock
+        self.pace = clock.pace if isinstance(clock, FastClock) else 1
         is_wrong = any(True for _ in self.timeline.host(WrongClock))
         self.clock = host_clock(clock, self._wrong_by) if is_wrong else clock
         start = clock.now()
@@ -94,20 +97,21 @@ class SimulatedHost:
     def block(self, seconds: float) -> None:
         """Block the calling thread, like a driver call that hangs.
 
-        On the real clock, it waits (without the GIL) for `seconds` or until `release`; other clocks cannot wait.
+        On the real clock, however fast, it waits (without the GIL) for `seconds` or until `release`; a virtual clock
+        cannot wait.
 
         Raises:
-            Blocked: not on the real clock.
+            CallBlocked: on a virtual clock.
         """
         if not isinstance(self._clock, RealClock):
             raise CallBlocked(self._clock.now().monotonic + seconds)
-        self._released.wait(None if math.isinf(seconds) else seconds)
+        self._released.wait(None if math.isinf(seconds) else seconds / self.pace)
 
     def delay(self, seconds: float) -> None:
         """Delay the calling thread for a slow call; as `block`, but on a virtual clock short delays are skipped.
 
         Raises:
-            Blocked: not on the real clock, and the delay is long enough to matter to a virtual clock.
+            CallBlocked: on a virtual clock, to which the delay is long enough to matter.
         """
         if isinstance(self._clock, RealClock) or seconds >= SHORTEST_VIRTUAL_DELAY_SECONDS:
             self.block(seconds)

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from gpu_triage.judge.host_judge import DaemonJudge
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
@@ -32,7 +34,10 @@ class Observation:
         self._simulated = simulated
         self._timeline = simulated.host.timeline
         self._clock = clock
-        self._config = config if config.state_directory is not None else _with_state_directory(config, simulated)
+        self._config = simulated.remembering(
+            replace(config, state_directory=config.state_directory or simulated.state_directory)
+        )
+        self._subject = JudgedHost(simulated.host.scenario.name, continuous=True, simulated=True)
         self._elapsed = 0.0
         self._rounds = 0
         self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
@@ -95,8 +100,9 @@ class Observation:
             lambda name: InlineLane(clock, name),
             GPU_COLLECTORS,
             HOST_COLLECTORS,
-            judge=DaemonJudge(self._config),
+            judge=DaemonJudge(self._config, self._subject),
             writes_state=True,
+            constants=(GPU_EXPORTER_SIMULATED.sample(1),),
         )
         for _ in range(_FIRST_ROUNDS):
             sampler.step()
@@ -107,9 +113,3 @@ class Observation:
 def _is_met(condition: Callable[[], bool]) -> bool:
     """Whether it holds now: on a virtual clock, a lane finishes its job immediately."""
     return condition()
-
-
-def _with_state_directory(config: Config, simulated: SimulatedMachine) -> Config:
-    folder = simulated.root / "state"
-    folder.mkdir(exist_ok=True)
-    return replace(config, state_directory=folder)

@@ -1,8 +1,7 @@
-"""The incident ledger that a simulated host's exporter has from the weeks before."""
+"""What an exporter on a simulated host remembers of the weeks before."""
 
 from __future__ import annotations
 
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import DAY_SECONDS, Incident, Memory
 from gpu_triage_simulator import scenario
 from gpu_triage_simulator.host import SimulatedHost
@@ -12,11 +11,11 @@ _EARLIER_BOOT = ""
 """The boot ID does not matter, because uptimes of earlier boots are not used."""
 
 
-def ledger_file(host: SimulatedHost) -> bytes:
-    """Contents of the ledger file when the scenario starts."""
+def ledger(host: SimulatedHost) -> Memory:
+    """The incident ledger when the scenario starts."""
     begins_at = host.wall(0.0)
     past = sorted(host.scenario.incidents, key=lambda incident: -incident.days_ago)
-    return INCIDENT_HISTORY.encode(Memory(incidents=tuple(_incident(host, each, begins_at) for each in past)))
+    return Memory(incidents=tuple(_incident(host, each, begins_at) for each in past))
 
 
 def _incident(host: SimulatedHost, past: scenario.Incident, begins_at: float) -> Incident:

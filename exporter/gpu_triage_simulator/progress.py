@@ -10,21 +10,20 @@ from gpu_triage_simulator.describe import clock_time, effect_name
 from gpu_triage_simulator.scenario import Scenario
 
 
-def progress_of(scenario: Scenario, seconds: float, pace: int = 1) -> str:
+def progress_of(scenario: Scenario, seconds: float, pace: int) -> str:
     """Scenario time, how long until the next events in real time, and which these are.
 
     Args:
-        scenario: with all times already divided by the pace.
-        seconds: since its start, at that pace.
-        pace: how many times faster than written it is played.
+        seconds: since the scenario's start, by its own clock.
+        pace: how many times faster than the real one that clock runs.
     """
     fast = "" if pace == 1 else f", at {pace} times its pace"
-    now = f"{clock_time(int(seconds * pace))} into the scenario{fast}."
+    now = f"{clock_time(int(seconds))} into the scenario{fast}."
     moments = {moment for event in scenario.events for moment in (event.at, event.until) if moment is not None}
     coming = min((moment for moment in moments if moment > seconds), default=None)
     if coming is None:
         return f"{now} Nothing more happens in it."
-    return f"{now} Next, in {length_of_time(coming - seconds)}: {'; '.join(_changes(scenario, coming))}."
+    return f"{now} Next, in {length_of_time((coming - seconds) / pace)}: {'; '.join(_changes(scenario, coming))}."
 
 
 def _changes(scenario: Scenario, moment: float) -> Iterator[str]:

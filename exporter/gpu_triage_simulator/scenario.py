@@ -23,6 +23,9 @@ Uuid = Annotated[
     Pattern(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
 ]
 Utilization = Annotated[float, Range(0.0, 1.0)]
+# Both are parts of paths below the simulated file systems.
+DeviceName = Annotated[str, Pattern(r"[A-Za-z][A-Za-z0-9._-]{0,30}", 'the name of a device, such as "eth0"')]
+CgroupPath = Annotated[str, Pattern(r"/|(/(?!\.\.?(/|$))[^/\n]+)+", 'the path of a cgroup, such as "/system.slice"')]
 AlertSelector = Annotated[
     str,
     Pattern(
@@ -72,16 +75,16 @@ class Slot:
 class Nic:
     """A network interface; `infiniband` is the name of its RDMA device, if it has one."""
 
-    name: str
+    name: DeviceName
     slot: Slot
     speed_mbps: Count
     load: Network | None = None
-    infiniband: str | None = None
+    infiniband: DeviceName | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DiskDevice:
-    name: str
+    name: DeviceName
     slot: Slot
     load: Disk | None = None
     partitions: Annotated[int, Range(0, 16)] = 1
@@ -162,7 +165,7 @@ class Process:
     # as in nvidia-smi: C, G, or C+G, which is in both of the driver's lists; or an MPS client
     type: Annotated[str, one_of((*KINDS, BOTH))] = "compute"
     cpus: CpuList | None = None  # CPUs it may run on; by default all
-    cgroup: str = "/user.slice/user-1000.slice/session-1.scope"  # its line in ``/proc/<pid>/cgroup``, after ``0::``
+    cgroup: CgroupPath = "/user.slice/user-1000.slice/session-1.scope"  # in ``/proc/<pid>/cgroup``, after ``0::``
     memory_node: Count | None = None  # NUMA node of its memory; by default spread evenly over the nodes of its CPUs
     pod: Pod | None = None  # the container that the kubelet assigned the GPU to
 

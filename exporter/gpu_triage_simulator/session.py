@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
+from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
+from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 from gpu_triage_simulator.clocks import VirtualClock
 from gpu_triage_simulator.host import SimulatedHost
-from gpu_triage_simulator.past_incidents import ledger_file
+from gpu_triage_simulator.past_incidents import ledger
 from gpu_triage_simulator.progress import progress_of
 from gpu_triage_simulator.scenario import Scenario
 from gpu_triage_simulator.schedulers import SimulatedPods, SimulatedSlurm
@@ -48,15 +51,16 @@ class SimulatedMachine:
         machine: for the exporter, which cannot distinguish it from a real host.
         host: the simulated host behind it, for code that controls the simulation.
         root: directory of its files.
+        state_directory: an empty one, for an exporter that shall have one.
     """
 
-    def __init__(
-        self, scenario: Scenario, clock: Clock, starting_at: float, *, when_looked_at: bool, pace: int
-    ) -> None:
+    def __init__(self, scenario: Scenario, clock: Clock, starting_at: float, *, when_looked_at: bool) -> None:
         self.host = SimulatedHost(scenario, clock, starting_at)
         memory = str(_MEMORY) if when_looked_at and os.access(_MEMORY, os.W_OK) else None
         self.root = Path(tempfile.mkdtemp(prefix="gpu-triage-simulated-", dir=memory))
         try:
+            self.state_directory = self.root / "state"
+            self.state_directory.mkdir()
             tree = HostTree(self.host, self.root)
             self._stop = _follow(clock, tree.refresh_log if when_looked_at else tree.refresh)
         except BaseException:
@@ -69,21 +73,30 @@ class SimulatedMachine:
             procfs=tree.procfs,
             kmsg=tree.kmsg,
             clock=self.host.clock,
-            simulated=True,
             pods=SimulatedPods.of(self.host),
             slurm=SimulatedSlurm.of(self.host),
-            incidents=self._remember(scenario),
             probe=SimulatedProbe(self.host),
-            scenario_progress=lambda: progress_of(scenario, self.host.seconds(), pace),
         )
 
-    def _remember(self, scenario: Scenario) -> Path | None:
-        """The initial incident ledger of the scenario, as a file; None without one."""
-        if not scenario.incidents:
-            return None
-        path = self.root / "incidents.json"
-        path.write_bytes(ledger_file(self.host))
-        return path
+    def remembering(self, config: Config) -> Config:
+        """The configuration, with a state directory from the weeks before if the scenario has incidents in them.
+
+        Without a directory of its own, it gets a temporary one. A ledger of incidents that is there already stays.
+
+        Raises:
+            StateError: the ledger cannot be written there.
+        """
+        if not self.host.scenario.incidents:
+            return config
+        folder = config.state_directory or self.state_directory
+        path = StateDirectory(folder).path(INCIDENTS)
+        if not path.exists():
+            INCIDENT_HISTORY.write(path, ledger(self.host))
+        return replace(config, state_directory=folder)
+
+    def progress(self) -> str:
+        """Where the scenario is, and what happens next in it, as a sentence."""
+        return progress_of(self.host.scenario, self.host.seconds(), self.host.pace)
 
     def for_another_process(self) -> Machine:
         """The same machine for a newly started process, which loads the library again."""
@@ -102,18 +115,16 @@ def simulated_machine(
     clock: Clock | None = None,
     starting_at: float = 0.0,
     when_looked_at: bool = False,
-    pace: int = 1,
 ) -> Iterator[SimulatedMachine]:
     """A simulated machine for the duration of a ``with`` block.
 
     Args:
-        clock: a VirtualClock, which drives the machine when advanced; the real clock if None.
+        clock: a VirtualClock, which drives the machine when advanced, or a FastClock; the real clock if None.
         starting_at: scenario time in seconds at which it starts.
         when_looked_at: whether sysfs and procfs are only refreshed when their roots are accessed through the machine,
             which saves much work on a virtual clock. Paths kept from earlier then lead to stale files.
-        pace: by which the times of the scenario were divided, to name them as they were written.
     """
-    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at, pace=pace)
+    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at)
     try:
         yield simulated
     finally:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
+from importlib import import_module
 
-MODULES = {
-    "peer": "tests.bench.run",
-    "scale": "tests.bench.scale",
-    "rules": "tests.bench.rules",
-    "fleet": "tests.bench.fleet_cost",
-    "attribution": "tests.bench.attribution",
-    "soak": "tests.bench.soak",
-    "hostile": "tests.bench.hostile",
-}
+import click
+
+MODULES = ("peer", "scale", "attribution", "rules", "fleet", "hostile", "soak")
+
+
+class Benchmarks(click.Group):
+    """The modules, each with a command called `main`: only the one that runs is imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        if cmd_name not in MODULES:
+            return None
+        command: click.Command = import_module(f"tests.bench.{cmd_name}").main
+        return command
+
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in MODULES:
-        sys.exit(f"usage: python -m tests.bench {'|'.join(MODULES)} [OPTIONS]")
-    module = MODULES[sys.argv.pop(1)]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    Benchmarks(help="Measure what the exporter costs, for docs/benchmarks.md.")(prog_name="python -m tests.bench")

@@ -1,22 +1,20 @@
-"""What GPUs and processes cost: ``python -m tests.bench.scale`` writes its section of docs/benchmarks.md.
+"""What more GPUs and processes cost on one host: CPU time of one sampled second, and the size of the page.
 
-Every size runs the whole path, from the stand-in driver to encoded pages, on a virtual clock: the CPU time of one
-sampled second is compared between sizes, so that the machine's speed cancels out.
+Every size runs the whole path, from the simulated driver to encoded pages, on a virtual clock. The simulated driver's
+own time is taken off.
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from tests.bench.environment import wiring
-from tests.bench.floor import metered_standin
-from tests.bench.markdown import paragraph
-from tests.bench.page import write_section
+import click
+from tests.bench.launch import Meter, metered_driver
+from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.rig import Rig, rig
 
 from gpu_triage_simulator import Scenario, load_scenario
@@ -25,28 +23,19 @@ from gpu_triage_simulator.scenario import Gpu, Process
 GPU_COUNTS = (1, 2, 4, 8, 16)
 PROCESS_COUNTS = (0, 64, 500, 5000)
 SETTLE_SECONDS = 65
-MEASURED_SECONDS = 60
 REPEATS = 3
 OPENMETRICS = "application/openmetrics-text"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one size costs.
-
-    Attributes:
-        gpus: how many.
-        processes: on all of them together.
-        milliseconds: CPU time of one sampled second, reading, rendering and encoding; stand-in driver taken off.
-        series: on the page.
-        page_bytes: of the page, uncompressed.
-    """
+    """What one size costs."""
 
     gpus: int
-    processes: int
-    milliseconds: float
+    processes: int  # on all of them together
+    milliseconds: float  # CPU time of one sampled second: reading, rendering and encoding
     series: int
-    page_bytes: int
+    page_bytes: int  # uncompressed
 
 
 def scaled(base: Scenario, gpus: int, processes: int) -> Scenario:
@@ -60,76 +49,30 @@ def scaled(base: Scenario, gpus: int, processes: int) -> Scenario:
     )
 
 
-def measure(base: Scenario, gpus: int, processes: int, standin: list[float]) -> Cost:
-    """The cost of one size: the median of some repeats."""
-    with rig(scaled(base, gpus, processes)) as running:
+def measure(gpus: int, processes: int, driver: Meter, seconds: int) -> Cost:
+    with rig(scaled(load_scenario("h100-8"), gpus, processes)) as running:
         running.exposition.page(OPENMETRICS, (), gzipped=True)
         running.run(SETTLE_SECONDS)
-        milliseconds = median(_milliseconds_a_second(running, standin) for _ in range(REPEATS))
+        milliseconds = median(_milliseconds(running, driver, seconds) for _ in range(REPEATS))
         page = running.page()
+    click.echo(f"{gpus} GPUs, {processes} processes: {milliseconds:.1f} ms a second", err=True)
     series = sum(not line.startswith("#") for line in page.splitlines())
     return Cost(gpus, processes, milliseconds, series, len(page))
 
 
-def document(by_gpus: list[Cost], by_processes: list[Cost], head: str) -> str:
-    """The section."""
-    one, none = by_gpus[0], by_processes[0]
-    lines = [
-        "## Scale",
-        "",
-        *paragraph(
-            f"""What more GPUs and processes cost on one simulated host of H100: CPU time of one sampled second at the
-            default intervals, without the simulated driver, and the size of the page before compression. The ratios
-            compare with the first row. `python -m tests.bench scale` measures it: {head}"""
-        ),
-        "| GPUs, 8 processes each | CPU per second | ratio | ratio per GPU | series | page |",
-        "|---:|---:|---:|---:|---:|---:|",
-        *(_row(cost, cost.gpus, one, f" {cost.milliseconds / cost.gpus / one.milliseconds:.1f} |") for cost in by_gpus),
-        "",
-        "| processes on 8 GPUs | CPU per second | ratio | series | page |",
-        "|---:|---:|---:|---:|---:|",
-        *(_row(cost, cost.processes, none) for cost in by_processes),
-        "",
-        *paragraph(
-            """P2P and topology are one series per pair of GPUs; all else grows with the number of GPUs. `--process.max`
-            (32 per GPU) limits what is published and what is read from procfs. The driver's list is read whole, but
-            parsed only if it changed: with 5,000 processes of which one per GPU changes every second, about 3 ms
-            more."""
-        ),
-    ]
-    return "\n".join(lines)
-
-
-def main() -> int:
-    """Measure and write the section; returns the exit code."""
-    at = wiring([], 0.0)
-    base = load_scenario("h100-8")
-    standin = metered_standin()
-    by_gpus = list(_progress(measure(base, gpus, 8 * gpus, standin) for gpus in GPU_COUNTS))
-    by_processes = list(_progress(measure(base, 8, processes, standin) for processes in PROCESS_COUNTS))
-    write_section("scale", document(by_gpus, by_processes, f"{at.machine}, {at.date}."))
-    return 0
-
-
-def _progress(costs: Iterator[Cost]) -> Iterator[Cost]:
-    for cost in costs:
-        sys.stderr.write(f"{cost.gpus} GPUs, {cost.processes} processes: {cost.milliseconds:.1f} ms a second\n")
-        yield cost
-
-
-def _milliseconds_a_second(running: Rig, standin: list[float]) -> float:
+def _milliseconds(running: Rig, driver: Meter, seconds: int) -> float:
     gc.collect()
     spent = 0.0
-    for _ in range(MEASURED_SECONDS):
-        # Moving the clock lets the stand-in host move on, which a real one does by itself.
+    for _ in range(seconds):
+        # Moving the clock lets the simulated host move on, which a real one does by itself.
         running.clock.advance(1)
-        began, others = time.thread_time(), standin[0]
+        began, others = time.thread_time(), driver.seconds
         running.sampler.step()
         running.sampler.publish()
         running.exposition.refresh()
-        spent += time.thread_time() - began - (standin[0] - others)
+        spent += time.thread_time() - began - (driver.seconds - others)
         running.exposition.page(OPENMETRICS, (), gzipped=True)
-    return spent / MEASURED_SECONDS * 1000
+    return spent / seconds * 1000
 
 
 def _gpu(model: Gpu, index: int) -> Gpu:
@@ -142,13 +85,24 @@ def _process(model: Process, number: int, gpu: int) -> Process:
     return replace(model, pid=100_000 + number, gpu=gpu, memory_mib=8, sm=0.0, memory=0.0)
 
 
-def _row(cost: Cost, size: int, base: Cost, more: str = "") -> str:
-    ratio = cost.milliseconds / base.milliseconds
-    return (
-        f"| {size:,} | {cost.milliseconds:.1f} ms | {ratio:.1f} |{more} {cost.series:,} |"
-        f" {cost.page_bytes / 1024:.0f} KiB |"
-    )
+def _rows(costs: list[Cost]) -> Iterator[dict[str, object]]:
+    for cost in costs:
+        yield {
+            "GPUs": cost.gpus,
+            "processes": f"{cost.processes:,}",
+            "CPU per second": f"{cost.milliseconds:.1f} ms",
+            "ratio": f"{cost.milliseconds / costs[0].milliseconds:.1f}",
+            "series": f"{cost.series:,}",
+            "page": f"{cost.page_bytes / 1024:.0f} KiB",
+        }
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@click.command(help=__doc__)
+@click.option("--seconds", default=60, show_default=True, help="Measured for each size, three times.")
+@TO_SCREEN
+def main(seconds: int, *, to_screen: bool) -> None:
+    driver = metered_driver()
+    by_gpus = [measure(gpus, 8 * gpus, driver, seconds) for gpus in GPU_COUNTS]
+    by_processes = [measure(8, processes, driver, seconds) for processes in PROCESS_COUNTS]
+    lines = [conditions(), "", *table(_rows(by_gpus)), "", *table(_rows(by_processes))]
+    report("scale", lines, to_screen=to_screen)

@@ -1,8 +1,7 @@
-"""A scraper as Prometheus is one: GET /metrics over a connection it keeps, at a pace or as fast as it gets answers."""
+"""A scraper as Prometheus is one: GET /metrics over a connection it keeps, at a pace."""
 
 from __future__ import annotations
 
-import gzip
 import http
 import itertools
 import socket
@@ -15,9 +14,7 @@ HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
     "Accept-Encoding": "gzip",
     "User-Agent": "Prometheus/bench",
-    "X-Prometheus-Scrape-Timeout-Seconds": "10",
 }
-_AT_ONCE_BYTES = 1 << 18
 TIMEOUT_SECONDS = 10.0
 GOLDEN_RATIO = 0.6180339887
 
@@ -26,23 +23,19 @@ GOLDEN_RATIO = 0.6180339887
 class Scrapes:
     """What one or several scrapers met."""
 
-    # from before the request is sent until the whole body is read, of each answered scrape
-    latencies_ms: tuple[float, ...]
+    latencies_ms: tuple[float, ...]  # from before the request is sent until the whole body is read
     failures: int  # scrapes that got no answer, or another one than 200
-    seconds: float  # how long it went on
+
+    @property
+    def latencies(self) -> str:
+        """p50 / p99 / slowest in milliseconds, and how many failed."""
+        p50, p99, slowest = (self.percentile_ms(percent) for percent in (50, 99, 100))
+        return f"{p50:.1f} / {p99:.1f} / {slowest:.1f} ms" + (f", {self.failures} failed" if self.failures else "")
 
     def percentile_ms(self, percent: float) -> float:
         """The latency that `percent` of the scrapes did not exceed (nearest rank); infinite without a scrape."""
         ordered = sorted(self.latencies_ms)
-        if not ordered:
-            return float("inf")
-        rank = max(0, -(-len(ordered) * percent // 100) - 1)
-        return ordered[int(rank)]
-
-    @property
-    def per_second(self) -> float:
-        """Answered scrapes a second."""
-        return len(self.latencies_ms) / self.seconds
+        return ordered[int(max(0, -(-len(ordered) * percent // 100) - 1))] if ordered else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +44,6 @@ class PageSize:
 
     series: int  # samples on it, those of the exporter about itself included
     process_series: int  # those of them that are about one process (label `pid`)
-    # plain_bytes, gzip_bytes: of the body as the server sends it
     plain_bytes: int
     gzip_bytes: int
 
@@ -66,27 +58,25 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._port = port
         self._socket: socket.socket | None = None
-        self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
-        self._complete = False
-        self._kept = False
+        self._complete = self._kept = False
 
     def get(self, headers: dict[str, str]) -> tuple[int, bytes]:
         """Status and body of an answer.
 
         Raises:
-            OSError: nobody answers, not in time, or not in HTTP; the next call connects anew.
+            OSError: nobody answers, not in time, or not in HTTP; the next call connects again.
         """
         self._body, self._complete, self._kept = [], False, False
         self._parser = httptools.HttpResponseParser(self)
         try:
-            status = self._ask(headers)
+            self._ask(headers)
         except httptools.HttpParserError as error:
             raise OSError(f"port {self._port}: {error}") from error
         finally:
             if not self._kept:
                 self.close()
-        return status, b"".join(self._body)
+        return self._parser.get_status_code(), b"".join(self._body)
 
     def close(self) -> None:
         if self._socket is not None:
@@ -100,30 +90,30 @@ class Connection:
         """Called by the parser, which forgets with the message whether the connection is kept."""
         self._complete, self._kept = True, self._parser.should_keep_alive()
 
-    def _ask(self, headers: dict[str, str]) -> int:
+    def _ask(self, headers: dict[str, str]) -> None:
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lines = (f"{name}: {value}\r\n" for name, value in headers.items())
         self._socket.sendall(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n{''.join(lines)}\r\n".encode())
         while not self._complete:
-            received = self._socket.recv(_AT_ONCE_BYTES)
-            if not received:
-                # Without a length, the end of the connection is that of the body.
-                if self._parser.get_status_code() and self._body:
-                    return self._parser.get_status_code()
+            received = self._socket.recv(1 << 18)
+            if received:
+                self._parser.feed_data(received)
+            elif self._body:
+                return  # without a length, the end of the connection is that of the body
+            else:
                 raise OSError(f"port {self._port} closed the connection")
-            self._parser.feed_data(received)
-        return self._parser.get_status_code()
 
 
 def scrape_for(port: int, seconds: float, interval: float, begin: float | None = None) -> Scrapes:
-    """Scrape for a time.
+    """Scrape a port of 127.0.0.1 for a time.
 
     Args:
-        port: on 127.0.0.1.
+        port: its number.
+        seconds: how long.
         interval: seconds from the start of a scrape to that of the next, on average: each is put off by a share of it,
-            so that over time they meet the exporter at every phase of its second. 0 for no pause at all.
+            so that over time they meet the exporter at every phase of its second.
         begin: when, on the monotonic clock that processes share; at once if None.
     """
     connection = Connection(port)
@@ -132,10 +122,9 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
     failures = 0
     for turn in itertools.count():
         due = started + interval * (turn + turn * GOLDEN_RATIO % 1)
-        now = time.monotonic()
-        if max(due, now) >= started + seconds:
+        if max(due, time.monotonic()) >= started + seconds:
             break
-        time.sleep(max(0.0, due - now))
+        time.sleep(max(0.0, due - time.monotonic()))
         sent = time.perf_counter()
         try:
             status, _ = connection.get(HEADERS)
@@ -146,46 +135,28 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
         else:
             failures += 1
     connection.close()
-    return Scrapes(tuple(latencies), failures, time.monotonic() - started)
+    return Scrapes(tuple(latencies), failures)
 
 
 def merged(parts: list[Scrapes]) -> Scrapes:
-    return Scrapes(
-        tuple(latency for part in parts for latency in part.latencies_ms),
-        sum(part.failures for part in parts),
-        max(part.seconds for part in parts),
-    )
+    return Scrapes(tuple(itertools.chain(*(part.latencies_ms for part in parts))), sum(part.failures for part in parts))
 
 
-def page(port: int) -> str:
-    """The page in the plain text format.
+def page(port: int, **headers: str) -> bytes:
+    """The page, in the plain text format unless headers say otherwise.
 
     Raises:
-        OSError: nobody answers there yet.
+        OSError: nobody answers there yet, or not with a page.
     """
-    return _body(port, {"Accept": "text/plain;version=0.0.4"}).decode()
-
-
-def page_size(port: int) -> PageSize:
-    plain = _body(port, HEADERS | {"Accept-Encoding": "identity"})
-    packed = _body(port, HEADERS)
-    if gzip.decompress(packed).count(b"\n") < plain.count(b"\n") // 2:
-        raise RuntimeError(f"port {port}: the gzip page is not the plain page")
-    series = [line for line in plain.decode().splitlines() if line and not line.startswith("#")]
-    return PageSize(
-        series=len(series),
-        process_series=sum('pid="' in line for line in series),
-        plain_bytes=len(plain),
-        gzip_bytes=len(packed),
-    )
-
-
-def _body(port: int, headers: dict[str, str]) -> bytes:
     connection = Connection(port)
-    try:
-        status, body = connection.get(headers)
-    finally:
-        connection.close()
+    status, body = connection.get({"Accept": "text/plain;version=0.0.4", **headers})
+    connection.close()
     if status != http.HTTPStatus.OK:
         raise OSError(f"port {port} answers {status}")
     return body
+
+
+def page_size(port: int) -> PageSize:
+    plain, packed = (page(port, **{**HEADERS, "Accept-Encoding": coding}) for coding in ("identity", "gzip"))
+    series = [line for line in plain.decode().splitlines() if line and not line.startswith("#")]
+    return PageSize(len(series), sum('pid="' in line for line in series), len(plain), len(packed))

@@ -1,48 +1,45 @@
-"""Does memory stay flat? ``python -m tests.bench.soak`` writes its section of docs/benchmarks.md.
+"""Does memory stay flat? Exits with 1 if it grew.
 
 An hour of a bad night on a virtual clock, ten minutes of a real daemon that is scraped five times a second in every
 format, and meanwhile an hour of one with 16 GPUs, on whose host 24 processes start every second, GPUs and collectors
-fail in turn, MIG is switched and Xids come in storms. Exits with 1 when memory grew.
+fail in turn, MIG is switched and Xids come in storms.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import http.client
 import itertools
+import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-from tests.bench.churn import FAULTS, GPUS, NEW_PER_SECOND, churn
-from tests.bench.environment import wiring
-from tests.bench.page import write_section
-from tests.bench.subjects import running, this_exporter
+import click
+from tests.bench.exporters import running, this_exporter
+from tests.bench.page import TO_SCREEN, conditions, report, table
 from tests.faults.stand_in import StandIn
 from tests.rig import rig
 
-from gpu_triage import __version__
 from gpu_triage.serve.process_settings import keep_memory_flat
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
 SCENARIO = "h100-8-bad-night"
-VIRTUAL_SECONDS = 3600
-REAL_SECONDS = 600
-CHURN_SECONDS = 3600
-SETTLED_SECONDS = 600
+VIRTUAL_SECONDS = 3600.0
+REAL_SECONDS = 600.0
+CHURN_SECONDS = 3600.0
 POINTS = 12
 ALLOWED_GROWTH_MIB = 1.5
 """Between the second quarter and the end. Less than a tenth of a leak of one series' text per scrape."""
-
 CHURN_GROWTH_MIB = 2.0
-"""After the first ten minutes, whatever comes and goes."""
-
+"""Whatever comes and goes."""
 MOST_MIB = 64.0
 """A quarter of what the unit allows, and a third more than an undisturbed daemon takes."""
 
@@ -54,38 +51,43 @@ REQUESTS: tuple[tuple[str, dict[str, str]], ...] = (
     ("/", {}),
 )
 
+NEW_PER_SECOND = 24
+LIFE_SECONDS = 5
+FAULT_SECONDS = 10
+"""How long a fault lasts, and how long there is none after it."""
+GPUS = 16
+XIDS_PER_SECOND = 20
+XID_SECONDS = 60
+"""How often a storm of Xids begins; it lasts as long as a fault."""
+_XID_CODES = 200
+_XIDS_KEPT_SECONDS = 3
+FAULTS = (
+    "gpu 1 hang nvmlDeviceGetPowerUsage",
+    "gpu 2 lost",
+    "gpu 3 error nvmlDeviceGetUtilizationRates 999",
+    "gpu 4 value nvmlDeviceGetTotalEnergyConsumption 18446744073709551614",
+    "gpu 5 slow nvmlDeviceGetTemperature 0.7",
+    "gpu 6 removed",
+    "gpu 8 value nvmlDeviceGetMigMode 1 1",
+    "host error nvmlDeviceGetCount 999",
+    "gpu 7 value nvmlDeviceGetPowerUsage 4294967294",
+    "gpu 9 error nvmlDeviceGetFieldValues 999",
+    "gpu * error nvmlDeviceGetMemoryInfo 999",
+    "gpu 10 reset",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """Resident memory over time.
-
-    Attributes:
-        what: was soaked.
-        seconds: between two points.
-        mib: resident memory at each point.
-        settled_seconds: from when on it should be flat; None for the second quarter.
-        allowed_mib: by how much it may grow all the same.
-    """
-
     what: str
-    seconds: float
-    mib: tuple[float, ...]
-    settled_seconds: float | None = None
+    mib: tuple[float, ...]  # resident memory at each of the points
     allowed_mib: float = ALLOWED_GROWTH_MIB
 
     @property
     def growth_mib(self) -> float:
-        """From the highest once it has settled to the last quarter's highest."""
+        """From the highest of the second quarter to the highest of the last one."""
         quarter = len(self.mib) // 4
-        settled = self.mib[quarter : 2 * quarter]
-        if self.settled_seconds is not None:
-            settled = self.mib[: max(1, round(self.settled_seconds / self.seconds))]
-        return max(self.mib[-quarter:]) - max(settled)
-
-    @property
-    def since(self) -> str:
-        """What the growth is counted from."""
-        return "second quarter" if self.settled_seconds is None else f"first {self.settled_seconds / 60:.0f} minutes"
+        return max(self.mib[-quarter:]) - max(self.mib[quarter : 2 * quarter])
 
     @property
     def flat(self) -> bool:
@@ -93,34 +95,30 @@ class Soak:
         return self.growth_mib <= self.allowed_mib and max(self.mib) <= MOST_MIB
 
 
-def soak_virtual(seconds: int) -> Soak:
+def soak_virtual(seconds: float) -> Soak:
     """The sampler, in this process, through a scenario on a virtual clock."""
-    this = psutil.Process()
     mib = []
     with rig(load_scenario(SCENARIO)) as night:
         for _ in range(POINTS):
             night.run(seconds / POINTS)
             night.exposition.page("", (), gzipped=True)
             gc.collect()
-            mib.append(this.memory_info().rss / 2**20)
-            sys.stderr.write(f"virtual {night.elapsed:.0f} s: {mib[-1]:.1f} MiB\n")
-    return Soak(f"{seconds / 60:.0f} virtual minutes of {SCENARIO}, sampled every second", seconds / POINTS, tuple(mib))
+            mib.append(_resident(os.getpid()))
+    return Soak(f"{seconds / 60:.0f} virtual minutes of {SCENARIO}, sampled every second", tuple(mib))
 
 
-def soak_real(seconds: int) -> Soak:
+def soak_real(seconds: float) -> Soak:
     """The daemon, scraped five times a second."""
     mib = []
-    with tempfile.TemporaryDirectory() as directory:
-        scenario = SCENARIOS / f"{SCENARIO}.toml"
-        with running(this_exporter(__version__), scenario, Path(directory)) as daemon:
-            for _ in range(POINTS):
-                _scrape_for(daemon.port, seconds / POINTS)
-                mib.append(daemon.resident_bytes() / 2**20)
-                sys.stderr.write(f"real {seconds / POINTS * len(mib):.0f} s: {mib[-1]:.1f} MiB\n")
-    return Soak(f"{seconds / 60:.0f} minutes of the daemon, five requests a second", seconds / POINTS, tuple(mib))
+    scenario = SCENARIOS / f"{SCENARIO}.toml"
+    with tempfile.TemporaryDirectory() as logs, running(this_exporter(), scenario, Path(logs)) as daemon:
+        for _ in range(POINTS):
+            _scrape_for(daemon.port, seconds / POINTS)
+            mib.append(_resident(daemon.process.pid))
+    return Soak(f"{seconds / 60:.0f} minutes of the daemon, five requests a second", tuple(mib))
 
 
-def soak_churn(seconds: int) -> Soak:
+def soak_churn(seconds: float) -> Soak:
     """The daemon over the compiled driver, scraped once a second, on a host that never rests.
 
     The short-lived processes that look for lost GPUs are not counted.
@@ -129,83 +127,93 @@ def soak_churn(seconds: int) -> Soak:
     with tempfile.TemporaryDirectory() as directory:
         host = StandIn(Path(directory), GPUS)
         with host.daemon() as daemon:
-            process = psutil.Process(daemon.process.pid)
             requests = itertools.cycle(REQUESTS)
-            for at in churn(host, seconds, faults=True):
+            for at in churn(host, seconds):
                 path, headers = next(requests)
                 try:
                     daemon.get_bytes(path, headers)
                 except OSError as error:
                     # On a machine that is busy with other things an answer may take longer than the client waits.
-                    sys.stderr.write(f"churn {at:.0f} s: no answer, {error}\n")
+                    click.echo(f"churn {at:.0f} s: no answer, {error}", err=True)
                 if at >= seconds / POINTS * (len(mib) + 1):
-                    mib.append(process.memory_info().rss / 2**20)
-                    sys.stderr.write(f"churn {at:.0f} s: {mib[-1]:.1f} MiB\n")
+                    mib.append(_resident(daemon.process.pid))
     host_text = f"{seconds / 60:.0f} minutes of the daemon with {GPUS} GPUs"
     what = f"{host_text}: {NEW_PER_SECOND} new processes a second, {len(FAULTS)} faults in turn, storms of Xids"
-    return Soak(what, seconds / POINTS, tuple(mib), min(SETTLED_SECONDS, seconds / 4), CHURN_GROWTH_MIB)
+    return Soak(what, tuple(mib), CHURN_GROWTH_MIB)
 
 
-def document(soaks: list[Soak], head: str) -> str:
-    """The section."""
-    rows = (
-        f"| {soak.what} | {' | '.join(f'{soak.mib[len(soak.mib) * quarter // 4 - 1]:.1f}' for quarter in range(1, 5))} "
-        f"| {max(soak.mib):.1f} | {soak.growth_mib:+.1f} of {soak.allowed_mib} since the {soak.since} "
-        f"| {'flat' if soak.flat else '**not flat**'} |"
-        for soak in soaks
-    )
-    lines = [
-        "## Memory over time",
-        "",
-        f"Resident memory in MiB after each quarter of the time, of {MOST_MIB:.0f} allowed, with the simulated driver.",
-        "Growth is from the highest of the time named to the highest of the last quarter.",
-        "",
-        head,
-        "",
-        "| | 1/4 | 2/4 | 3/4 | end | highest | growth | |",
-        "|---|---:|---:|---:|---:|---:|---|---|",
-        *rows,
-        "",
-    ]
-    return "\n".join(lines)
+def churn(host: StandIn, seconds: float) -> Iterator[float]:
+    """Start and end processes on the host's GPUs, while faults and storms of Xids come and go; yields once a second."""
+    alive: deque[list[subprocess.Popen[bytes]]] = deque()
+    began = time.monotonic()
+    try:
+        for second in range(round(seconds)):
+            alive.append([subprocess.Popen(["sleep", "60"]) for _ in range(NEW_PER_SECOND)])
+            if len(alive) > LIFE_SECONDS:
+                _end(alive.popleft())
+            pids = [process.pid for born in alive for process in born]
+            lines = [f"gpu {gpu} pids {' '.join(map(str, pids[gpu :: host.gpus]))}" for gpu in range(host.gpus)]
+            turn, since = divmod(second, 2 * FAULT_SECONDS)
+            if since < FAULT_SECONDS:
+                lines.append(FAULTS[turn % len(FAULTS)])
+            host.replace(*lines, *_xids(second, host.gpus))
+            time.sleep(max(0.0, began + second + 1 - time.monotonic()))
+            yield time.monotonic() - began
+    finally:
+        for born in alive:
+            _end(born)
 
 
-def main(arguments: list[str]) -> int:
-    """Soak and write the section; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench soak", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the time, and nothing is written")
-    parser.add_argument("--churn-minutes", type=int, default=CHURN_SECONDS // 60, help="in place of an hour")
-    options = parser.parse_args(arguments)
-    quick = options.quick
-    share = 10 if quick else 1
-    # As the daemon does, which the first soak has not.
-    keep_memory_flat()
-    at = wiring(arguments, 0.0)
-    with ThreadPoolExecutor(1) as pool:
-        virtual = soak_virtual(VIRTUAL_SECONDS // share)
-        # Each is a process of its own.
-        real = pool.submit(soak_real, REAL_SECONDS // share)
-        churned = soak_churn(60 * options.churn_minutes // share)
-        soaks = [virtual, real.result(), churned]
-    text = document(soaks, f"- `{at.command.replace('bench', 'soak')}`, {at.date}, {at.machine}")
-    sys.stdout.write(text)
-    if not quick:
-        write_section("soak", text)
-    return int(not all(soak.flat for soak in soaks))
+def _xids(second: int, gpus: int) -> Iterator[str]:
+    """The events of the last seconds: each is heard once, by its number."""
+    for past in range(max(0, second - _XIDS_KEPT_SECONDS), second + 1):
+        if past % XID_SECONDS < FAULT_SECONDS:
+            for number in range(past * XIDS_PER_SECOND + 1, (past + 1) * XIDS_PER_SECOND + 1):
+                yield f"gpu {number % gpus} xid {number} {number % _XID_CODES + 1}"
+
+
+def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.wait()
+
+
+def _resident(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    mib = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    click.echo(f"process {pid}: {mib:.1f} MiB", err=True)
+    return mib
 
 
 def _scrape_for(port: int, seconds: float) -> None:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     end = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < end:
-        path, headers = REQUESTS[number % len(REQUESTS)]
+    for path, headers in itertools.cycle(REQUESTS):
         client.request("GET", path, headers=headers)
         client.getresponse().read()
-        number += 1
         time.sleep(1 / len(REQUESTS))
+        if time.monotonic() > end:
+            break
     client.close()
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _row(soak: Soak) -> dict[str, str]:
+    growth = f"{soak.growth_mib:+.1f} of {soak.allowed_mib}, {'flat' if soak.flat else '**not flat**'}"
+    quarters = {f"{at}/4": f"{soak.mib[len(soak.mib) * at // 4 - 1]:.1f}" for at in range(1, 5)}
+    return {"MiB<": soak.what, **quarters, "highest": f"{max(soak.mib):.1f}", "growth<": growth}
+
+
+@click.command(help=__doc__)
+@click.option("--share", default=1.0, show_default=True, help="Of the time: 0.1 for six minutes.")
+@TO_SCREEN
+def main(share: float, *, to_screen: bool) -> None:
+    # As the daemon does, which the first soak has not.
+    keep_memory_flat()
+    with ThreadPoolExecutor(1) as pool:
+        virtual = soak_virtual(VIRTUAL_SECONDS * share)
+        # Each is a process of its own.
+        real = pool.submit(soak_real, REAL_SECONDS * share)
+        soaks = [virtual, soak_churn(CHURN_SECONDS * share), real.result()]
+    report("soak", [conditions(), "", *table(map(_row, soaks))], to_screen=to_screen)
+    sys.exit(0 if all(soak.flat for soak in soaks) else 1)

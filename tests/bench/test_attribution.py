@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import pytest
-from tests.bench.attribution import HEALTHY, attribute, start_under
-from tests.bench.attribution_faults import BACK_SECONDS, FAULTS, START_SECONDS, Fault
-from tests.bench.attribution_report import Attribution, promised
+from tests.bench.attribution import (
+    BACK_SECONDS,
+    FAULTS,
+    HEALTHY,
+    MOST_CHANGES,
+    START_SECONDS,
+    Fault,
+    attribute,
+    start_under,
+    steady_day,
+)
 
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 KNOWS_LESS = {"compute", "unattributed"}
 """Classes that a GPU may pass through on its way: they say that nothing is known to be wrong."""
-BY_NAME = [f"{fault.name}: {fault.what}" for fault in FAULTS]
 TOLD_AT_THE_START = [fault for fault in (HEALTHY, *FAULTS) if not fault.remembered]
 
 
-def is_as_promised(seen: Attribution) -> None:
-    limit = promised(seen.fault, seen.fast_seconds)
-    assert limit is None or seen.onset.seconds <= limit
+def named(fault: object) -> str | None:
+    return f"{fault.name}: {fault.what}" if isinstance(fault, Fault) else None
+
+
+@pytest.mark.parametrize(("fast_seconds", "offset"), [(1, 3), (5, 1)])
+@pytest.mark.parametrize("fault", FAULTS, ids=named)
+def test_a_fault_has_its_class_in_time_and_is_not_taken_for_another(
+    fault: Fault, fast_seconds: int, offset: int
+) -> None:
+    seen = attribute(fast_seconds, fault, offset)
+    assert seen.promised is None or seen.onset.seconds <= seen.promised
     assert seen.end is None or seen.end.seconds <= BACK_SECONDS
-    # No fault is taken for another one, neither while it begins nor while it ends.
-    assert set(seen.detours) <= KNOWS_LESS | {seen.fault.name}
+    assert set(seen.detours) <= KNOWS_LESS | {fault.name}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=BY_NAME)
-def test_a_fault_has_its_class_in_time_with_the_default_tiers(fault: Fault) -> None:
-    is_as_promised(attribute(fault, 1, offset=3))
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=BY_NAME)
-def test_a_fault_has_its_class_in_time_with_a_slower_fast_tier(fault: Fault) -> None:
-    is_as_promised(attribute(fault, 5, offset=1))
-
-
-@pytest.mark.parametrize("fault", TOLD_AT_THE_START, ids=[f"{fault.name}: {fault.what}" for fault in TOLD_AT_THE_START])
+@pytest.mark.parametrize("fault", TOLD_AT_THE_START, ids=named)
 def test_an_exporter_that_starts_in_the_middle_of_it_has_the_class_within_a_minute(fault: Fault) -> None:
-    assert start_under(fault, 1).start.seconds <= START_SECONDS
+    assert start_under(1, fault) <= START_SECONDS
 
 
 def test_every_class_is_measured() -> None:
     assert {HEALTHY.name, *(fault.name for fault in FAULTS)} == set(BOTTLENECK_CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "fast_seconds", "minutes"),
+    [("h100-8", 1, 15), ("training-day", 1, 25), ("training-day", 5, 70)],
+)
+def test_the_class_of_a_healthy_gpu_stays_what_it_is(scenario: str, fast_seconds: int, minutes: int) -> None:
+    changes = steady_day(scenario, fast_seconds, minutes / 60)
+    assert set(changes) == {"0", "1"}
+    assert max(changes.values()) <= MOST_CHANGES

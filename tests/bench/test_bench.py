@@ -1,9 +1,7 @@
-"""The parts of the benchmark that can be wrong without anybody noticing."""
+"""The parts of the benchmarks that can be wrong without anybody noticing."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,49 +10,22 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.bench import fleet, subjects, workload
-from tests.bench.environment import wiring
-from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
-from tests.bench.report import Result, StandIn, document
+from tests.bench import exporters, hosts, peer
+from tests.bench.fleet import CHOSEN, DASHBOARDS, EVERYTHING, RECORDED, Block, Cost, Fleet, Write, sent
+from tests.bench.page import BENCHMARKS, report, table
+from tests.bench.rules import CALM, HOT, Seen
 from tests.bench.scrape import Connection, PageSize, Scrapes, merged
-from tests.bench.subjects import this_exporter
-from tests.bench.workload import Hang
 from tests.listening import listening
 
-from gpu_triage_simulator import load_scenario
+from gpu_triage.options.config import DEFAULT, PROFILES
 
-PIDS = range(5000, 5000 + workload.process_count())
-FAST = Scrapes((1.0, 2.0), 0, 1.0)
-PAGE = PageSize(series=1600, process_series=200, plain_bytes=200_000, gzip_bytes=20_000)
-
-
-def test_both_exporters_see_the_pids_of_the_processes_that_really_run(tmp_path: Path) -> None:
-    scenario = load_scenario(workload.write_scenario(tmp_path, PIDS))
-    assert [process.pid for process in scenario.processes] == list(PIDS)
-    assert scenario.events == ()
-
-
-def test_the_hang_is_on_one_gpu_and_ends(tmp_path: Path) -> None:
-    scenario = load_scenario(workload.write_scenario(tmp_path, PIDS, Hang(15, 45)))
-    assert [(event.at, event.until, event.gpus) for event in scenario.events] == [(15, 45, (workload.HUNG_GPU,))]
-
-
-def test_a_scenario_with_another_number_of_processes_is_refused() -> None:
-    with pytest.raises(ValueError, match="processes, not 1"):
-        workload.scenario_text([1])
+MIB = 1 << 20
 
 
 def test_a_percentile_is_a_latency_that_was_measured() -> None:
-    scrapes = merged(
-        [Scrapes(tuple(map(float, range(1, 51))), 1, 2.0), Scrapes(tuple(map(float, range(51, 101))), 2, 3.0)]
-    )
-    assert [scrapes.percentile_ms(percent) for percent in (50, 99, 100)] == [50.0, 99.0, 100.0]
-    assert scrapes.failures == 3
-    assert scrapes.per_second == pytest.approx(100 / 3)
-
-
-def test_without_an_answer_there_is_no_good_latency() -> None:
-    assert Scrapes((), 4, 1.0).percentile_ms(50) == float("inf")
+    scrapes = merged([Scrapes(tuple(map(float, range(1, 51))), 1), Scrapes(tuple(map(float, range(51, 101))), 2)])
+    assert scrapes.latencies == "50.0 / 99.0 / 100.0 ms, 3 failed"
+    assert Scrapes((), 4).percentile_ms(50) == float("inf")
 
 
 def test_a_scraper_keeps_its_connection_as_prometheus_does() -> None:
@@ -76,52 +47,98 @@ def test_a_scraper_keeps_its_connection_as_prometheus_does() -> None:
     assert len(clients) == 1
 
 
-def test_values_are_those_of_the_metric_and_of_no_longer_name() -> None:
-    page = '# HELP a x\na{gpu="0"} 1.5\na{gpu="1"} 2\na_total{gpu="0"} 3\n'
-    assert values_on(page, "a") == {'a{gpu="0"}': "1.5", 'a{gpu="1"}': "2"}
-
-
-def test_the_page_says_which_targets_are_met_and_which_are_not() -> None:
-    slow = replace(FAST, latencies_ms=(1.0, 11.0))
-    steady = Steady(FAST, 0.025, 240.0, 40 * 2**20, 39 * 2**20, PAGE)
-    ours = Result(
-        this_exporter("1.0"),
-        steady,
-        Loaded(slow, FAST, 0.1),
-        Hung(FAST, gpus=8, moving=7, stale=0, machine_busy_ratio=0.1),
-        Metered(0.020, 0.006, 150.0),
-    )
-    peer = replace(ours, steady=replace(steady, page=replace(PAGE, series=700)))
-    standin = StandIn(3 * 2**20, 0.005, {"judge": 2.0})
-    text = document([ours, peer, replace(ours, hung=None, metered=None)], standin, FULL, wiring(["--quick"], 0.5))
-    verdicts = re.findall(r"^\| ([^|]+) \|.*\| (\*\*not met\*\*|met) \|$", text, re.MULTILINE)
-    assert [verdict == "met" for _, verdict in verdicts] == [True, True, False, False, True, True, True, True, True]
-    assert "1600 to 700: 2.3 times; without processes 1400 to 500: 2.8 times" in text
-    assert max(map(len, text.splitlines())) <= 200
+def test_the_table_has_a_column_per_exporter_and_our_share_of_each() -> None:
+    steady = peer.Steady(Scrapes((1.0, 2.0), 0), 0.01, 40 * MIB, PageSize(1600, 200, 200_000, 20_000))
+    ours = peer.Result(exporters.this_exporter(), steady, steady.scrapes, None, peer.Metered(0.02, 0.005, 150.0))
+    theirs = replace(ours, exporter=replace(ours.exporter, name="other"), steady=replace(steady, cpu_ratio=0.04))
+    rows = {next(iter(row.values())): list(row.values())[1:] for row in peer.rows([ours, theirs], 8 * MIB)}
+    assert rows["CPU without it"] == ["1.50 %", "1.50 %"]
+    assert rows["gpu-triage's CPU, as a share of it"] == ["1.00", "0.25"]
+    assert rows["resident memory of the simulated driver in it"] == ["8.0 MiB", ""]
 
 
 def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> None:
-    pinned = set(subjects.peer_pins())
+    pinned = set(exporters.peer_pins())
     others = [
         module
         for module, distributions in packages_distributions().items()
         if not module.startswith(("gpu_triage", "tests"))
         and not pinned & {name.lower().replace("_", "-") for name in distributions}
     ]
+    imports = ("tests.bench.launch", "gpu_triage_simulator.host", "gpu_triage_simulator.simulated_nvml")
     # None in sys.modules stands for a module that is not installed.
-    program = f"import sys; sys.modules.update(dict.fromkeys({others!r})); import tests.bench.launch_nvitop"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=subjects.REPOSITORY,
-        env=os.environ | {"PYTHONPATH": subjects.PYTHONPATH},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    program = f"import sys; sys.modules.update(dict.fromkeys({others!r})); import {', '.join(imports)}"
+    command = ["env", exporters.PYTHONPATH, sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_four_hosts_of_a_fleet_are_one_job() -> None:
-    labels = fleet.written({"uuid": "GPU-7c963d6b", "workload_pod": "train-3"})
-    assert fleet.of_host(labels, 3) == 'uuid="GPU-00033d6b",workload_pod="train-job0000-3"'
-    assert fleet.of_host(labels, 4) == 'uuid="GPU-00043d6b",workload_pod="train-job0001-3"'
+    labels = hosts.written({"uuid": "GPU-7c963d6b", "workload_pod": "train-3"})
+    assert hosts.of_host(labels, 3) == 'uuid="GPU-00033d6b",workload_pod="train-job0000-3"'
+    assert hosts.of_host(labels, 4) == 'uuid="GPU-00043d6b",workload_pod="train-job0001-3"'
+
+
+@pytest.mark.parametrize(
+    ("calm", "hot", "slow"), [(0.7, 1.4, False), (0.8, 1.4, True), (0.7, 1.6, True), (0.7, 0.8, False)]
+)
+def test_the_first_evaluation_of_a_group_does_not_count_and_no_other_counts_twice(
+    calm: float, hot: float, *, slow: bool
+) -> None:
+    group = Seen(interval=60.0)
+    for at, seconds, phase in (
+        ("a", 9.0, CALM),
+        ("a", 9.0, CALM),
+        ("b", calm, CALM),
+        ("b", calm, CALM),
+        ("c", hot, HOT),
+    ):
+        group.note(at, seconds, phase)
+    assert (group.first, group.times) == (9.0, {CALM: [calm], HOT: [hot]})
+    assert group.too_slow(250) is slow
+
+
+def cost(count: int, profile: str, *queues: str) -> Cost:
+    """A run of a Prometheus that takes 100 MiB, and 4 KiB per series."""
+    series = count * (1 + PROFILES.index(profile)) * 1000
+    return Cost(
+        hosts=count,
+        profile=profile,
+        page_series=900,
+        series=series,
+        samples_per_second=series / 15,
+        peak_bytes=100 * MIB + 4096 * series,
+        cores=count / 1e3,
+        evaluation=(count / 1e4, "gpu-triage-load"),
+        complete=True,
+        writes={name: Write(count, count * 1e4, 0, 1.0) for name in queues},
+    )
+
+
+def test_a_fleet_is_extrapolated_from_runs_that_are_comparable() -> None:
+    costs = [*(cost(250, each, RECORDED) for each in PROFILES), cost(1000, DEFAULT), cost(250, DEFAULT, EVERYTHING)]
+    fleet = Fleet(costs, dict.fromkeys(PROFILES, Block(1_000_000, 1_300_000)))
+    assert (fleet.memory.slope, fleet.memory.intercept) == pytest.approx((4096, 100 * MIB))
+    per_host = fleet.largest(DEFAULT).series / 1000
+    fits = ((8 << 30) - 100 * MIB) / 4096 / per_host
+    assert fits * 0.9 < fleet.hosts_within(DEFAULT, 8 << 30) <= fits
+    assert "| 250 | `rules` | 250,000 |" in "\n".join(fleet.tables())
+    pages = {name: list(lines) for name, lines in fleet.sizing().items()}
+    assert pages["remote-write"][2:] == ["| recorded | 10.0 |", "| everything | 10.0 |"]
+    assert len(pages["hosts"]) == 6
+
+
+def test_raw_series_that_are_sent_are_those_that_dashboards_read() -> None:
+    chosen, dashboards = (set(sent()[name].split("|")) for name in (CHOSEN, DASHBOARDS))
+    assert {"gpu_verdict", "gpu_info", "up"} <= chosen < dashboards
+
+
+def test_a_benchmark_replaces_its_section_and_no_other(tmp_path: Path) -> None:
+    page = tmp_path / BENCHMARKS.name
+    page.write_text(BENCHMARKS.read_text())
+    report("soak", table([{"a<": 1, "b": 2}]), to_screen=False, page=page)
+    before, after = (path.read_text().partition("<!-- soak -->") for path in (BENCHMARKS, page))
+    assert after[0] == before[0]
+    assert after[2].startswith("\n\n| a | b |\n|---|---:|\n| 1 | 2 |\n\n<!-- /soak -->\n")
+    with pytest.raises(ValueError, match="no markers for other"):
+        report("other", [], to_screen=False, page=page)

@@ -48,6 +48,13 @@ def test_everything_of_the_host_but_its_own_folder_is_mounted_read_only(values: 
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_a_container_that_ends_says_why_in_its_last_state(values: dict[str, Any]) -> None:
+    pod = render(values).pod
+    policies = {each["terminationMessagePolicy"] for each in (*pod.get("initContainers", ()), *pod["containers"])}
+    assert policies == {"FallbackToLogsOnError"}
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 def test_the_root_file_system_is_never_writable(values: dict[str, Any]) -> None:
     rendered = render(values)
     pods = (rendered.pod, *(pod["spec"] for pod in rendered.of_kind("Pod")))

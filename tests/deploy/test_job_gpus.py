@@ -9,7 +9,7 @@ import pytest
 
 from gpu_triage.machine import Moment, SlurmJob, index_name
 from gpu_triage.options.config import INDEX
-from gpu_triage.read.processes.slurm_jobs import JobDirectory
+from gpu_triage.read.processes.slurm_jobs import JobDirectory, parse_file
 
 NOW = Moment(0.0, 0.0)
 JOB = {
@@ -45,9 +45,45 @@ def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: 
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("other", ["SLURM_JOB_USER=bob", "SLURM_JOB_ID=7", "SLURM_JOB_GPUS=0-7"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n\n"])
+@pytest.mark.parametrize("variable", ["SLURM_JOB_USER", "SLURM_JOB_ACCOUNT"])
+def test_a_name_with_a_line_break_says_nothing_about_another_variable(
+    repository: Path, folder: Path, variable: str, ending: str, other: str
+) -> None:
+    run(repository, "prolog", folder, {**JOB, variable: f"{ending}x{ending}{other}{ending}"})
+    text = (folder / "4242.job").read_text()
+    assert sorted(line.partition("=")[0] for line in text.splitlines()) == sorted(JOB)
+    job, devices = parse_file(text, index_name)
+    named = {**JOB, variable: f"x{other}"}
+    assert job == SlurmJob("4242", named["SLURM_JOB_USER"], named["SLURM_JOB_ACCOUNT"])
+    assert devices == {index_name(0), index_name(3)}
+
+
+def test_a_long_name_leaves_room_for_the_rest(repository: Path, folder: Path) -> None:
+    devices = ",".join(f"MIG-{number:08x}-42e4-5de3-91c7-45d71c87eb3f" for number in range(16 * 7))
+    long = {"SLURM_JOB_USER": "u" * 100_000, "SLURM_JOB_ACCOUNT": "a" * 100_000, "CUDA_VISIBLE_DEVICES": devices}
+    run(repository, "prolog", folder, JOB | long)
+    jobs = JobDirectory(folder, INDEX, 15.0)
+    assert jobs.refresh(NOW, None) == ()
+    for device in devices.split(","):
+        assert jobs.allocations({device}, NOW) == {SlurmJob("4242", "u" * 64, "a" * 64)}
+
+
 def test_everybody_may_read_it_and_nobody_but_root_write_it(repository: Path, folder: Path) -> None:
     run(repository, "prolog", folder, JOB)
     assert [path.stat().st_mode & 0o777 for path in (folder, folder / "4242.job")] == [0o755, 0o644]
+
+
+def test_a_link_that_was_planted_is_replaced_and_not_written_through(repository: Path, folder: Path) -> None:
+    victim = folder.parent / "victim"
+    folder.mkdir(parents=True)
+    victim.write_text("precious")
+    (folder / ".4242").symlink_to(victim)
+    (folder / "4242.job").symlink_to(folder)
+    run(repository, "prolog", folder, JOB)
+    assert victim.read_text() == "precious"
+    assert [(path.name, path.is_symlink()) for path in folder.iterdir()] == [("4242.job", False)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.built_packages import Packages
+from tests.certificates import Authority
 from tests.conftest import RequiresTool
 from tests.systemd_container import bare_system, boot
 
@@ -64,6 +65,51 @@ has_gpus() {{ page 9999 configured-page && [ "$(grep -c '^gpu_up.* 1' /shared/co
 within has_gpus
 state configured-state
 
+: refused
+cp {OPTIONS} /root/options
+tried() {{
+    systemctl restart {UNIT}
+    within "$@"
+    systemctl show {UNIT} --property ActiveState,SubState,ExecMainStatus >/shared/tried-state
+}}
+refused() {{
+    cp /root/options {OPTIONS}
+    echo "$2" >>{OPTIONS}
+    tried systemctl --quiet is-failed {UNIT}
+    mv /shared/tried-state "/shared/refused-$1-state"
+    journalctl --unit {UNIT} --no-pager --output cat >"/shared/refused-$1-journal"
+}}
+refused variable GPU_TRIAGE_METRICS_PROFILE=everything
+echo 'web: {{port: 9836}}' >/etc/config.yml
+refused config GPU_TRIAGE_CONFIG_FILE=/etc/config.yml
+cp -r /shared/certificates /etc/certificates
+chmod 0600 /etc/certificates/server.key
+refused key GPU_TRIAGE_WEB_CONFIG_FILE=/etc/certificates/web.yml
+mkdir /run/systemd/system/{UNIT}.d
+cat >/run/systemd/system/{UNIT}.d/flag.conf <<end
+[Service]
+ExecStart=
+ExecStart=/usr/bin/gpu-triage serve --no-such-flag
+end
+systemctl daemon-reload
+refused flag ''
+rm -r /run/systemd/system/{UNIT}.d
+systemctl daemon-reload
+cp /root/options {OPTIONS}
+
+: taken
+taken() {{ python3 -c 'import socket; socket.create_connection(("127.0.0.1", 9999))'; }}
+systemctl stop {UNIT}
+python3 -m http.server --bind 127.0.0.1 9999 >/dev/null 2>&1 &
+server=$!
+within taken
+retried() {{ [ "$(systemctl show {UNIT} --property NRestarts --value)" -ge 2 ]; }}
+tried retried
+mv /shared/tried-state /shared/taken-state
+journalctl --unit {UNIT} --no-pager --output cat >/shared/taken-journal
+kill $server
+answers 9999 freed
+
 : upgraded
 dpkg --install --force-confold /shared/newer.deb
 answers 9999 upgraded
@@ -109,6 +155,8 @@ def life(packages: Packages, requires_tool: RequiresTool) -> Iterator[Path]:
         shared = scratch / "shared"
         shared.mkdir()
         shutil.copy(packages.deb, shared / "package.deb")
+        (shared / "certificates").mkdir()
+        (shared / "certificates" / "web.yml").write_text(Authority(shared / "certificates").server())
         make_newer(packages.deb, scratch / "tree", shared / "newer.deb")
         boot(bare, scratch, LIFE)
         yield shared
@@ -156,11 +204,35 @@ def test_a_service_that_crashed_is_started_again(life: Path) -> None:
     assert killed["ActiveState"] == "active"
     assert killed["MainPID"] != state(life, "installed")["MainPID"]
     assert series(life, "killed", "gpu_driver_up") == ["gpu_driver_up 0.0"]
-    assert "status=11/SEGV" in (life / "killed-journal").read_text()
+    journal = (life / "killed-journal").read_text()
+    assert "status=11/SEGV" in journal
+    assert "restart the exporter after each upgrade" not in journal, "the sandbox forbids the copy of its code"
 
 
 def test_the_hardened_unit_reads_gpus(life: Path) -> None:
     assert len(series(life, "configured", "gpu_up{")) == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [
+        ("variable", "GPU_TRIAGE_METRICS_PROFILE"),
+        ("config", "/etc/config.yml: line 1: web.port: unknown"),
+        ("key", "server.key: cannot be read: Permission denied"),
+        ("flag", "no such option --no-such-flag"),
+    ],
+)
+def test_a_service_that_no_restart_can_help_fails_and_its_log_says_why(life: Path, what: str, named: str) -> None:
+    refused = state(life, f"refused-{what}")
+    assert (refused["ActiveState"], refused["ExecMainStatus"]) == ("failed", "2")
+    (said,) = [line for line in (life / f"refused-{what}-journal").read_text().splitlines() if named in line]
+    assert said.startswith("gpu-triage: error: ")
+
+
+def test_a_service_whose_port_is_taken_is_started_again_until_it_is_free(life: Path) -> None:
+    assert state(life, "taken")["ActiveState"] in {"active", "activating"}
+    assert (life / "taken-journal").read_text().count("Address already in use") >= 2
+    assert state(life, "freed")["ActiveState"] == "active"
 
 
 def test_an_upgrade_starts_the_new_version_and_keeps_options_and_state(life: Path) -> None:

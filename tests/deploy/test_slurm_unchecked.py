@@ -90,6 +90,22 @@ def test_node_exporter_is_told_whether_the_last_run_checked_anything(
         subprocess.run([promtool, "check", "metrics"], input=text, check=True, text=True)
 
 
+def test_root_writes_through_no_link_that_the_owner_of_node_exporters_directory_planted(
+    node: Node, tmp_path: Path
+) -> None:
+    folder, victim, wrapper = tmp_path / "textfile", tmp_path / "victim", tmp_path / "wrapper"
+    folder.mkdir()
+    victim.write_text("precious")
+    planted = folder / "slurm-gpu-check-health-check.prom"
+    planted.symlink_to(folder)
+    wrapper.write_text(f'#!/bin/sh\nln -s {victim} "{planted}.$$"\nexec {node.scripts / "health-check.sh"}\n')
+    wrapper.chmod(0o755)
+    node.run_file(wrapper, NOBODY, NODE_CHECK_TEXTFILE_DIRECTORY=str(folder), NODE_CHECK_PROGRAM="/nonexistent")
+    assert victim.read_text() == "precious"
+    assert [path.is_symlink() for path in folder.iterdir()] == [False]
+    assert "slurm_gpu_check_success" in planted.read_text()
+
+
 def test_a_job_is_not_refused_because_node_exporter_has_no_directory(node: Node, sick: str) -> None:
     assert node.prolog(sick, "0", NODE_CHECK_TEXTFILE_DIRECTORY="/nonexistent").returncode == GO
     assert "cannot write /nonexistent/slurm-gpu-check-prolog.prom" in node.syslog[-1]

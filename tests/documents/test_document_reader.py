@@ -80,6 +80,13 @@ def test_the_kind_of_a_tagged_table_decides_how_it_is_read() -> None:
     assert read_value(Host, parse_yaml(b"{name: a, part: {kind: nic, speed: 10G}}", ""), Place("")).part == Nic("10G")
 
 
+@pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity", "9" * 400, "-" + "9" * 400])
+def test_a_number_is_finite(number: str) -> None:
+    for parse, text in ((parse_json, f'{{"name": "a", "share": {number}}}'), (parse_yaml, f"name: a\nshare: {number}")):
+        (said,) = problems(text, parse)
+        assert said.endswith("; write a number")
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

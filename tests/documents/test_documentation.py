@@ -30,7 +30,7 @@ def _prose(repository: Path) -> list[Path]:
 def test_the_manual_page_names_every_option_and_the_exit_codes(repository: Path) -> None:
     serve = (repository / "docs/man/gpu-triage-serve.1").read_text(encoding="utf-8").replace("\\-", "-")
     assert [each.key for each in all_options(COLLECTOR_SWITCHES) if each.variable not in serve] == []
-    assert ".SH EXIT STATUS\n0 after a signal, 2 " in serve
+    assert ".SH EXIT STATUS\n0 after a signal; 2 " in serve
 
 
 def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:

@@ -134,7 +134,9 @@ def test_a_host_without_driver_stays_up_and_says_why(tmp_path: Path) -> None:
         assert "gpu_host_memory_total_bytes" in page
 
 
-def test_a_port_that_is_taken_ends_it_with_one_line(simulated: Exporter) -> None:
+def test_a_port_that_is_taken_ends_it_with_one_line_and_a_code_to_retry_after(
+    simulated: Exporter,
+) -> None:
     second = subprocess.run(
         [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", simulated.address],
         capture_output=True,
@@ -142,7 +144,7 @@ def test_a_port_that_is_taken_ends_it_with_one_line(simulated: Exporter) -> None
         check=False,
         timeout=30,
     )
-    assert second.returncode == 2
+    assert second.returncode == 1
     assert simulated.address in second.stderr
     assert len(second.stderr.strip().splitlines()) == 1
 

@@ -175,9 +175,17 @@ def test_the_socket_of_systemd_is_served_and_left_to_systemd(tmp_path: Path, fam
     [
         (("--web.systemd-socket",), "systemd handed over no socket"),
         (("--web.config.file", "nowhere.yml"), "nowhere.yml: cannot be read: No such file"),
+        (("--web.config.file", "web.yml"), "cert.pem: cannot be read: No such file"),
+        (("--config.file", "web.yml"), "web.yml: line 1: tls_server_config: unknown key"),
+        (("--web.listen-address", "unix:/nowhere/web.sock"), "No such file or directory; write another"),
+        (("--no-such-flag",), "no such option --no-such-flag"),
     ],
 )
-def test_a_door_that_cannot_be_opened_ends_it_with_one_line(flags: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_used_ends_it_with_one_line_and_the_code_after_which_it_stays_ended(
+    flags: tuple[str, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("web.yml").write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LISTEN_")}
     ended = subprocess.run([*SERVE, *flags], capture_output=True, text=True, check=False, timeout=60, env=environment)
     assert ended.returncode == 2

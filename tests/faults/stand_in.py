@@ -91,10 +91,10 @@ class StandIn:
         return path.read_text().splitlines() if path.exists() else []
 
     @contextmanager
-    def daemon(self, *arguments: str, log_name: str = "log") -> Iterator[Daemon]:
+    def daemon(self, *arguments: str, log_name: str = "log", python: Path | str = sys.executable) -> Iterator[Daemon]:
         """A ``gpu-triage serve`` on this host, for the length of a ``with`` block; its log is in the folder."""
         log = self.folder / log_name
-        command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
+        command = [str(python), "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
         with log.open("wb") as stderr:
             process = subprocess.Popen(
                 [*command, *self.arguments, *arguments], stdin=subprocess.DEVNULL, stderr=stderr, env=self.environment
@@ -144,6 +144,9 @@ class Daemon:
             OSError: nobody answers, or not in five seconds.
         """
         return self.get_bytes(path, {}).decode()
+
+    def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        return self._running.get(path, **headers)
 
     def get_bytes(self, path: str, headers: Mapping[str, str]) -> bytes:
         """The body of an answer as it was sent, compressed if the headers accept that."""

@@ -151,12 +151,12 @@ def test_an_exporter_that_runs_as_another_user_than_before_gets_the_lock_and_one
         pytest.skip("acting as another user takes root")
     folder = open_folder / "state"
     folder.mkdir(mode=0o755)
-    first = StateDirectory(folder, simulated=False)
+    first = StateDirectory(folder)
     first.lock()
     os.chown(folder, NOBODY, NOBODY)
     os.seteuid(NOBODY)
     try:
-        second = StateDirectory(folder, simulated=False)
+        second = StateDirectory(folder)
         with pytest.raises(StateError, match="another exporter writes here"):
             second.lock()
         first.release()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deploy.demo.processes import free_port
-from tests.bench.fleet_disk import json_lines
 from tests.dashboards.fleet import STEP_SECONDS, Fleet, families_of, joined, scraped, with_rules
 from tests.dashboards.store import Store
 from tests.e2e.processes import end, wait_for
@@ -96,6 +97,18 @@ def victoria_metrics(history: History, program: Path, directory: Path, fleet: Fl
         yield Store(address, fleet)
     finally:
         end(process)
+
+
+def json_lines(history: History) -> Iterator[str]:
+    """The history as VictoriaMetrics imports it."""
+    for (name, labels), values in history.series.items():
+        present = [(step, value) for step, value in enumerate(values) if not math.isnan(value)]
+        line = {
+            "metric": {"__name__": name, **dict(labels)},
+            "values": [value for _, value in present],
+            "timestamps": [round((history.start_seconds + step * history.step_seconds) * 1000) for step, _ in present],
+        }
+        yield json.dumps(line) + "\n"
 
 
 def _answers(address: str) -> bool:

@@ -7,13 +7,14 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.log import FORMATTERS, configure, fields
+from gpu_triage.log import FORMATTERS, MOST_LINES, _Handler, configure, fields, repeated
 
 PAIR = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
 CREATED = 1767323045.678
@@ -203,3 +204,79 @@ def test_a_stream_that_is_gone_costs_the_line_and_nothing_else(
     stream.close()
     logging.getLogger("gpu_triage").error("nobody hears")
     assert capsys.readouterr().err == ""
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def bounded(stream: io.StringIO, clock: Clock) -> logging.Handler:
+    handler = _Handler(stream, clock)
+    handler.setFormatter(FORMATTERS["json"])
+    return handler
+
+
+def placed(line: int, message: str = "m", extra: Mapping[str, object] | None = None) -> logging.LogRecord:
+    made = logging.LogRecord("gpu_triage.test", logging.WARNING, "file.py", line, message, (), None)
+    made.__dict__.update(extra or {})
+    return made
+
+
+def written(stream: io.StringIO) -> list[tuple[str, int | None]]:
+    """The message of each line, and how many it stands for if it is a sum."""
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [(line.get("of", line["msg"]), line.get("lines")) for line in lines]
+
+
+def test_each_place_writes_so_many_lines_at_once_then_one_a_minute_and_the_others_are_summed_up() -> None:
+    stream, clock = io.StringIO(), Clock()
+    handler = bounded(stream, clock)
+    for _ in range(20_267):
+        handler.handle(placed(1, "storm"))
+    handler.handle(placed(2, "quiet"))
+    assert written(stream) == [("storm", None)] * MOST_LINES + [("quiet", None)]
+    for minute in range(1, 4):
+        clock.seconds = 60.0 * minute
+        for _ in range(100):
+            handler.handle(placed(1, "storm"))
+    handler.close()
+    left_out = 20_267 - MOST_LINES + 3 * 99
+    assert written(stream)[MOST_LINES + 1 :] == [("storm", None)] * 3 + [("storm", left_out)]
+
+
+def test_what_was_left_out_is_summed_up_once_even_if_nothing_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_triage.log.QUIET_SECONDS", 0.05)
+    stream, clock = io.StringIO(), Clock()
+    handler = bounded(stream, clock)
+    for _ in range(MOST_LINES + 5):
+        handler.handle(placed(1))
+    (summary,) = (each for each in threading.enumerate() if isinstance(each, threading.Timer))
+    summary.join()
+    assert written(stream)[MOST_LINES:] == [("m", 5)]
+    handler.handle(placed(1))
+    handler.close()
+    assert written(stream)[MOST_LINES:] == [("m", 5), ("m", 1)]
+
+
+def test_a_line_of_a_kind_is_written_again_after_its_quiet_time() -> None:
+    stream, clock = io.StringIO(), Clock()
+    handler = bounded(stream, clock)
+    for seconds, kind in ((0, "a"), (1, "a"), (2, "b"), (59, "a"), (60, "a"), (61, "a")):
+        clock.seconds = float(seconds)
+        handler.handle(placed(1, kind, repeated(kind, 60.0)))
+    handler.close()
+    assert written(stream) == [("a", None), ("b", None), ("a", None), ("a", 3)]
+
+
+def test_kinds_without_number_take_no_memory_without_end() -> None:
+    stream, clock = io.StringIO(), Clock()
+    handler = bounded(stream, clock)
+    for kind in range(3000):
+        clock.seconds += 60.0
+        handler.handle(placed(1, extra=repeated(kind, 1e9)))
+    handler.handle(placed(1, extra=repeated(0, 1e9)))
+    handler.close()
+    assert len(written(stream)) == 3001

@@ -97,9 +97,8 @@ def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple
             )
         for name, text in files.items():
             paths[name].parent.mkdir(parents=True, exist_ok=True)
-            write_file(paths[name], text.encode())
-            # Regardless of the umask, because Prometheus runs as a different user.
-            paths[name].chmod(0o644)
+            # Prometheus runs as a different user.
+            write_file(paths[name], text.encode(), mode=0o644)
         rules = (path for below in ("rules", "rules/compat") for path in (folder / below).glob("*.yml"))
         gone = {path.relative_to(folder).as_posix() for path in rules if _is_ours(path)} - files.keys()
         for name in gone:

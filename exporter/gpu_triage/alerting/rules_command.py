@@ -44,8 +44,8 @@ def rules_command(
         GpuStraggler: {severity: info}
         GpuPersistenceModeOff: {enabled: true}
 
-    DIR/rules/compat is for hosts that have dcgm-exporter only. Run the command again after an upgrade: it replaces its
-    own files, and removes those of its rules that are gone.
+    DIR/rules/compat records metrics of dcgm-exporter under the names of these; load it only if you use that. Run the
+    command again after an upgrade: it replaces its own files, and removes those of its rules that are gone.
 
     Exit code 0: written. 1: the folder cannot be written to. 2: a setting or a flag is wrong; nothing is written.
     """  # noqa: D301 - click needs the backspace escapes

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import kept_apart, live_host, stepped_host
 from gpu_triage.cli.measure import measure, sample_for
 from gpu_triage.cli.one_shot import duration_option, format_option, host_options
 from gpu_triage.documents import printable
@@ -170,8 +170,8 @@ def accept(*, config: Config, file: Path | None, fields: tuple[str, ...], despit
 def _file_of_the_exporter(config: Config) -> Path:
     if config.baseline_file is not None:
         return config.baseline_file
-    if config.baseline_from_host and config.state_directory is not None:
-        return StateDirectory(config.state_directory, simulated=config.simulate is not None).path(BASELINE)
+    if config.baseline_from_host and (folder := kept_apart(config).state_directory) is not None:
+        return StateDirectory(folder).path(BASELINE)
     raise BaselineError("no_file", "name the baseline's FILE, or the exporter's configuration with --config.file")
 
 
@@ -187,8 +187,8 @@ def _observe_complete(config: Config, within_seconds: float) -> HostFacts:
 def _refuse_findings(config: Config) -> None:
     """Check the host as `gpu-triage check` does; raises BaselineError if it has critical findings."""
     with ExitStack() as stack:
-        machine = stepped_machine(config, stack)
-        report = measure(machine, config, _CHECK_SECONDS).report
+        host = stepped_host(config, stack)
+        report = measure(host.machine, host.config, _CHECK_SECONDS).report
     # Includes pending ones: a short measurement confirms few, and a baseline is kept for years.
     critical = "; ".join(
         f"{each.check.code} {each.subject}, {each.measured}{(follows := life_cycle(each)) and f' ({follows})'}"
@@ -215,8 +215,8 @@ def _observe(config: Config, within_seconds: float, *, well: bool) -> CurrentSta
     latest: list[CurrentState] = []
     ended = threading.Event()
     with ExitStack() as stack:
-        machine = live_machine(config, stack)
-        runner = Runner(machine.clock, quick)
+        machine = live_host(config, stack).machine
+        runner = Runner(machine.clock, quick.sample_fast_seconds)
         sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
 
         def look() -> None:

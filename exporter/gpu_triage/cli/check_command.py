@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import is_made_up, stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import (
     duration_option,
@@ -96,7 +96,7 @@ def check_command(
     if redact and not paths:
         raise ConfigError("--redact is for files; name them with --from")
     if paths:
-        if config.simulate is not None or config.replay is not None:
+        if is_made_up(config):
             raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
         if any(map(given, ("seconds", "patience"))):
             raise ConfigError("--from measures nothing: leave out --for and --patience")
@@ -106,7 +106,8 @@ def check_command(
     else:
         with ExitStack() as stack:
             # The end of a recording is the event that it was made for.
-            report = measure(stepped_machine(config, stack, last_seconds=seconds), config, seconds, patience).report
+            host = stepped_host(config, stack, last_seconds=seconds)
+            report = measure(host.machine, host.config, seconds, patience).report
     if form == "text":
         echo_text(partial(render_text, report))
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
+from gpu_triage.cli.machines import constants, judged_host
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.log import fields
@@ -25,6 +26,7 @@ from gpu_triage.serve.security import AllowedHosts, SecuritySource
 from gpu_triage.serve.server import WebServer
 
 if TYPE_CHECKING:
+    from gpu_triage.cli.machines import Host
     from gpu_triage.machine import Machine
     from gpu_triage.options.config import Config
     from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth, WebConfigHealth
@@ -39,13 +41,15 @@ EXIT_RESTART_ME = 4
 class Daemon:
     """The running exporter: a sampler on its own thread, the web server on the main thread."""
 
-    def __init__(self, machine: Machine, config: Config) -> None:
+    def __init__(self, host: Host, interval_seconds: float) -> None:
+        """`interval_seconds` is the real time from one round of samples to the next."""
+        machine, config = host.machine, host.config
         self._config = config
         self._flight = _flight_recorder(machine, config)
         if self._flight is not None:
             machine = self._flight.machine
-        self._runner = Runner(machine.clock, config)
-        judge = DaemonJudge(config)
+        self._runner = Runner(machine.clock, interval_seconds)
+        judge = DaemonJudge(config, judged_host(config, continuous=True))
         self._sampler = Sampler(
             machine,
             config,
@@ -55,10 +59,11 @@ class Daemon:
             judge=judge,
             flight=self._flight,
             writes_state=True,
+            constants=constants(config),
         )
         self._judge = judge
         self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
-        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive, machine.scenario_progress)
+        self._front = ExporterBackend(self._sampler, judge, config, self._runner.alive, host.progress)
         self._server = WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,

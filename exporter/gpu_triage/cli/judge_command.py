@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.cli.timeline import render_json, render_text, timelines
 from gpu_triage.errors import ConfigError
@@ -31,7 +31,7 @@ _STEP_SECONDS: Final = 5.0
 
 def applies(option: Option) -> bool:
     """Whether a daemon option is also a flag of this command."""
-    return option.section in _SECTIONS
+    return option.section in _SECTIONS and option.key != "simulate-pace"
 
 
 @click.command(
@@ -109,10 +109,10 @@ def judge_command(
         )
     total = _SIMULATED_SECONDS if seconds is None else seconds
     with ExitStack() as stack, ProgressLine() as line:
-        machine = stepped_machine(config, stack)
+        host = stepped_host(config, stack)
         found = timelines(
-            machine,
-            config,
+            host.machine,
+            host.config,
             total,
             settings,
             lambda done: line.show(f"judging, {done / 60:.0f} of {total / 60:.0f} min"),

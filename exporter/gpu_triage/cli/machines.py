@@ -1,62 +1,133 @@
-"""The machine that a configuration names: this host, a recording, or a scenario.
+"""The host that a configuration names: this one, a recording, or a scenario.
 
-The modules for the latter two are imported lazily: on a real host they would only take memory.
+The modules for the latter two are imported lazily: on a real host they would only take memory. Only here is a host
+made up: what runs on it cannot tell.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import platform
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpu_triage.cli.simulation import simulated, stepped, virtual_clock
 from gpu_triage.driver.nvml.probe import ProbeProcess
+from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.log import fields
 from gpu_triage.machine import real_machine
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.processes.container_names import ContainerLinks
 from gpu_triage.read.processes.pods import PodDirectory, kubelet
 from gpu_triage.read.processes.slurm_jobs import JobDirectory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
 
     from gpu_triage.machine import Machine, PodNames, SlurmJobs
     from gpu_triage.options.config import Config
+    from gpu_triage.read.metrics.metric import Sample
 
 log = logging.getLogger(__name__)
 
+_APART: Final = "simulated"
+"""Folder in the state directory for a host that is made up: its history does not mix with this host's."""
 
-def live_machine(config: Config, stack: ExitStack) -> Machine:
-    """The machine of a configuration: a recording, a scenario, or this host."""
+
+class Host(NamedTuple):
+    """What a configuration names, and the configuration of what runs there."""
+
+    machine: Machine
+    config: Config
+    progress: Callable[[], str] | None = None  # what happens next in a scenario, as a sentence
+
+
+def live_host(config: Config, stack: ExitStack) -> Host:
+    """The host of a configuration: a recording, a scenario, or this one.
+
+    Raises:
+        ConfigError: the scenario would start long after the last thing that happens in it.
+        StateError: what is remembered of the scenario's host cannot be written to the state directory.
+    """
+    apart = kept_apart(config)
+    if apart.state_directory is not None and is_made_up(config):
+        with suppress(OSError):
+            apart.state_directory.mkdir(exist_ok=True)
     if config.replay is not None:
         from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
         log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
-        return stack.enter_context(replayed_machine(config.replay))
-    if config.simulate is None:
-        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-        machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
-        logs = config.kubernetes_container_logs
-        containers = None if logs is None else ContainerLinks(logs)
-        pods, slurm = _pods(config), _slurm(config)
-        return replace(machine, pods=pods, containers=containers, slurm=slurm, probe=ProbeProcess())
-    return simulated(config, stack)
-
-
-def stepped_machine(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Machine:
-    """The machine for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
-
-    `last_seconds` is how long before the end of a recording to start; 0 for its beginning.
-    """
+        return Host(stack.enter_context(replayed_machine(config.replay)), apart)
     if config.simulate is not None:
-        return stepped(config, stack)
+        made = simulated(config, stack)
+        return Host(made.machine, _by_its_clock(made.remembering(apart)), made.progress)
+    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
+    logs = config.kubernetes_container_logs
+    containers = None if logs is None else ContainerLinks(logs)
+    pods, slurm = _pods(config), _slurm(config)
+    return Host(replace(machine, pods=pods, containers=containers, slurm=slurm, probe=ProbeProcess()), config)
+
+
+def stepped_host(config: Config, stack: ExitStack, last_seconds: float = 0.0) -> Host:
+    """The host for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
+
+    What an exporter keeps on disk is by another clock than theirs, and is not read.
+
+    Args:
+        last_seconds: how long before the end of a recording to start; 0 for its beginning.
+    """
+    if not is_made_up(config):
+        return live_host(config, stack)
+    config = replace(config, state_directory=None)
     if config.replay is None:
-        return live_machine(config, stack)
+        made = stepped(config, stack)
+        return Host(made.machine, made.remembering(config), made.progress)
     from gpu_triage.record.replay import replayed_machine  # noqa: PLC0415 - see above
 
     clock = virtual_clock()
-    return stack.enter_context(replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None))
+    replayed = replayed_machine(config.replay, clock=clock, last_seconds=last_seconds or None)
+    return Host(stack.enter_context(replayed), config)
+
+
+def is_made_up(config: Config) -> bool:
+    """Whether the configuration names a scenario or a recording."""
+    return config.simulate is not None or config.replay is not None
+
+
+def kept_apart(config: Config) -> Config:
+    """The configuration, with the state directory of a host that is made up beside that of this host."""
+    if config.state_directory is None or not is_made_up(config):
+        return config
+    return replace(config, state_directory=config.state_directory / _APART)
+
+
+def judged_host(config: Config, *, continuous: bool) -> JudgedHost:
+    """What is judged under this configuration."""
+    if config.replay is not None:
+        return JudgedHost(str(config.replay), str(config.replay), continuous)
+    name = config.simulate or platform.node() or "this host"
+    return JudgedHost(name, None, continuous, simulated=config.simulate is not None)
+
+
+def constants(config: Config) -> tuple[Sample, ...]:
+    """What is published of the host under this configuration, and never changes."""
+    return (GPU_EXPORTER_SIMULATED.sample(is_made_up(config)),)
+
+
+def _by_its_clock(config: Config) -> Config:
+    """The configuration for a clock that runs faster: a round of the exporter takes as long as in real time."""
+    pace = config.simulate_pace
+    return replace(
+        config,
+        sample_fast_seconds=config.sample_fast_seconds * pace,
+        sample_medium_seconds=config.sample_medium_seconds * pace,
+        sample_slow_seconds=config.sample_slow_seconds * pace,
+        sample_deadline_seconds=config.sample_deadline_seconds * pace,
+    )
 
 
 def _pods(config: Config) -> PodNames | None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage.cli.daemon import Daemon
-from gpu_triage.cli.machines import live_machine
+from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.simulation import scenario_options, simulate_command
 from gpu_triage.driver.nvml.versions import versions_in_words
+from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
@@ -103,14 +104,16 @@ def serve(config: Config) -> int:
 
     It stays up without a driver, without GPUs and while the driver hangs, and reports it in its metrics.
 
-    Exit code: 0 after a signal, 2 the options cannot be used, 4 the driver was replaced and the supervisor should
-    restart the exporter, 70 a fault of this program.
+    Exit code: 0 after a signal; 2 the options or files that they name cannot be used, so that a restart does not help.
+    After the others, the supervisor should restart it: 1 the address is in use or not there yet, 4 the driver was
+    replaced, 70 a fault of this program.
     """
     refuse_unknown_metrics(config, METRICS)
     keep_memory_flat()
     configure(config.log_level, config.log_format)
+    keep_code()
     with ExitStack() as stack:
-        return Daemon(live_machine(config, stack), config).run()
+        return Daemon(live_host(config, stack), config.sample_fast_seconds).run()
 
 
 def main() -> None:

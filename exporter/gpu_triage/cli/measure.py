@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.cli.machines import is_made_up, judged_host
 from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
@@ -17,7 +18,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.judge.host_judge import HostJudge, Judgment, subject_of
+from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
@@ -36,7 +37,7 @@ MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset(
     {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
 )
-_FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory"})
+_FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory", "simulate-pace"})
 _UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
 """The exporter's state directory (with its ledger of incidents) when run by systemd as in deploy/systemd."""
 
@@ -66,9 +67,9 @@ def measure(
     Raises:
         ConfigError: the configuration's judge settings are invalid.
     """
-    judge = HostJudge(subject_of(config, continuous=False), settings=judge_settings(config.judge))
-    units = StateDirectory(_UNIT_STATE_DIRECTORY, simulated=False).path(INCIDENTS)
-    if not machine.simulated and config.state_directory is None and os.access(units, os.R_OK):
+    judge = HostJudge(judged_host(config, continuous=False), settings=judge_settings(config.judge))
+    units = StateDirectory(_UNIT_STATE_DIRECTORY).path(INCIDENTS)
+    if not is_made_up(config) and config.state_directory is None and os.access(units, os.R_OK):
         config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
     # Speed up the medium tier for such a short measurement.
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
@@ -87,7 +88,7 @@ def _links_seen_by_the_exporter(machine: Machine, config: Config) -> tuple[Wides
     """
     if config.state_directory is None:
         return ()
-    path = StateDirectory(config.state_directory, simulated=machine.simulated).path(FINDINGS)
+    path = StateDirectory(config.state_directory).path(FINDINGS)
     try:
         loaded = SAVED_FINDINGS.read(path, machine.clock.now().wall)
     except StateError:
@@ -182,7 +183,7 @@ class _Measurement:
 def _watch(
     machine: Machine, config: Config, seconds: float, patience_seconds: float, watch: Watch | None
 ) -> _Measurement:
-    runner = Runner(machine.clock, config)
+    runner = Runner(machine.clock, config.sample_fast_seconds)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds, watch)
     most_seconds = patience_seconds + seconds + _GRACE_SECONDS

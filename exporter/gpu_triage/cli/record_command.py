@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import live_machine
+from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.measure import sample_for
 from gpu_triage.cli.one_shot import for_option, host_options
 from gpu_triage.log import configure
@@ -54,7 +54,7 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
     prepare_target(target, replace=force)
     configure("error", config.log_format)
     with ExitStack() as stack:
-        recording = record_host(live_machine(config, stack), config, seconds)
+        recording = record_host(live_host(config, stack).machine, config, seconds)
     write_recording(recording, target)
     click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} of files")
     return 0
@@ -63,7 +63,7 @@ def record_command(*, config: Config, target: Path, force: bool, seconds: float)
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """Record a machine while the exporter's collectors run on it, for this long in real time."""
     with closing(Capture(machine, math.inf, _MOST_BYTES)) as capture:
-        runner = Runner(machine.clock, config)
+        runner = Runner(machine.clock, config.sample_fast_seconds)
         # Events of devices are not recorded.
         recorded = replace(capture.machine, hotplug=False)
         sampler = Sampler(recorded, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)

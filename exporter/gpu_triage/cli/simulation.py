@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import click
 
-    from gpu_triage.machine import Machine, SteppedClock
+    from gpu_triage.machine import SteppedClock
     from gpu_triage.options.config import Config, Setting
-    from gpu_triage_simulator import Scenario
+    from gpu_triage_simulator import Scenario, SimulatedMachine
 
 log = logging.getLogger(__name__)
 
@@ -43,30 +43,27 @@ def scenario_options(name: str) -> Mapping[str, Setting]:
     return load_scenario(name).exporter_options
 
 
-def simulated(config: Config, stack: ExitStack) -> Machine:
-    """The machine of the scenario that a configuration names, in real time from ``--simulate-at`` on."""
-    from gpu_triage_simulator import simulated_machine  # noqa: PLC0415 - see above
+def simulated(config: Config, stack: ExitStack) -> SimulatedMachine:
+    """The host of the scenario that a configuration names, at its pace from ``--simulate-at`` on."""
+    from gpu_triage_simulator import FastClock, simulated_machine  # noqa: PLC0415 - see above
 
     scenario, begin = _scenario(config)
-    machine = stack.enter_context(simulated_machine(scenario, starting_at=begin, pace=config.simulate_pace)).machine
+    clock = None if config.simulate_pace == 1 else FastClock(config.simulate_pace)
+    made = stack.enter_context(simulated_machine(scenario, clock=clock, starting_at=begin))
     log.warning(
         "this host is SIMULATED: every metric is made up",
-        extra=fields(scenario=scenario.name, description=scenario.description, progress=_progress(machine)),
+        extra=fields(scenario=scenario.name, description=scenario.description, progress=made.progress()),
     )
-    return machine
+    return made
 
 
-def _progress(machine: Machine) -> str:
-    return "" if machine.scenario_progress is None else machine.scenario_progress()
-
-
-def stepped(config: Config, stack: ExitStack) -> Machine:
+def stepped(config: Config, stack: ExitStack) -> SimulatedMachine:
     """The same, on a virtual clock."""
     from gpu_triage_simulator import simulated_machine  # noqa: PLC0415 - see above
 
     scenario, begin = _scenario(config)
     made = simulated_machine(scenario, clock=virtual_clock(), starting_at=begin, when_looked_at=True)
-    return stack.enter_context(made).machine
+    return stack.enter_context(made)
 
 
 def virtual_clock() -> SteppedClock:
@@ -77,12 +74,12 @@ def virtual_clock() -> SteppedClock:
 
 
 def _scenario(config: Config) -> tuple[Scenario, float]:
-    """The scenario at its pace, and the second of it to start at.
+    """The scenario, and the second of it to start at.
 
     Raises:
         ConfigError: it would start long after the last thing that happens in it.
     """
-    from gpu_triage_simulator import at_pace, load_scenario  # noqa: PLC0415 - see above
+    from gpu_triage_simulator import load_scenario  # noqa: PLC0415 - see above
 
     assert config.simulate is not None  # noqa: S101 - checked by the callers
     scenario, begin = load_scenario(config.simulate), config.simulate_at_seconds
@@ -92,4 +89,4 @@ def _scenario(config: Config) -> tuple[Scenario, float]:
             f"--simulate-at {show_duration(begin)}: nothing happens in {scenario.name} after "
             f"{show_duration(scenario.last_seconds)}; write {show_duration(latest)} or less"
         )
-    return at_pace(scenario, config.simulate_pace), begin / config.simulate_pace
+    return scenario, begin

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Final
 
+from gpu_triage.cli.machines import judged_host
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
@@ -67,7 +68,7 @@ class _WatchedJudge(DaemonJudge):
     """The daemon's judge, recording the occurrences of its findings."""
 
     def __init__(self, config: Config, settings: JudgeSettings) -> None:
-        super().__init__(config)
+        super().__init__(config, judged_host(config, continuous=True))
         self.use(settings)
         self.courses: dict[Key, FindingHistory] = {}
 
@@ -122,14 +123,13 @@ def timelines(
 
     Args:
         machine: a simulated or recorded machine.
-        config: as for the daemon; its state directory is neither read nor written.
+        config: as for the daemon; its state directory is not written.
         seconds: how long to run.
         settings: one or more; the machine is sampled once for all of them.
         on_progress: called with the number of seconds completed.
     """
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller chose it
-    config = replace(config, state_directory=None, flight_recorder_directory=None)
     judges = [_WatchedJudge(config, each) for each in settings]
     sampler = Sampler(
         machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS, judge=_Judges(judges)

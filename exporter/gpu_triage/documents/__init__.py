@@ -15,14 +15,18 @@ gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mea
 from __future__ import annotations
 
 from gpu_triage.documents.files import (
+    FileIdentity,
     discard_partials,
+    identity_of,
     parse_json,
     parse_toml,
     parse_yaml,
     read_file,
     reason_of,
     replace_file,
+    replacing,
     sync_directory,
+    unwritable,
     write_file,
 )
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
@@ -30,6 +34,7 @@ from gpu_triage.documents.typed_values import AtMost, Key, Keyed, Parsed, Patter
 
 __all__ = [
     "AtMost",
+    "FileIdentity",
     "Key",
     "Keyed",
     "Parsed",
@@ -40,6 +45,7 @@ __all__ = [
     "Tagged",
     "Text",
     "discard_partials",
+    "identity_of",
     "nearest",
     "parse_json",
     "parse_toml",
@@ -51,7 +57,9 @@ __all__ = [
     "read_value",
     "reason_of",
     "replace_file",
+    "replacing",
     "suggestion",
     "sync_directory",
+    "unwritable",
     "write_file",
 ]

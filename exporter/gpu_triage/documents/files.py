@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from gpu_triage.documents.place import quoted
 from gpu_triage.errors import DocumentError
@@ -29,10 +29,25 @@ _REASONS: Final = {
     errno.EISDIR: "not_a_file",
 }
 
+FileIdentity = tuple[int, int, int, int]
+
 
 def reason_of(error: OSError) -> str:
     """The reason for an error, as used in metrics: ``missing``, ``no_permission``, …, ``io_error``."""
     return _REASONS.get(error.errno or 0, "io_error")
+
+
+def unwritable(path: Path, error: OSError, option: str, what: str = "cannot be written") -> tuple[str, str]:
+    """The reason and message, with the next step, for a file in a directory that is named by an option."""
+    steps = {
+        "no_permission": "let the exporter's user write there",
+        "missing": "create the directory or mount the volume",
+        "no_space": "free some space",
+        "read_only": f"mount it writable, or name another directory with {option}",
+        "not_a_file": "delete the link or directory that is in its place",
+    }
+    reason = reason_of(error)
+    return reason, f"{path}: {what}: {error.strerror or error}; {steps.get(reason, 'check the disk')}"
 
 
 def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: str = "name a readable file") -> bytes:
@@ -60,18 +75,41 @@ def read_file(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, step: 
     return content
 
 
-def write_file(path: Path, content: bytes) -> None:
+def identity_of(path: Path) -> FileIdentity | None:
+    """A value that changes when a file is replaced or written to; None if the file can't be examined."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def write_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Replace a file atomically and durably: after a crash or error, either the old or the new file exists.
+
+    `mode` applies regardless of the umask.
 
     Raises:
         OSError: the file can't be written.
     """
-    replace_file(path, content)
+    with replacing(path, mode) as file:
+        file.write(content)
     sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Like `write_file`, but not durable until `sync_directory` is called: a host crash may restore the old file.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
+    """A new file, which replaces the one at `path` when the block has ended without an exception.
 
     Raises:
         OSError: the file can't be written.
@@ -83,11 +121,13 @@ def replace_file(path: Path, content: bytes) -> None:
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
+            if mode is not None:
+                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         partial.replace(path)
-    except OSError:
+    except BaseException:
         partial.unlink(missing_ok=True)
         raise
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value, reason_of, replace_file, write_file
+from gpu_triage.documents import Place, parse_json, quoted, read_file, read_value, replace_file, unwritable, write_file
 from gpu_triage.errors import DocumentError, StateError
 
 MOST_BYTES: Final = 1 << 20
@@ -21,14 +21,6 @@ MOST_BYTES: Final = 1 << 20
 MOST_AHEAD_SECONDS: Final = 86_400.0
 """Times further in the future are invalid. A host with its hardware clock in local time is up to 14 hours ahead
 until its time is synchronized; no common clock error reaches 24 hours."""
-
-_STEPS: Final = {
-    "no_permission": "let the exporter's user write there",
-    "missing": "create the directory or mount the volume",
-    "no_space": "free some space",
-    "read_only": "mount it writable, or name another directory with --state.directory",
-    "not_a_file": "delete the link or directory that is in its place",
-}
 
 T = TypeVar("T")
 Entry = TypeVar("Entry")
@@ -167,9 +159,7 @@ def copy_aside(path: Path) -> Path:
 
 
 def failure(path: Path, error: OSError, what: str) -> StateError:
-    reason = reason_of(error)
-    step = _STEPS.get(reason, "check the disk")
-    return StateError(reason, f"{path}: {what}: {error.strerror or error}; {step}")
+    return StateError(*unwritable(path, error, "--state.directory", what))
 
 
 def _latest(path: Path, now: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass
@@ -319,7 +320,7 @@ def _scalar(hint: Any, rules: _Rules) -> _Reader:
             close = nearest(value, map(str, choices)) if choices else None
             right = f"did you mean {close}?" if close else f"write {_described(hint, rules)}"
             raise _Wrong(f"{_shown(value, rules)}{right}")
-        return float(plain) if hint is float else plain
+        return plain
 
     return read
 
@@ -328,11 +329,21 @@ def _plain(hint: Any, value: Any) -> Any:
     """The value if it has this type, else None; YAML text is converted."""
     if get_origin(hint) is Literal:
         return value if value in get_args(hint) and not isinstance(value, bool) else None
+    if hint is float:
+        return _finite(value)
     if isinstance(value, Text):
         return _of_text(hint, value)
     if isinstance(value, bool):
         return value if hint is bool else None
-    return value if isinstance(value, (int, float) if hint is float else hint) else None
+    return value if isinstance(value, hint) else None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, Text):
+        value = float(value) if _NUMBER.fullmatch(value) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # False for NaN, infinity, and whole numbers of hundreds of digits.
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _of_text(hint: Any, text: Text) -> Any:
@@ -340,8 +351,6 @@ def _of_text(hint: Any, text: Text) -> Any:
         return _TRUTHS.get(text.lower())
     if hint is int:
         return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
-    if hint is float:
-        return float(text) if _NUMBER.fullmatch(text) else None
     return str(text)
 
 

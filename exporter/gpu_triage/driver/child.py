@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Final
 
+from gpu_triage.driver.own_code import kept_code
+
 _END_SECONDS: Final = 1.0
 
 
@@ -33,14 +35,19 @@ class ChildProcess:
             ChildNotStarted: the process could not be started.
             subprocess.TimeoutExpired: it did not exit in time, and was killed.
         """
+        program, environment = sys.executable, dict(os.environ)
+        if (code := kept_code()) is not None:
+            # The interpreter's path may be in a virtual environment that has been removed.
+            program, environment["PYTHONPATH"] = "/proc/self/exe", f"/proc/self/fd/{code}"
         try:
             child = self._child = subprocess.Popen(  # noqa: S603 - our own module, without arguments
-                [sys.executable, "-m", self._module],
+                [program, "-m", self._module],
                 stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 # Don't import anything from the current directory.
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                env={**environment, "PYTHONSAFEPATH": "1"},
+                pass_fds=() if code is None else (code,),
             )
         except (OSError, ValueError) as error:
             raise ChildNotStarted(str(error)) from error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -110,8 +109,7 @@ class HostJudge:
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
         if self._subject.files:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
-        classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
-        remember(host, classes, self._longest_gap_seconds)
+        remember(host, self._longest_gap_seconds)
         judged: Iterable[Finding] = chain(
             judge_health(host, bottlenecks),
             *(judge(host) for judge in _JUDGES),
@@ -121,15 +119,15 @@ class HostJudge:
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
         rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
-        found = sorted(rows, key=lambda f: _ORDER[f.check.code])
+        named = (f if (gpu := host.silent_gpus.of(f)) is None else f.about(gpu) for f in rows)
+        found = sorted(named, key=lambda f: _ORDER[f.check.code])
         present, ended = self.states.judge(
-            found, partial(observable, host), host.at.monotonic, partial(last_reset, host)
+            found, partial(observable, host), host.at.monotonic, partial(last_reset, host), host.known_gpus
         )
         if self._subject.files:
             present = tuple(map(_confirmed_in_files, present))
-        indices = {gpu.uuid: gpu.gpu for gpu in host.gpus if gpu.uuid}
-        completed = self._completed([_renumbered(life, indices) for life in present], host.at)
-        over = tuple(self._with_life(_renumbered(life, indices), host.at) for life in ended)
+        completed = self._completed(present, host.at)
+        over = tuple(self._with_life(life, host.at) for life in ended)
         report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
         return Judgment(host.at, report, host)
 
@@ -150,12 +148,12 @@ class HostJudge:
 
     def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
         """Return the findings with their state and history, and the code of the finding that causes each."""
-        codes = {(life.finding.subject, life.finding.check.code) for life in present}
+        keys = {life.key for life in present}
         completed = []
         for life in present:
             finding = self._with_life(life, now)
             causes = EXPLAINED_BY.get(finding.check.code, ())
-            cause = next((code for code in causes if (finding.subject, code) in codes), "")
+            cause = next((code for code in causes if (finding.identity, code) in keys), "")
             completed.append(replace(finding, explained_by=cause))
         return sorted(completed, key=lambda f: _ORDER[f.check.code])
 
@@ -165,7 +163,7 @@ class HostJudge:
             since=self._walls.of(life.began_at, now) if self._subject.continuous else None,
             state=life.state,
             lasted_seconds=life.lasted_seconds,
-            holds=life.holds,
+            holds=life.holds if life.seen_at == now.monotonic else None,  # else it is restored, and not judged yet
             quiet_seconds=life.quiet_seconds,
             ended_at=None if life.end is None else self._walls.of(life.seen_at, now),
             end="" if life.end is None else life.end.value,
@@ -181,12 +179,12 @@ class DaemonJudge:
         ConfigError: the configuration's judge settings are invalid.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.subject = subject_of(config, continuous=True)
+    def __init__(self, config: Config, subject: JudgedHost) -> None:
+        self.subject = subject
         self.latest: Judgment | None = None
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
-        self._history = MetricHistory(seconds, config.simulate_pace)
-        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
+        self._history = MetricHistory(seconds)
+        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge))
         self._kept = KeptFindings(self.states, self._history.memory.widest)
 
     @property
@@ -214,20 +212,6 @@ class DaemonJudge:
         self._judge.interrupt()
 
 
-def subject_of(config: Config, *, continuous: bool) -> JudgedHost:
-    """Return what is judged under this configuration: this host, a scenario or a recording."""
-    if config.replay is not None:
-        return JudgedHost(str(config.replay), str(config.replay), continuous)
-    return JudgedHost(config.simulate or platform.node() or "this host", None, continuous)
-
-
-def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
-    """Return the life with the current index of its GPU; `indices` is keyed by UUID."""
-    finding = life.finding
-    index = indices.get(finding.uuid, finding.gpu)
-    return life if index == finding.gpu else replace(life, finding=replace(finding, gpu=index))
-
-
 def _confirmed_in_files(life: Life) -> Life:
     confirmed = life.finding.check.area in CONFIRMED_IN_FILES
     return replace(life, state=State.CONFIRMED) if confirmed else life
@@ -235,12 +219,12 @@ def _confirmed_in_files(life: Life) -> Life:
 
 def _reading(report: Report) -> JudgmentReading:
     """Convert a report to what the collector `judge` publishes."""
-    published: dict[tuple[GpuLabels | None, str], PublishedFinding] = {}
+    published: dict[tuple[str, str], PublishedFinding] = {}
     for finding in (*report.findings, *report.ended):
-        labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+        names = (finding.gpu or "", finding.uuid, finding.pci_bus_id)
         check = finding.check
         facts = PublishedFinding(
-            labels,
+            names if any(names) else None,
             check.code,
             check.severity.value,
             check.action.value,
@@ -249,7 +233,7 @@ def _reading(report: Report) -> JudgmentReading:
             finding.value,
             None if finding.state is State.ENDED else finding.since,
         )
-        published.setdefault((labels, check.code), facts)
+        published.setdefault((finding.identity, check.code), facts)
     gpus = tuple(
         JudgedGpu(
             GpuLabels(gpu.gpu, gpu.uuid),

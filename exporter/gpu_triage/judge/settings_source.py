@@ -70,7 +70,7 @@ class SettingsSource:
             return
         self._config = replace(self._config, judge=options)
         self._loaded_at = self._wall()
-        self._use(settings.at_pace(self._config.simulate_pace))
+        self._use(settings)
         changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
         log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
         self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))

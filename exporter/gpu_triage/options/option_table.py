@@ -233,8 +233,8 @@ _TRAILING = (
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the scenario's events follow each other, and how many times shorter findings wait, hold "
-        "and look back; bottleneck classes, clocks and counters keep real time.",
+        "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
+        "intervals are as many times longer by that clock. GpuHostClockWrong fires, since it runs ahead of others.",
     ),
     Option(
         CONFIG_FILE,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 import click
 
@@ -20,6 +22,8 @@ EXIT_USAGE = 2
 EXIT_BROKEN = 70
 """EX_SOFTWARE in sysexits.h: an unexpected error must not look like a finding (1) or a usage error (2)."""
 EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+"""As a shell shows for programs that SIGPIPE ends: 1 would mean findings to a script with ``set -o pipefail``."""
 
 _NO_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
@@ -28,17 +32,51 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     """Run a command with these arguments (without the program name), and return the exit code.
 
     The exit code is the command's return value if that is a number, else 0; 2 for invalid arguments or configuration,
-    1 for other errors that this program raises on purpose, 130 after an interrupt. Each such error is printed to stderr
-    as one line; a document gets one line per mistake. It isn't an error if the reader closes stdout early. Exit code
-    70 means that the output could not be written, or that this program has a bug; then stderr has the traceback.
+    1 for other errors that this program raises on purpose, 130 after an interrupt, 141 if the reader closed stdout
+    early. Each such error is printed to stderr as one line; a document gets one line per mistake. Exit code 70 means
+    that the output could not be written, or that this program has a bug; then stderr has the traceback.
     """
+    _open_missing_streams()
+    code = _run(command, argv)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+    return code
+
+
+def _open_missing_streams() -> None:
+    """Open /dev/null for each standard stream that is closed (``2>&-``), which Python replaces by None.
+
+    Otherwise the next socket or file would get its number, and what a library writes there. stdout can still not be
+    written to: a report that does not reach the user is an error.
+    """
+    for name, mode, flags in (("stdin", "r", os.O_RDONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8", errors="replace"))
+
+
+def _is_closed(error: OSError) -> bool:
+    """Whether the error is that of stdout opened for reading."""
+    flags = fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) if error.errno == errno.EBADF else os.O_WRONLY
+    return flags & os.O_ACCMODE == os.O_RDONLY
+
+
+def _discard(stream: TextIO) -> None:
+    """Drop what could not be written: the interpreter would try again at exit, and then exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(command: click.Command, argv: Sequence[str]) -> int:
+    stdout = sys.stdout
     try:
         result = command.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except SystemExit as stop:
-        # click exits this way on a closed stdout.
+        if sys.stdout is not stdout:
+            return EXIT_PIPE  # click replaces it then, and exits with 1
         return stop.code if isinstance(stop.code, int) else EXIT_FAILED
     except Exception as error:  # noqa: BLE001 - Python would exit with 1, which means a finding
         return _explain(error)
@@ -53,20 +91,28 @@ def _explain(error: Exception) -> int:
     if isinstance(error, GpuTriageError):
         could_not_look = isinstance(error, BaselineError | PrometheusUnavailable)
         return _report(str(error), EXIT_USAGE if could_not_look else EXIT_FAILED)
-    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_OUTPUT:
-        # Buffered output would raise the error again when the interpreter flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, OSError) and error.filename is None and (error.errno in _NO_OUTPUT or _is_closed(error)):
+        _discard(sys.stdout)
         if error.errno == errno.EPIPE:
-            return EXIT_FAILED
-        return _report(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere", EXIT_BROKEN)
+            return EXIT_PIPE
+        cause = "stdout is closed" if error.errno == errno.EBADF else error.strerror
+        return _report(f"the output cannot be written: {cause}; make room, or send it elsewhere", EXIT_BROKEN)
     trace = "\n".join(map(printable, "".join(traceback.format_exception(error)).split("\n")))
-    click.echo(f"{PROGRAM}: this is a bug, please report it:\n{trace}", err=True)
+    _say(f"{PROGRAM}: this is a bug, please report it:\n{trace}")
     return EXIT_BROKEN
 
 
 def _report(message: str, code: int) -> int:
-    click.echo(f"{PROGRAM}: error: {printable(' '.join(message.split()))}", err=True)
+    _say(f"{PROGRAM}: error: {printable(' '.join(message.split()))}")
     return code
+
+
+def _say(text: str) -> None:
+    """Write to stderr; if that is impossible too, only the exit code is left."""
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        _discard(sys.stderr)
 
 
 def _report_click(error: click.ClickException) -> int:

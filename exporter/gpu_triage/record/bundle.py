@@ -32,7 +32,7 @@ from gpu_triage.documents.stream import Budget, Stream, TimeLimit, opened, unpac
 from gpu_triage.documents.tar import Member, members
 from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError
-from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
+from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
 
 MOST_BYTES: Final = 128 << 20
 """Limit for a recording, uncompressed, and for the output buffers in it."""
@@ -284,14 +284,14 @@ def _rows(what: str, read: Callable[..., T], name: str, stream: Stream) -> tuple
     return tuple(rows)
 
 
-def _nvml(name: str, stream: Stream) -> tuple[NvmlAnswer, ...]:
+def _nvml(name: str, stream: Stream) -> tuple[TimedAnswer, ...]:
     left = MOST_BYTES
 
-    def answer(seconds: float, key: object, code: object, *outs: object) -> NvmlAnswer:
+    def answer(seconds: float, key: object, code: object, *outs: object) -> TimedAnswer:
         nonlocal left
         if not isinstance(code, int) or not -_MOST_CODE <= code < _MOST_CODE or len(outs) > _MOST_BLOBS:
             raise ValueError("no code of NVML, or too many buffers")
-        found = NvmlAnswer(_time(seconds), _key(key), code, tuple(map(_unpacked, outs)))
+        found = TimedAnswer(_time(seconds), _key(key), code, tuple(map(_unpacked, outs)))
         left -= sum(len(out) for out in found.outs if out is not None)
         if left < 0:
             raise RecordingError(

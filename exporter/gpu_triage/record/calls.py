@@ -33,10 +33,10 @@ class CallKeys:
 
         The key is JSON: the function, its numbers and handles, and a digest of the buffers' content.
         """
-        memory = [_memory_of(argument) for argument in arguments]
+        memory = [memory_of(argument) for argument in arguments]
         outs = tuple(out for out in memory if out is not None)
         values = [
-            _plain(argument) if out is None else ctypes.sizeof(out)
+            plain(argument) if out is None else ctypes.sizeof(out)
             for argument, out in zip(arguments, memory, strict=True)
         ]
         if function in _GPM_SAMPLES:
@@ -82,7 +82,7 @@ def fill(out: Any, raw: bytes) -> bool:
     return True
 
 
-def _memory_of(argument: Any) -> Any | None:
+def memory_of(argument: Any) -> Any | None:
     """The output buffer behind an argument; None for a number or handle."""
     referred = getattr(argument, "_obj", None)  # set by byref()
     if referred is not None:
@@ -90,7 +90,7 @@ def _memory_of(argument: Any) -> Any | None:
     return argument if isinstance(argument, (ctypes.Array, ctypes.Structure)) else None
 
 
-def _plain(argument: Any) -> object:
+def plain(argument: Any) -> object:
     if argument is None or isinstance(argument, (int, float, str)):
         return argument
     if (address := _address(argument)) is not None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpu_triage.driver.nvml.library_file import NAME, refuse_cut_short
 from gpu_triage.machine import NvmlLibrary
-from gpu_triage.record.calls import GPM_ALLOC, CallKeys
+from gpu_triage.record.calls import GPM_ALLOC, CallKeys, memory_of, plain
 from gpu_triage.record.ring import Answer
 
 _UNRECORDED: Final = frozenset({"nvmlErrorString", GPM_ALLOC})
@@ -18,16 +18,15 @@ _GPM: Final = "nvmlGpm"
 
 _TIMESTAMP: Final = re.compile(r"\b[0-9]{13,}\b")
 _MOST_CALLS: Final = 4096
-_PLAIN: Final = frozenset({int, float, str, bytes, type(None)})
 _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
 
 Spans = tuple[tuple[int, int], ...]
 """Start and end offset of each private member in one output buffer."""
 
 
-def answer_of(code: int, before: Iterable[bytes], after: Iterable[bytes]) -> Answer:
+def answer_of(code: int, outs: Iterable[tuple[bytes, bytes]]) -> Answer:
     """The answer of a call, from its output buffers before and after it."""
-    pairs = tuple(zip(before, after, strict=True))
+    pairs = tuple(outs)
     return Answer(
         code,
         tuple(None if new == old else new.rstrip(b"\0") for old, new in pairs),
@@ -86,59 +85,38 @@ class RecordingNvml:
         return function if name in _UNRECORDED else self._noting(name, function)
 
     def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:
-        by_arguments = not name.startswith(_GPM)
-
         def call(*arguments: Any) -> int:
             try:
-                key, outs, before = described(arguments)
+                memory: list[Any] = [memory_of(argument) for argument in arguments]
+                before = [None if out is None else bytes(out) for out in memory]
+                key, records = self._key(name, arguments, before)
             except Exception:  # noqa: BLE001 - a recorder bug must not prevent the driver call
                 return int(function(*arguments))
             code = int(function(*arguments))
-            self._answered(key, answer_of(code, before, map(bytes, outs)))
+            pairs = [(old, bytes(out)) for old, out in zip(before, memory, strict=True) if old is not None and records]
+            self._answered(key, answer_of(code, pairs))
             return code
-
-        def described(arguments: tuple[Any, ...]) -> tuple[str, list[Any], list[bytes]]:
-            outs: list[Any] = []
-            before: list[bytes] = []
-            identity: list[object] = [name]
-            for argument in arguments:
-                if type(argument) in _PLAIN:
-                    identity.append(argument)
-                elif isinstance(argument, ctypes.c_char_p):
-                    identity.append(argument.value)
-                else:
-                    # ctypes' byref() keeps the referenced object in _obj.
-                    out = getattr(argument, "_obj", None)
-                    if out is None and isinstance(argument, (ctypes.Array, ctypes.Structure)):
-                        out = argument
-                    raw = bytes(argument if out is None else out)
-                    identity.append(hash(raw))
-                    if out is not None:
-                        outs.append(out)
-                        before.append(raw)
-            known = self._known.get(tuple(identity)) if by_arguments else None
-            key = known or self._describe(name, arguments, tuple(identity) if by_arguments else None, outs)
-            return key, outs, before[: len(outs)]
 
         return call
 
-    def _describe(
-        self, name: str, arguments: tuple[Any, ...], identity: tuple[object, ...] | None, outs: list[Any]
-    ) -> str:
-        key, described = self._keys.describe(name, arguments)
-        if not described:
-            # The call fills an opaque sample buffer, which isn't recorded.
-            outs.clear()
+    def _key(self, name: str, arguments: tuple[Any, ...], before: list[bytes | None]) -> tuple[str, bool]:
+        """The key of a call, and whether its output buffers are recorded: a call of GPM fills an opaque sample."""
+        pairs = zip(arguments, before, strict=True)
+        identity = (name, *(plain(argument) if raw is None else hash(raw) for argument, raw in pairs))
+        known = self._known.get(identity)
+        if known is not None:
+            return known, True
+        key, outs = self._keys.describe(name, arguments)
         if _TIMESTAMP.search(key):
             # Calls that ask for events since a timestamp would otherwise each get their own key.
             key = _TIMESTAMP.sub("0", key)
-        elif identity is not None:
+        elif not name.startswith(_GPM):
             if len(self._known) >= _MOST_CALLS:
                 self._known.clear()
             self._known[identity] = key
-        if any(private := tuple(map(_private_spans, described))):
+        if any(private := tuple(map(_private_spans, outs))):
             self.private[key] = private
-        return key
+        return key, bool(outs)
 
 
 def _private_spans(out: Any) -> Spans:

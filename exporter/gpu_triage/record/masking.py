@@ -26,8 +26,8 @@ from gpu_triage.read.xid.xid_events import parse_sxid
 from gpu_triage.record.calls import function_of
 from gpu_triage.record.capture import ABSENT, FAILED, Captured
 from gpu_triage.record.library import Spans
-from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
-from gpu_triage.record.ring import TimedAnswer, unrolled
+from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
+from gpu_triage.record.ring import unrolled
 
 _UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
 # Longer dotted numbers are versions; loopback and unspecified addresses are the same on every host.
@@ -96,7 +96,7 @@ def local_masker() -> Masker:
 
 def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Recording:
     """The recording of what was captured; `verdict` is the judgment that triggered it, as JSON."""
-    answers: list[NvmlAnswer] = []
+    answers: list[TimedAnswer] = []
     states: list[FileAnswer] = []
     serials: set[str] = set()
     key_of = cache(lambda key: masker.data(key.encode()).decode())
@@ -111,7 +111,7 @@ def masked(captured: Captured, masker: Masker, verdict: str | None = None) -> Re
             serials.add(each.outs[0].partition(b"\0")[0].decode("ascii", "replace"))
         private = zip(each.outs, chain(captured.private.get(each.key, ()), repeat(())), strict=False)
         outs = tuple(raw and _masked_out(masker, function, raw, spans) for raw, spans in private)
-        answers.append(NvmlAnswer(each.seconds, key_of(each.key), each.code, outs))
+        answers.append(each._replace(key=key_of(each.key), outs=outs))
     for serial in serials - {""}:
         verdict = verdict and verdict.replace(serial, masker.digits(serial.encode()).decode())
     return Recording(
@@ -146,14 +146,7 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 
 def _versions_here() -> dict[str, str]:
     """Versions of the recording software."""
-    from importlib import metadata  # noqa: PLC0415 - larger than this whole module, and used once
-
-    return {
-        "gpu_triage": __version__,
-        "python": platform.python_version(),
-        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
-        "kernel": platform.release(),
-    }
+    return {"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()}
 
 
 def kernel_records(kmsg: Path, masker: Masker) -> str | None:

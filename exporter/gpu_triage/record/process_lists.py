@@ -10,7 +10,7 @@ import json
 from bisect import bisect_right
 from typing import Any, Final
 
-from gpu_triage.record.recording import NvmlAnswer
+from gpu_triage.record.recording import TimedAnswer
 
 _SUCCESS: Final = 0
 _INSUFFICIENT_SIZE: Final = 7
@@ -22,9 +22,9 @@ class ProcessLists:
 
     def __init__(self) -> None:
         """Start with no lists."""
-        self._answers: dict[str, list[NvmlAnswer]] = {}
+        self._answers: dict[str, list[TimedAnswer]] = {}
 
-    def note(self, function: str, answer: NvmlAnswer) -> None:
+    def note(self, function: str, answer: TimedAnswer) -> None:
         """Add a recorded response if it is a process list; responses with only the required size are ignored."""
         if "RunningProcesses" in function and answer.code != _INSUFFICIENT_SIZE:
             self._answers.setdefault(_whose(answer.key), []).append(answer)
@@ -51,7 +51,7 @@ def _whose(key: str) -> str:
     return json.dumps(json.loads(key)[:2])
 
 
-def _listed(answer: NvmlAnswer, entry_bytes: int) -> bytes:
+def _listed(answer: TimedAnswer, entry_bytes: int) -> bytes:
     if len(answer.outs) < _COUNT_AND_BUFFER:
         return b""  # a call without a buffer succeeded, so there were no processes
     count, raw = answer.outs

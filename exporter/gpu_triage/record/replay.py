@@ -19,7 +19,7 @@ from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
 from gpu_triage.record.process_lists import ProcessLists
-from gpu_triage.record.recording import FileAnswer, NvmlAnswer, Recording
+from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer
 
 _SUCCESS: Final = 0
 _NOT_SUPPORTED: Final = 3
@@ -33,7 +33,7 @@ _SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
 _INIT: Final = "nvmlInitWithFlags"
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
-Timed = TypeVar("Timed", NvmlAnswer, FileAnswer)
+Timed = TypeVar("Timed", TimedAnswer, FileAnswer)
 
 
 class _ReplayClock:
@@ -80,9 +80,9 @@ class ReplayedNvml:
         self._elapsed = elapsed
         self._keys = CallKeys()
         self._lock = threading.Lock()
-        self._exact: dict[str, list[NvmlAnswer]] = {}
-        self._loose: dict[str, list[NvmlAnswer]] = {}
-        self._events: deque[NvmlAnswer] = deque()
+        self._exact: dict[str, list[TimedAnswer]] = {}
+        self._loose: dict[str, list[TimedAnswer]] = {}
+        self._events: deque[TimedAnswer] = deque()
         self._process_lists = ProcessLists()
         self._functions = {*_SUCCEED, GPM_ALLOC, _INIT}
         known_function, known_loose = cache(function_of), cache(loose)
@@ -143,7 +143,7 @@ class ReplayedNvml:
         return _SUCCESS if name in _SUCCEED else _NOT_SUPPORTED
 
 
-def _give(answer: NvmlAnswer, outs: tuple[Any, ...]) -> int:
+def _give(answer: TimedAnswer, outs: tuple[Any, ...]) -> int:
     for out, raw in zip(outs, answer.outs, strict=False):
         if raw is not None and not fill(out, raw):
             return _INSUFFICIENT_SIZE
@@ -238,5 +238,4 @@ def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: fl
                 procfs=roots["proc"],
                 kmsg=kmsg,
                 clock=replayed,
-                simulated=True,
             )

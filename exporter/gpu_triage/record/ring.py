@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
+from gpu_triage.record.recording import TimedAnswer
+
 BLOCK_SECONDS: Final = 120.0
 KEPT_SECONDS: Final = 600.0
 MOST_BLOCK_BYTES: Final = 512 << 10
@@ -44,15 +46,6 @@ class Answer(NamedTuple):
     code: int
     outs: tuple[bytes | None, ...]  # content of each output, without trailing zeros; None if unchanged
     sizes: tuple[int, ...]  # of the outputs, with them
-
-
-class TimedAnswer(NamedTuple):
-    """An answer that changed, in effect from `seconds` after the first block began; outputs have their full size."""
-
-    seconds: float
-    key: str
-    code: int
-    outs: tuple[bytes | None, ...]
 
 
 class RingBlock(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from gpu_triage.documents import FileIdentity, identity_of
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.errors import BaselineError, ReasonedError
 from gpu_triage.machine import Clock, Moment
@@ -19,9 +20,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
 from gpu_triage.read.baseline.baseline_file import (
     Baseline,
-    FileIdentity,
     baseline_of,
-    identity_of,
     read_baseline,
     timestamp,
     write_baseline,

@@ -77,6 +77,11 @@ class DriverWatch:
         return own if given is None else min(own, given)
 
     @property
+    def own_on_bus(self) -> frozenset[str]:
+        """PCI bus IDs of the GPUs that are this host's own."""
+        return frozenset(gpu.bus_id for gpu in self.bus or () if not gpu.passed_through)
+
+    @property
     def passed_through(self) -> frozenset[str]:
         """PCI bus IDs of the GPUs that are set aside for virtual machines."""
         return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.passed_through)

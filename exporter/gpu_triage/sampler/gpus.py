@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -11,6 +11,7 @@ from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import DRIVER
+from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
@@ -20,6 +21,7 @@ from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult
 from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, HostGpus
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import Outcome
+from gpu_triage.sampler.places import Places
 from gpu_triage.sampler.probe_schedule import ProbeSchedule
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
@@ -49,6 +51,7 @@ class GpuRounds:
         *,
         xid: XidWatch,
         link_of: Callable[[Device], ExpectedLink | None],
+        boards: Callable[[], Mapping[str, Board]],
         freshness: Freshness,
         status: Status,
     ) -> None:
@@ -59,6 +62,7 @@ class GpuRounds:
         self._report = report
         self._xid = xid
         self._link_of = link_of
+        self._boards = boards
         self._freshness = freshness
         self._status = status
         own = tuple(collectors)
@@ -157,12 +161,20 @@ class GpuRounds:
         if not self._enumeration.news:
             return
         present = self.host_gpus.admit(self._enumeration.answers, now)
+        for device in (record.device for record in self.host_gpus):
+            if device is not None:
+                self._xid.claim(device, now)
         if self._enumeration.waits_for(lambda index: self._hangs(index, now)):
             return
-        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), now))
+        places = Places(self.driver.own_on_bus, self._boards())
+        self._forget(self.host_gpus.conclude(present, self._enumeration.conclude(), places, now))
+        if self._lacks_gpus:
+            self.host_gpus.remember(places.boards.values(), now)
         for record in self.host_gpus:
             if record.device is None:
                 self._freshness.withdraw(record.key)
+                if record.labels.uuid and record.pci_bus_id:
+                    self._xid.remember(record.labels.uuid, record.pci_bus_id, now)
         self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
     def check_gpus(self, now: float) -> None:
@@ -175,6 +187,12 @@ class GpuRounds:
         fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus
         wanted = gone or fewer or self._driver_is_stuck(now)
         self._probes.update(now, missing=wanted, at_once=driver.take_bus_change())
+
+    @property
+    def _lacks_gpus(self) -> bool:
+        """Whether a GPU seen earlier in this boot is missing, unless fewer are expected or given to this process."""
+        expected = self._config.expect_gpu_count
+        return self._machine.gpus_given is None and (expected is None or (self.driver.count or 0) < expected)
 
     def _ends_session(self, now: float) -> bool:
         """End the session if requested and possible; returns whether no GPU may be queried meanwhile.

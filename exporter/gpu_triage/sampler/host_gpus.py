@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from gpu_triage.driver.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
 from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.rounds import PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage.sampler.gpu import GpuRecord, Reader
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.places import Places
 from gpu_triage.sampler.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -104,16 +106,23 @@ class HostGpus:
             self._read_all_again()
         return present
 
-    def conclude(self, present: set[str], denied: Iterable[DeniedDevice], now: float) -> tuple[str, ...]:
+    def conclude(
+        self, present: set[str], denied: Collection[DeniedDevice], places: Places, now: float
+    ) -> tuple[str, ...]:
         """Apply a completed enumeration; returns the keys of the GPUs dropped from memory.
 
         `present` are the keys of the identified GPUs; `denied` could not be identified.
         """
         before = self._present_labels()
+        named = {int(record.labels.gpu): record.pci_bus_id for record in self if record.key in present}
+        addresses = places.of(
+            [gpu.index for gpu in denied], {index: address for index, address in named.items() if address is not None}
+        )
         for gpu in denied:
-            key = self._key_of_index(gpu.index, present)
-            present.add(key)
-            record = self._records.get(key) or self._add(key, GpuLabels(str(gpu.index), ""), now)
+            address = addresses.get(gpu.index)
+            board = None if address is None else places.boards.get(address)
+            record = self._record_of(gpu.index, address, "" if board is None else board.uuid, present, now)
+            present.add(record.key)
             record.device, record.lane = None, self.lane_of(gpu.index)
             record.absent_since, record.last_seen_at = None, now
             self.fail(record, gpu.reason)
@@ -124,7 +133,19 @@ class HostGpus:
                 self.fail(record, MISSING)
         if before != self._present_labels():
             self._read_all_again()
-        return self._forget_unconfirmed(now) + self._forget_surplus()
+        return self._forget_replaced(now) + self._forget_surplus()
+
+    def remember(self, boards: Iterable[Board], now: float) -> None:
+        """Add the GPUs that were seen in this boot, before the exporter started, and that the driver no longer counts.
+
+        A board with another one in its slot is not missing.
+        """
+        slots = {record.pci_bus_id for record in self}
+        for board in boards:
+            if board.uuid not in self._records and board.slot not in slots:
+                record = self._add(board.uuid, GpuLabels(board.gpu, board.uuid), now)
+                record.pci_bus_id, record.absent_since = board.slot, now
+                self.fail(record, MISSING)
 
     def forget_passed_through(self, passed_through: frozenset[str]) -> tuple[str, ...]:
         """Forget GPUs missing from the driver because a virtual machine has these PCI bus IDs; returns their keys."""
@@ -182,7 +203,8 @@ class HostGpus:
         record = self._records.get(device.uuid)
         labels = GpuLabels(str(device.index), device.uuid)
         if record is None:
-            record = self._adopt(labels) or self._add(device.uuid, labels, now)
+            record = self._unnamed(device.index, device.pci_bus_id) or self._add(device.uuid, labels, now)
+            self._rename(record, labels)
             log.info(
                 "GPU found",
                 extra={"fields": {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}},
@@ -199,13 +221,18 @@ class HostGpus:
         record.lane, record.absent_since, record.pci_bus_id = self.lane_of(device.index), None, device.pci_bus_id
         record.last_seen_at = now
 
-    def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
-        """The record of a GPU that was denied so far, rekeyed now that its UUID is known."""
-        unidentified = self._records.pop(_unidentified_key(int(labels.gpu)), None)
-        if unidentified is not None:
-            unidentified.key, unidentified.labels = labels.uuid, labels
-            self._records[labels.uuid] = unidentified
-        return unidentified
+    def _unnamed(self, index: int, address: str | None) -> GpuRecord | None:
+        """The record of a GPU that was denied so far, at this address, or at this index if its address is unknown."""
+        unnamed = [record for record in self if not record.labels.uuid]
+        there = [record for record in unnamed if address is not None and record.pci_bus_id == address]
+        unplaced = [record for record in unnamed if record.pci_bus_id is None and record.labels.gpu == str(index)]
+        return next(iter(there or unplaced), None)
+
+    def _rename(self, record: GpuRecord, labels: GpuLabels) -> None:
+        record.labels, key = labels, labels.uuid or record.pci_bus_id or f"index:{labels.gpu}"
+        if key != record.key:
+            self._records[key] = self._records.pop(record.key)
+            record.key = key
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
         readers = self._forgotten_readers.pop(key, {})
@@ -213,12 +240,18 @@ class HostGpus:
         self._records[key] = record
         return record
 
-    def _key_of_index(self, index: int, present: set[str]) -> str:
-        """Key for a denied handle: that of the GPU last seen at this index, unless that GPU was found elsewhere."""
-        for record in self:
-            if record.labels.gpu == str(index) and record.key not in present:
-                return record.key
-        return _unidentified_key(index)
+    def _record_of(self, index: int, address: str | None, uuid: str, present: set[str], now: float) -> GpuRecord:
+        """The record of a denied GPU, by the best of what is known: board, address, or the index it had before."""
+        absent = [record for record in self if record.key not in present]
+        record = (
+            next((each for each in absent if uuid and each.labels.uuid == uuid), None)
+            or next((each for each in absent if address is not None and each.pci_bus_id == address), None)
+            or next((r for r in absent if None in (address, r.pci_bus_id) and r.labels.gpu == str(index)), None)
+            or self._add(uuid or address or f"index:{index}", GpuLabels(str(index), uuid), now)
+        )
+        record.pci_bus_id = address or record.pci_bus_id
+        self._rename(record, GpuLabels(str(index), record.labels.uuid or uuid))
+        return record
 
     def _present_labels(self) -> dict[str, tuple[GpuLabels, bool]]:
         """The GPUs that are present, with their labels."""
@@ -228,20 +261,22 @@ class HostGpus:
         for record in self:
             record.schedule.all_due()
 
-    def _forget_unconfirmed(self, now: float) -> tuple[str, ...]:
-        """Forget GPUs that were visible only briefly if another GPU is in their place now."""
-        taken = {place for record in self if record.absent_since is None for place in _places(record)}
-        unconfirmed = [
-            record
-            for record in self
-            if record.absent_since is not None
-            and now - record.absent_since >= _UNCONFIRMED_KEPT_SECONDS
-            and record.last_seen_at - record.first_seen_at < _CONFIRMED_SECONDS
-            and _places(record)[0] in taken
-        ]
-        for record in unconfirmed:
-            log.info("GPU is forgotten, it was never confirmed", extra={"fields": _fields(record, record.error or "")})
-        return self._forget(unconfirmed)
+    def _forget_replaced(self, now: float) -> tuple[str, ...]:
+        """Forget GPUs that another one has replaced, and unconfirmed ones after a while if another one is there."""
+        present = [record for record in self if record.absent_since is None]
+        confirmed = {r.pci_bus_id for r in present if r.device is not None and _is_confirmed(r)} - {None}
+        taken = {place for record in present for place in _places(record)}
+        replaced = []
+        for record in self:
+            if record.absent_since is None:
+                continue
+            kept = _is_confirmed(record) or now - record.absent_since < _UNCONFIRMED_KEPT_SECONDS
+            if record.pci_bus_id in confirmed or (not kept and _places(record)[0] in taken):
+                replaced.append(record)
+                log.info(
+                    "GPU is forgotten, another one is there", extra={"fields": _fields(record, record.error or "")}
+                )
+        return self._forget(replaced)
 
     def _forget_surplus(self) -> tuple[str, ...]:
         """Bound the number of records: a driver that makes up UUIDs must not grow this process."""
@@ -257,14 +292,14 @@ class HostGpus:
         return tuple(record.key for record in records)
 
 
+def _is_confirmed(record: GpuRecord) -> bool:
+    return record.last_seen_at - record.first_seen_at >= _CONFIRMED_SECONDS
+
+
 def _places(record: GpuRecord) -> tuple[str, ...]:
     """Where a GPU was last seen: its PCI address, if the driver reports one, and its index."""
     index = f"index {record.labels.gpu}"
     return (index,) if record.pci_bus_id is None else (record.pci_bus_id, index)
-
-
-def _unidentified_key(index: int) -> str:
-    return f"index:{index}"
 
 
 def _fields(record: GpuRecord, error: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.host_gpus import HostGpus
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch
 from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
@@ -59,9 +59,7 @@ class IncidentWatch:
         self._xid = xid
         self._machine = access.machine
         self._ledger = IncidentLedger()
-        self.file = StateStore(
-            INCIDENT_HISTORY, self._ledger, access, past=access.machine.incidents, on_load=self._remember_resets
-        )
+        self.file = StateStore(INCIDENT_HISTORY, self._ledger, access, on_load=self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
@@ -82,6 +80,11 @@ class IncidentWatch:
         own = most - len(self._driver.passed_through)
         return (own if given is None else min(own, given)) or None
 
+    @property
+    def boards(self) -> Mapping[str, Board]:
+        """The boards that were seen in this boot, by PCI address."""
+        return self._ledger.boards_in(self.file.boot.boot_id)
+
     def observe(self, now: Moment) -> None:
         self._resets.see_driver(self._driver, now.monotonic, kernel_readable=self._xid.kernel_readable)
         for record in self._host_gpus:
@@ -94,21 +97,23 @@ class IncidentWatch:
             # Until then, Xids cannot be matched to GPUs.
             self._note_xids(self._xid.take_counted(), now)
         for record in self._host_gpus:
+            self._identify(record, now)
+            self._note_loss(record, now)
             if record.labels.uuid:
-                self._note_loss(record, now)
                 self._note_board(record, now)
                 self._note_reset(record, now)
         self._forget(frozenset(record.key for record in self._host_gpus))
 
     def reading(self, now: Moment) -> tuple[GpuIncidents, ...]:
-        """Incidents of every GPU with a UUID, and of slots that had Xids from a GPU that NVML never showed."""
+        """Incidents of every GPU with a UUID, and of the slots of GPUs whose UUID is unknown."""
         edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
         if edition != self._counted_edition:
             self._counted_edition = edition
             self._counted.clear()
         known = [record for record in self._host_gpus if record.labels.uuid]
         slots = {record.pci_bus_id for record in known}
-        unseen = [slot for slot in self._xid.unassigned if slot not in slots]
+        unnamed = (record.pci_bus_id for record in self._host_gpus if not record.labels.uuid and record.pci_bus_id)
+        unseen = [slot for slot in dict.fromkeys((*self._xid.unassigned, *unnamed)) if slot not in slots]
         return (
             *(self._of_gpu(record, now) for record in known),
             *(self._of_slot(slot, now) for slot in unseen),
@@ -145,7 +150,7 @@ class IncidentWatch:
             if kind is None:
                 continue
             slot = xid.gpu if ":" in xid.gpu else ""
-            known = self._ledger.board(owner) if owner else self._ledger.board_in(slot, self.file.boot.boot_id)
+            known = self._ledger.board(owner) if owner else self.boards.get(slot)
             board = Board(owner or "") if known is None else known
             before = noted.get((kind, board.uuid, slot))
             if before is not None and xid.at - before < _LASTING_SECONDS:
@@ -154,8 +159,20 @@ class IncidentWatch:
             noted[kind, board.uuid, slot] = xid.at
             self._note(kind, replace(board, slot=slot), xid.at, now)
 
+    def _identify(self, record: GpuRecord, now: Moment) -> None:
+        """Publish what is known of a GPU that does not say what it is: its address, and its board's serial number."""
+        known, name = self._store.get(IDENTITY.name, record.key), IDENTITY.name
+        if record.error is None or record.pci_bus_id is None or name not in self._store.collectors:
+            return
+        if known is None or known.samples[0].labels[: len(record.labels)] != record.labels:
+            board, reading = self._ledger.board(record.labels.uuid), None if known is None else known.reading
+            if not isinstance(reading, IdentityReading):
+                reading = IdentityReading("", record.pci_bus_id, serial="" if board is None else board.serial)
+            samples = tuple(IDENTITY.render(reading, record.labels))
+            self._store.put(Outcome(name, record.key, samples, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+
     def _note_loss(self, record: GpuRecord, now: Moment) -> None:
-        if record.error != _LOST:
+        if record.error != _LOST or not (record.labels.uuid or record.pci_bus_id):
             self._lost_noted.pop(record.key, None)
             return
         noted_at = self._lost_noted.get(record.key)
@@ -181,7 +198,8 @@ class IncidentWatch:
         if asked is not None:
             action = asked[1].action if asked[1].action is not None else action
         serial = self._serial(record) or before.serial
-        after = Board(uuid, serial, slot, before.first_seen_at, self.file.boot.boot_id, uncorrected, action)
+        boot, index = self.file.boot.boot_id, record.labels.gpu
+        after = Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
             self._note(UNCORRECTED, after, now.monotonic, now)
@@ -211,6 +229,9 @@ class IncidentWatch:
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)
+        for outcome in self._store.of(IDENTITY.name):
+            if outcome.subject not in known:
+                self._store.withdraw(IDENTITY.name, outcome.subject)
         for noted in (self._lost_noted, self._resets_noted, self._ecc_read_at):
             for gone in noted.keys() - known:
                 del noted[gone]

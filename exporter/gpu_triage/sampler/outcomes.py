@@ -83,8 +83,8 @@ class OutcomeStore:
             self._replace(collector, {key: value for key, value in known.items() if key != subject})
 
     def of(self, collector: str) -> tuple[Outcome, ...]:
-        """A collector's outcomes, in the order their subjects first appeared."""
-        return tuple(self._outcomes[collector].values())
+        """A collector's outcomes, in the order their subjects first appeared; empty if it does not run."""
+        return tuple(self._outcomes.get(collector, {}).values())
 
     def get(self, collector: str, subject: str) -> Outcome | None:
         """A collector's outcome for one subject; None before the first, or if the collector does not run."""

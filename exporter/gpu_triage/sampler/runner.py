@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from gpu_triage.machine import Clock
-from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.sampler import Sampler
 
@@ -35,14 +34,15 @@ _DEAD_AFTER_SECONDS: Final = 30.0
 
 
 class Runner:
-    """A thread that steps a sampler once per fast interval and publishes the results.
+    """A thread that steps a sampler once per interval of real time and publishes the results.
 
     Use `lane` to create the sampler's lanes: they wake the runner when they are done.
     """
 
-    def __init__(self, clock: Clock, config: Config) -> None:
+    def __init__(self, clock: Clock, interval_seconds: float) -> None:
         self._clock = clock
-        self._interval_seconds = config.sample_fast_seconds
+        self._interval_seconds = interval_seconds
+        self._published_at: float | None = None
         self._woken = threading.Condition()
         self._stopping = threading.Event()
         self._stop_by = math.inf
@@ -71,8 +71,7 @@ class Runner:
         """None while the sampler publishes; else what is wrong."""
         if not self._thread.is_alive():
             return "the sampler has ended"
-        published_at = self._sampler.published_at if self._sampler else None
-        silence = self._clock.now().monotonic - published_at if published_at is not None else 0.0
+        silence = 0.0 if self._published_at is None else time.monotonic() - self._published_at
         if silence > _DEAD_AFTER_SECONDS + self._interval_seconds:
             return f"the sampler has published nothing for {silence:.0f} s"
         return self._sampler.trouble if self._sampler else None
@@ -130,7 +129,11 @@ class Runner:
         )
 
     def _round(self, sampler: Sampler) -> None:
-        self._attempt(sampler.step, self._wait, sampler.publish, self._after_publish)
+        self._attempt(sampler.step, self._wait, lambda: self._publish(sampler), self._after_publish)
+
+    def _publish(self, sampler: Sampler) -> None:
+        sampler.publish()
+        self._published_at = time.monotonic()
 
     def _attempt(self, *parts: Callable[[], object]) -> None:
         # Separately, so that results are published even if a step fails.

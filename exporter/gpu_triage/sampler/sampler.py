@@ -17,7 +17,7 @@ from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
 from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
-from gpu_triage.read.metrics.metric import Tier
+from gpu_triage.read.metrics.metric import Sample, Tier
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.calls import CallWatch
@@ -51,7 +51,6 @@ class Sampler:
         freshness: how long outcomes may be published.
         view: the host as facts; only for the sampler's thread.
         presence: GPU presence at the last publication; None before the first.
-        published_at: monotonic second of the last publication; None before the first.
         trouble: why part of the sampling has been stopped for a while; None while all of it runs.
     """
 
@@ -66,6 +65,7 @@ class Sampler:
         judge: StoreJudge | None = None,
         flight: FlightWatch | None = None,
         writes_state: bool = False,
+        constants: tuple[Sample, ...] = (),
     ) -> None:
         self._machine = machine
         self._config = config
@@ -75,7 +75,7 @@ class Sampler:
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         folder = config.state_directory
-        self._state = None if folder is None else StateDirectory(folder, simulated=machine.simulated)
+        self._state = None if folder is None else StateDirectory(folder)
         self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put, self._state)
         self._access = StateAccess(machine, config, make_lane, self._reports.put, self._state, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
@@ -84,7 +84,7 @@ class Sampler:
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
-        self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
+        self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)
         self.freshness = Freshness(self.store, machine.clock, config, enabled, self._gpu_collectors)
         self._gpus = GpuRounds(
             machine,
@@ -94,6 +94,7 @@ class Sampler:
             self._reports.put,
             xid=self._xid,
             link_of=self._baseline.link_of,
+            boards=lambda: self._incidents.boards,
             freshness=self.freshness,
             status=self.status,
         )
@@ -105,7 +106,6 @@ class Sampler:
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self.view = HostReadings(self._host_gpus, self._driver, self.store)
         self.presence: PresenceReading | None = None
-        self.published_at: float | None = None
         self.trouble: str | None = None
 
     @property
@@ -196,7 +196,6 @@ class Sampler:
             waiting_for = self.waiting_for()
             errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
             self.status.count(judgment.NAME, errors)
-        self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
         """What the first round still lacks; None once everything has been sampled or is known to fail."""

@@ -19,21 +19,17 @@ BASELINE: Final = "baseline"
 
 
 class StateDirectory:
-    """The state directory as used by one exporter. Thread-safe.
+    """The state directory as used by one exporter. Thread-safe."""
 
-    A simulated host has separate files and a separate lock, so that its history does not mix with this host's.
-    """
-
-    def __init__(self, directory: Path, *, simulated: bool) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._suffix = "-simulated" if simulated else ""
-        self._lock_path = directory / f".lock{self._suffix}"
+        self._lock_path = directory / ".lock"
         self._lock = ProcessLock(self._lock_path)
         self._generation = 0
 
     def path(self, name: str) -> Path:
         """The path of a file, such as ``incidents.json``."""
-        return self._directory / f"{name}{self._suffix}.json"
+        return self._directory / f"{name}.json"
 
     def lock(self) -> int:
         """Ensure that only this process writes here until it exits.

@@ -43,18 +43,14 @@ AnyStateNews = StateNews[Any]
 class StateFile(Generic[T]):
     """One file of the state directory. Only called by jobs of one lane.
 
-    Without a state directory (`state`), nothing is kept on disk; unless it `writes`, this process only reads. `past` is
-    a file with state from before there was a state directory.
+    Without a state directory (`state`), nothing is kept on disk; unless it `writes`, this process only reads.
     """
 
-    def __init__(
-        self, kind: StateKind[T], machine: Machine, state: StateDirectory | None, *, writes: bool, past: Path | None
-    ) -> None:
+    def __init__(self, kind: StateKind[T], machine: Machine, state: StateDirectory | None, *, writes: bool) -> None:
         self._kind = kind
         self._machine = machine
         self._state = state
         self._writes = writes
-        self._past = past
         self.path = None if state is None else state.path(kind.name)
 
     def visit(self, generation: int, memory: T | None, *, loads: bool, syncs: bool) -> StateNews[T]:
@@ -109,13 +105,11 @@ class StateFile(Generic[T]):
         Raises:
             StateError: it cannot be read now.
         """
-        wall, path = self._machine.clock.now().wall, self.path
-        past = None if self._past is None else self._kind.read(self._past, wall)
-        nothing = self._kind.nothing if past is None else past.memory
+        path, nothing = self.path, self._kind.nothing
         if path is None:
             return replace(news, loaded=nothing)
         try:
-            found = self._kind.read(path, wall)
+            found = self._kind.read(path, self._machine.clock.now().wall)
         except StateError as error:
             if error.reason not in UNUSABLE:
                 raise

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gpu_triage.documents.saved_state import StateKind
@@ -87,7 +86,6 @@ class StateStore(Generic[T]):
         kind: of the file.
         kept: the state to keep in it.
         access: to the state directory.
-        past: a file with state from before there was a state directory; None without one.
         on_load: called with the file's contents and the ID of the current boot.
     """
 
@@ -97,7 +95,6 @@ class StateStore(Generic[T]):
         kept: PersistentState[T],
         access: StateAccess,
         *,
-        past: Path | None = None,
         on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
     ) -> None:
         self.name = kind.name
@@ -107,7 +104,7 @@ class StateStore(Generic[T]):
         self._kept = kept
         self._kind = kind
         self._clock = machine.clock
-        self._file = StateFile(kind, machine, access.directory, writes=access.may_write, past=past)
+        self._file = StateFile(kind, machine, access.directory, writes=access.may_write)
         self._interval_seconds = config.sample_slow_seconds
         self._deadline_seconds = config.sample_deadline_seconds
         self._report = access.report

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
-from gpu_triage.machine import Machine, Moment
+from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import (
     CallInFlight,
@@ -22,6 +22,7 @@ from gpu_triage.read.exporter.exporter_health import (
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
+from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
@@ -50,16 +51,16 @@ class Status:
 
     def __init__(
         self,
-        machine: Machine,
         config: Config,
         gpu_collectors: tuple[AnyGpuCollector, ...],
         host_collectors: tuple[AnyHostCollector, ...],
+        constants: tuple[Sample, ...],
     ) -> None:
         self.scrapes = 0  # number served so far; set by the web server
         self.web_config: WebConfigHealth | None = None  # set by the web server; None without a file
         self.judge_settings: JudgeSettingsHealth | None = None  # None without a file
-        self._machine = machine
         self._config = config
+        self._constants = constants
         self._gpu_collectors = gpu_collectors
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
@@ -163,7 +164,7 @@ class Status:
             version=__version__,
             revision=__revision__,
             python_version=platform.python_version(),
-            simulated=self._machine.simulated,
+            constants=self._constants,
             collectors=tuple(listed),
             errors=dict(sorted(self._errors.items())),
             scrapes=self.scrapes,

@@ -15,6 +15,7 @@ from typing import Final
 from gpu_triage.driver.nvml.events import XidEvents
 from gpu_triage.driver.nvml.session import MAX_GPUS, Device
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.log import repeated
 from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
@@ -39,10 +40,9 @@ from gpu_triage.sampler.xid_owners import XidOwners
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 60.0
-_QUIET_SECONDS: Final = 60.0
+_BURST_SECONDS: Final = 60.0
 _GAP_SECONDS: Final = 120.0
 """How long the kernel log counts as unreadable after records were lost: covers two scrapes a minute apart."""
-_MOST_KINDS: Final = 1000
 _ABSENT: Final = frozenset({"missing", "no_permission"})
 """Acceptable reasons for a kernel log that cannot be read, as in most containers."""
 
@@ -90,7 +90,6 @@ class XidWatch:
         self.found_at: dict[str, float] = {}  # when the kernel last found a card on the bus, by PCI bus ID
         self.unassigned: tuple[str, ...] = ()  # PCI bus IDs of GPUs that had Xids but were never shown by NVML
         self.cards_known = False  # whether NVML has enumerated the GPUs
-        self._logged: dict[tuple[str, int | None], float] = {}
         self._readable = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_readable = False
@@ -113,14 +112,19 @@ class XidWatch:
         if not self.enabled:
             return
         devices = tuple(gpus)
-        now = self._clock.now().monotonic
-        for device in devices:
-            self._owners.claim(device, now)
         self.cards_known |= session
         if not session:
             self.release_events()
         elif self.session_lane.ready():
             self.session_lane.submit(lambda: self._take_events(devices))
+
+    def claim(self, device: Device, now: float) -> None:
+        """Note that NVML shows a card at an address."""
+        self._owners.claim(device, now)
+
+    def remember(self, uuid: str, address: str, now: float) -> None:
+        """Note which card was at an address before the exporter started."""
+        self._owners.remember(uuid, address, now)
 
     def release_events(self) -> bool:
         """Release the event set if there is one; returns whether it is released, so that NVML may be shut down."""
@@ -211,15 +215,11 @@ class XidWatch:
 
     def _log(self, report: XidReport) -> None:
         """Log an incident, but only the first of a burst: drivers print thousands of the same kind."""
-        kind = (report.gpu, report.code)
-        quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
+        code: int | str = "none, fell off the bus" if report.code is None else report.code
+        code = "unknown to NVML" if code == UNKNOWN else code
         at = self._walls.of(report.latest, self._clock.now())
-        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report, at)})
-        if not quiet:
-            self._logged.pop(kind, None)
-            self._logged[kind] = report.latest
-            for oldest in tuple(self._logged)[:-_MOST_KINDS]:
-                del self._logged[oldest]
+        facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
+        log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
         """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
@@ -304,10 +304,3 @@ class XidWatch:
 
 def _idle(lane: Lane) -> bool:
     return lane.busy_since is None
-
-
-def _fields(report: XidReport, at: float) -> dict[str, object]:
-    code: int | str = "none, fell off the bus" if report.code is None else report.code
-    if code == UNKNOWN:
-        code = "unknown to NVML"
-    return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}

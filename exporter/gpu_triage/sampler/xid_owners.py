@@ -26,10 +26,10 @@ LabelsOf = Callable[[str], GpuLabels | None]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """NVML's report that a card is at an address."""
+    """A card is at an address, according to NVML or the state directory."""
 
     uuid: str  # of the card
-    device: Device  # its handle, in the session that reported it
+    device: Device | None  # its handle, in the session that reported it; None from the state directory
     at: float  # monotonic second of the first such report
 
 
@@ -66,6 +66,10 @@ class XidOwners:
         for surplus in tuple(self._claims)[:-MAX_GPUS]:
             del self._claims[surplus]
 
+    def remember(self, uuid: str, address: str, now: float) -> None:
+        """Note which card was at an address before the exporter started, unless NVML has shown one there since."""
+        self._claims.setdefault(address, [_Claim(uuid, None, now)])
+
     def found(self, card: CardFound) -> None:
         """Note that the kernel found a device at an address: earlier Xids belong to the previous card."""
         since = self._found_at.get(card.gpu, -math.inf)
@@ -98,16 +102,19 @@ class XidOwners:
         return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
 
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
-        """Xid counts of every GPU, by its current labels, and of cards NVML never showed, by PCI address.
+        """Xid counts of every GPU, by its current labels, and of cards without labels, by PCI address.
 
         Counts never decrease, even if an Xid turns out to belong to another card.
         """
         gpus: dict[GpuLabels, XidCounts] = {}
         unassigned = {address: dict(counts) for address, counts in self._of_former.items()}
+        addresses = {claim.uuid: address for address, claims in self._claims.items() for claim in claims}
         for uuid, counts in self._of_cards.items():
             labels = labels_of(uuid)
             if labels is not None:
                 _merge(gpus.setdefault(labels, {}), counts)
+            elif uuid in addresses:
+                _merge(unassigned.setdefault(addresses[uuid], {}), counts)
         for address, present in self._ledger.counts().items():
             owner = self._owner(address)
             labels = None if owner is None else labels_of(owner.uuid)

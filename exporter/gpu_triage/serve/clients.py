@@ -117,7 +117,7 @@ class Clients:
     def recycle(self) -> None:
         """Close every TLS connection after its current response, so that clients reconnect with the new TLS settings.
 
-        Plain HTTP needs no reconnect: the `Gate` checks every request with the current settings, and closing a
+        Plain HTTP needs no reconnect: `AccessCheck` checks every request with the current settings, and closing a
         connection could race with an incoming request.
         """
         if self._tls:

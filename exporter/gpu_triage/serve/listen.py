@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpu_triage.errors import ConfigError
+from gpu_triage.errors import AddressUnavailable, ConfigError
 from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _BACKLOG = 512
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
+_MAY_PASS = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL, socket.EAI_AGAIN})
+"""Another process may end, an interface may get its address, and the name server may answer."""
 _FIRST_INHERITED = 3
 """systemd's SD_LISTEN_FDS_START."""
 
@@ -31,6 +33,7 @@ def open_listeners(addresses: Sequence[str]) -> list[socket.socket]:
 
     Raises:
         ConfigError: an address is invalid, or can't be resolved or bound; the message names it and the reason.
+        AddressUnavailable: it can't be bound now: it is in use, or this host doesn't have it yet.
     """
     with ExitStack() as opened:
         listeners: list[socket.socket] = []
@@ -171,11 +174,12 @@ def _tuned(listener: socket.socket) -> socket.socket:
     return listener
 
 
-def _refused(address: str, error: OSError | None) -> ConfigError:
+def _refused(address: str, error: OSError | None) -> ConfigError | AddressUnavailable:
     why = "no such address on this host" if error is None else error.strerror or str(error)
     taken = error is not None and error.errno == errno.EADDRINUSE
     next_step = "end what is served there, or write another" if taken else "write another"
-    return ConfigError(f"--web.listen-address {address!r}: {why}; {next_step}")
+    message = f"--web.listen-address {address!r}: {why}; {next_step}"
+    return AddressUnavailable(message) if error is not None and error.errno in _MAY_PASS else ConfigError(message)
 
 
 def browser_url(urls: Iterable[str]) -> str | None:

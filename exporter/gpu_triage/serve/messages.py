@@ -1,19 +1,9 @@
-"""HTTP requests and responses, and parsing of headers and query strings; all client input may be hostile.
-
-Why clients are rejected is logged: each cause once, and then rarely.
-"""
+"""HTTP requests and responses, and parsing of headers and query strings; all client input may be hostile."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import parse_qsl
-
-from gpu_triage.log import fields
 
 MAX_NAMES = 256
 MAX_NAME_LENGTH = 256
@@ -118,31 +108,6 @@ def metric_names(query: bytes) -> tuple[str, ...]:
     if any(len(name) > MAX_NAME_LENGTH for name in names):
         raise QueryError(f"a name[] has at most {MAX_NAME_LENGTH} characters")
     return names
-
-
-QUIET_SECONDS: Final = 600.0
-"""After logging a cause, further occurrences are only counted for this long."""
-
-logger = logging.getLogger(__name__)
-
-
-class RefusalLog:
-    """Logs why clients are rejected: each cause at first occurrence, then at most once per `QUIET_SECONDS`."""
-
-    def __init__(self, message: str, now: Callable[[], float] = time.monotonic) -> None:
-        self._message = message
-        self._now = now
-        self._quiet_until: dict[str, float] = {}
-        self._unlogged: Counter[str] = Counter()
-
-    def note(self, cause: str, address: str, **facts: str) -> None:
-        """Record one rejected client, with additional fields for the log."""
-        if self._now() < self._quiet_until.get(cause, 0.0):
-            self._unlogged[cause] += 1
-            return
-        self._quiet_until[cause] = self._now() + QUIET_SECONDS
-        since_last = self._unlogged.pop(cause, 0)
-        logger.warning(self._message, extra=fields(cause=cause, client=address, **facts, since_last=since_last))
 
 
 HEALTHY_PATH = "/-/healthy"

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.log import fields
+from gpu_triage.log import QUIET_SECONDS, fields, repeated
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.config_file import WebConfig, read_web_config
-from gpu_triage.serve.messages import RETRY, Answer, RefusalLog, Request, text
+from gpu_triage.serve.messages import RETRY, Answer, Request, text
 
 if TYPE_CHECKING:
     import ssl
@@ -136,6 +136,9 @@ class SecuritySource:
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
+    if config.users:
+        # Only with passwords: bcrypt takes half a megabyte. Not on the first request, when it may be gone from disk.
+        import gpu_triage.serve.passwords  # noqa: F401, PLC0415
     if config.tls is None:
         return Security(config, None)
     # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
@@ -173,8 +176,7 @@ class AccessCheck:
         return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
 
     async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
-        # Imported when the first password is checked: bcrypt takes half a megabyte, and most exporters need none.
-        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415
+        from gpu_triage.serve.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415 - loaded with the users
 
         if self._checks is None:
             self._checks = PasswordChecks()
@@ -209,7 +211,6 @@ class AllowedHosts:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names = frozenset(names)
         self._domains = tuple(name for name in self._names if name.startswith("."))
-        self._log = RefusalLog("request refused")
 
     def refusal(self, request: Request) -> Answer | None:
         """The error response to a rejected request; None if it is allowed."""
@@ -221,7 +222,9 @@ class AllowedHosts:
             return text(400, "invalid Host")
         if host["v6"] or self._allows(host["name"].lower().removesuffix(".")):
             return None
-        self._log.note("the Host is not in --web.allowed-hosts", request.address, host=given[:_LONGEST_LOGGED])
+        cause = "the Host is not in --web.allowed-hosts"
+        facts = repeated(cause, QUIET_SECONDS, cause=cause, client=request.address, host=given[:_LONGEST_LOGGED])
+        log.warning("request refused", extra=facts)
         return text(421, "this Host is not in --web.allowed-hosts: add it there, or use the IP address")
 
     def _allows(self, name: str) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from gpu_triage.serve.clients import Clients, Limits
 from gpu_triage.serve.connection import Connection, Responder
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
-from gpu_triage.serve.messages import RefusalLog
 from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, AllowedHosts, SecuritySource
 
 if TYPE_CHECKING:
@@ -68,7 +67,6 @@ class WebServer:
         self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
-        self._refusals = RefusalLog("TLS connection refused")
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
@@ -161,4 +159,4 @@ class WebServer:
         # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
         from gpu_triage.serve.tls import TlsTransport  # noqa: PLC0415
 
-        return TlsTransport(connection, security.context, security.config.tls, self._refusals)
+        return TlsTransport(connection, security.context, security.config.tls)

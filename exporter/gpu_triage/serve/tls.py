@@ -18,8 +18,8 @@ from contextlib import ExitStack, suppress
 from typing import Any, NoReturn, cast
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.log import QUIET_SECONDS, repeated
 from gpu_triage.serve.connection import Connection
-from gpu_triage.serve.messages import RefusalLog
 from gpu_triage.serve.tls_section import TlsSection
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -234,13 +234,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         connection: receives the decrypted bytes; enforces timeouts, including that of the handshake.
     """
 
-    def __init__(
-        self, connection: Connection, context: ssl.SSLContext, section: TlsSection, refusals: RefusalLog
-    ) -> None:
+    def __init__(self, connection: Connection, context: ssl.SSLContext, section: TlsSection) -> None:
         super().__init__()
         self._connection = connection
         self._section = section
-        self._refusals = refusals
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._lower: asyncio.Transport
@@ -347,7 +344,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Fail a handshake; `cause` is a configuration error to log, None if only the client is at fault."""
         if cause is not None:
             peer = self.get_extra_info("peername")
-            self._refusals.note(cause, str(peer[0]) if isinstance(peer, tuple) else "")
+            client = str(peer[0]) if isinstance(peer, tuple) else ""
+            logger.warning("TLS connection refused", extra=repeated(cause, QUIET_SECONDS, cause=cause, client=client))
         self._connection.linger()  # sends the alert first
 
     def _encrypt(self) -> None:

@@ -169,6 +169,7 @@
   image: {{ include "gpu-triage.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   command: [chown, {{ printf "%v:%v" (int $pod.runAsUser) (int $pod.runAsGroup) | quote }}, /var/lib/gpu-triage]
+  terminationMessagePolicy: FallbackToLogsOnError
   resources:
     {{- toYaml .Values.resources | nindent 4 }}
   securityContext:

@@ -19,7 +19,6 @@ PLAYS = Path(__file__).parent / "plays"
 STEP_SECONDS = 30.0
 EARLIER_SECONDS = 9 * 60
 
-_TIME_LIKE = re.compile(r"_(seconds|bytes|joules)_total$")
 _LEFT_OUT = {"up", "gpu_exporter_simulated"}
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -75,8 +74,7 @@ def record_all(names: Collection[str], seconds: float) -> dict[str, History]:
 def replayed(history: History, origin: float, pace: float) -> Replay:
     """A history whose step 0 is at `origin`, `pace` times faster.
 
-    Unix times move with it. A counter of seconds or bytes grows slower by the pace, so that its rate stays; a counter
-    of events keeps its counts.
+    Unix times move with it; counters keep their counts.
 
     Args:
         history: with ``job`` and ``instance`` of its own, which the scrape sets anew.
@@ -87,8 +85,6 @@ def replayed(history: History, origin: float, pace: float) -> Replay:
     def scale(name: str) -> Callable[[float], float]:
         if name.endswith("_timestamp_seconds") or name == GPU_EXPORTER_TIME_SECONDS.name:
             return lambda value: origin + (value - history.start_seconds) / pace
-        if _TIME_LIKE.search(name):
-            return lambda value: value / pace
         return lambda value: value
 
     lines = []

@@ -280,7 +280,8 @@ def test_a_host_with_a_fault_accepts_nothing(
 def test_the_file_is_that_of_the_exporter(
     recorded: str, scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    learned = tmp_path / "baseline-simulated.json"
+    learned = tmp_path / "simulated" / "baseline.json"
+    learned.parent.mkdir()
     learned.write_bytes(Path(recorded).read_bytes())
     later = ("--simulate", scenario, "--simulate-at", "15m", "--field", "all")
     assert _accept(*later, "--baseline.from-host", "--state.directory", str(tmp_path)) == 0

@@ -81,7 +81,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "runbook_path": "/runbooks/GpuPcieWidthDowntrained",
         "gpu": "0",
         "uuid": "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
-        "pci_bus_id": None,
+        "pci_bus_id": "0000:65:00.0",
         "explained_by": None,
         "since": None,
         "ended_at": None,

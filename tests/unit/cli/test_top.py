@@ -146,10 +146,12 @@ def test_what_is_no_verdict_is_refused(text: str) -> None:
 def test_a_finding_that_is_unknown_here_is_shown_and_values_of_another_type_are_missing(report: Report) -> None:
     odd = json.loads(render_json(report))
     odd["findings"][0] |= {"code": "moon.phase", "since": "x", "lasted_seconds": True, "holds": 3}
+    odd |= {"judged_at": 10**400, "measured_seconds": float("inf")}
     odd["gpus"][0] |= {"since": "x", "held_by": [3], "readings": {"power_watts": True, "busy_ratio": 0.5}}
     odd |= {"ended": {}, "files": [None], "not_read": [5, "a file"], "driver_version": 7}
     read = report_from_json(json.dumps(odd))
     assert (read.gpus[0].since, read.gpus[0].readings.power_watts, read.gpus[0].owners) == (None, None, ())
+    assert (read.judged_at, read.measured_seconds) == (0, 0)
     assert (read.driver, read.not_read, read.ended, read.files) == ("", ("a file",), (), ())
     lines = drawn(read)
     assert any(line.startswith("    critical moon.phase  GPU 6: ") for line in lines)

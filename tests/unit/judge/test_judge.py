@@ -63,6 +63,12 @@ def test_every_class_counts_from_0_and_all_add_up_to_the_time_judged(tmp_path: P
             spent = seen.seconds(gpu)
             assert sum(spent.values()) == pytest.approx(360, abs=5)
             assert spent["storage"] == pytest.approx(150, abs=60)
+        latest = seen.running.judge.latest
+        assert latest is not None
+        for verdict in latest.report.gpus:
+            spent, lately = seen.seconds(verdict.gpu), verdict.bottleneck.lately
+            assert sum(lately.values()) == pytest.approx(1)
+            assert lately["storage"] == pytest.approx(spent["storage"] / sum(spent.values()), abs=0.03)
 
 
 @pytest.mark.full

@@ -145,12 +145,3 @@ def test_any_text_is_a_value_or_refused_on_one_line(unit: Unit, text: str) -> No
         judge_settings([JudgeOption(code, name, text)])
     except ConfigError as error:
         assert len(str(error).splitlines()) == 1  # noqa: PT017 - whether it is raised is not known
-
-
-def test_a_scenario_at_a_pace_has_waits_and_holds_as_much_shorter_and_the_same_thresholds() -> None:
-    settings = judge_settings([option("thermal.hw.wait=10m")])
-    paced = settings.at_pace(20)
-    assert paced.checks["thermal.hw"].wait_seconds == 30
-    assert paced.checks["thermal.hw"].hold_seconds == BY_CODE["thermal.hw"].hold_seconds / 20
-    assert (paced.limits, paced.changed) == (settings.limits, settings.changed)
-    assert settings.at_pace(1) == settings

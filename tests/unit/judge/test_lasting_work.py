@@ -12,7 +12,6 @@ from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
-from gpu_triage.judge.evidence.remember import class_share
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
@@ -128,10 +127,9 @@ def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share:
     """For some of each five minutes, its class is storage."""
     host = evidence_of((0.0, tuple(loaded(0.0))))
     (gpu,) = host.gpus
-    for at in range(0, 3600, 15):
-        host.memory.note(gpu.key, "storage", 15.0, 15.0 if at % 300 < share * 300 else 0.0)
-    assert class_share(gpu, "storage") == pytest.approx(share, abs=0.05)
-    codes = {each.check.code for each in judge_work(host, {gpu: Bottleneck("compute", "busy")})}
+    codes = {
+        each.check.code for each in judge_work(host, {gpu: Bottleneck("compute", "busy", lately={"storage": share})})
+    }
     assert ("storage.starved" in codes) is found
 
 

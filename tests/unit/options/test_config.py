@@ -303,9 +303,27 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
         assert part in message
 
 
-def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> None:
-    config_of(sample__fast="5s", sample__slow="5s")
-    config_of(simulate="healthy", path__sysfs="/sys")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"sample__fast": "5s", "sample__slow": "5s"},
+        {"simulate": "healthy", "path__sysfs": "/sys"},
+        {"expect__gpu_count": "1", "expect__pcie_width": "16", "expect__pcie_generation": "4"},
+        {"expect__gpu_count": "2", "expect__p2p": "true"},
+        {"expect__p2p": "true", "expect__pcie_width": "16"},
+        {"collector__host": "false"},
+        {"baseline__from_host": "true", "state__directory": "/var/lib/gpu-triage"},
+    ],
+    ids=str,
+)
+def test_a_combination_just_beside_a_useless_one_is_accepted(flags: dict[str, str]) -> None:
+    config_of(None, **flags)
+
+
+@pytest.mark.parametrize("addresses", [":0,127.0.0.1:0", "127.0.0.1:80,127.0.0.1:81", "127.0.0.1:80,[::1]:80"])
+def test_addresses_with_ports_of_their_own_are_accepted(addresses: str) -> None:
+    config = config_of({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
+    assert config.web_listen_addresses == tuple(addresses.split(","))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from gpu_triage.driver.nvml.lists import read_list
-from gpu_triage.record.recording import NvmlAnswer, Recording
+from gpu_triage.record.recording import Recording, TimedAnswer
 from gpu_triage.record.replay import ReplayedNvml
 
 FUNCTION = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -17,18 +17,18 @@ _ENTRY = pynvml.c_nvmlProcessInfo_v3_t
 PRESENT = 100.0
 
 
-def answered(seconds: float, room: int | None, *pids: int, full: bool = False) -> NvmlAnswer:
+def answered(seconds: float, room: int | None, *pids: int, full: bool = False) -> TimedAnswer:
     """As an exporter recorded it that had a buffer of this many entries, or none."""
     size = None if room is None else room * 24
     key = json.dumps([FUNCTION, "@7", 4, size, "#0123456789abcdef"])
     count = None if full or (room is None and not pids) else len(pids).to_bytes(4, "little")
     if room is None:
-        return NvmlAnswer(seconds, key, 7 if pids else 0, (count,))
+        return TimedAnswer(seconds, key, 7 if pids else 0, (count,))
     entries = (_ENTRY * room)(*(_ENTRY(pid=pid) for pid in pids))
-    return NvmlAnswer(seconds, key, 0, (count, bytes(entries)))
+    return TimedAnswer(seconds, key, 0, (count, bytes(entries)))
 
 
-def replayed(monkeypatch: pytest.MonkeyPatch, *answers: NvmlAnswer) -> list[int]:
+def replayed(monkeypatch: pytest.MonkeyPatch, *answers: TimedAnswer) -> list[int]:
     recording = Recording({}, 0.0, 0.0, PRESENT, (), answers, (), None)
     library = ReplayedNvml(recording, lambda: PRESENT)
     monkeypatch.setitem(pynvml._nvmlGetFunctionPointer_cache, FUNCTION, getattr(library, FUNCTION))
@@ -44,7 +44,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *answers: NvmlAnswer) -> list[int]
         pytest.param((answered(1, None), answered(2, 11, 4, 5, 6)), id="the latest"),
     ],
 )
-def test_a_recorded_list_fits_any_buffer(monkeypatch: pytest.MonkeyPatch, answers: tuple[NvmlAnswer, ...]) -> None:
+def test_a_recorded_list_fits_any_buffer(monkeypatch: pytest.MonkeyPatch, answers: tuple[TimedAnswer, ...]) -> None:
     assert replayed(monkeypatch, *answers) == [4, 5, 6]
 
 

@@ -33,7 +33,7 @@ from gpu_triage.options.run import run_cli
 from gpu_triage.record.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.record.calls import CallKeys
 from gpu_triage.record.masking import Masker, masked
-from gpu_triage.record.recording import NvmlAnswer, Recording
+from gpu_triage.record.recording import Recording, TimedAnswer
 from gpu_triage.record.replay import ReplayedFiles, ReplayedNvml
 from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
@@ -212,7 +212,7 @@ def test_a_host_without_the_library_is_replayed_as_one(tmp_path: Path, recording
 def test_an_answer_that_does_not_fit_into_the_callers_memory_is_not_written_there(recording: Recording) -> None:
     small, large = ctypes.c_uint(7), (ctypes.c_uint * 4)(1, 2, 3, 4)
     keys = CallKeys()
-    answer = NvmlAnswer(0.0, keys.describe("nvmlX", (ctypes.byref(small),))[0], 0, (bytes(large),))
+    answer = TimedAnswer(0.0, keys.describe("nvmlX", (ctypes.byref(small),))[0], 0, (bytes(large),))
     library: Any = ReplayedNvml(replace(recording, answers=(answer,)), lambda: 0.0).load()
     assert library.nvmlX(ctypes.byref(small)) == 7
     assert small.value == 7
@@ -257,7 +257,7 @@ def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").touch()
     (tmp_path / "folder.tar.gz").mkdir()
-    monkeypatch.setattr("gpu_triage.cli.record_command.live_machine", nobody)
+    monkeypatch.setattr("gpu_triage.cli.record_command.live_host", nobody)
     assert run_cli(group, ["record", str(tmp_path / target)]) == 2
     assert str(tmp_path / target) in capsys.readouterr().err
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.record.library import answer_of
-from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, TimedAnswer, unrolled
+from gpu_triage.record.recording import TimedAnswer
+from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, unrolled
 
 POWER = json.dumps(["nvmlDeviceGetPowerUsage", "@7f00"])
 XID = json.dumps(["nvmlEventSetWait_v2", "@7f00", 32, 0])
@@ -30,7 +31,7 @@ class TimedRing(Ring):
 
 
 def watts(number: int) -> Answer:
-    return answer_of(0, [b"\xff" * 4], [number.to_bytes(4, "little")])
+    return answer_of(0, [(b"\xff" * 4, number.to_bytes(4, "little"))])
 
 
 def answers(ring: Ring) -> list[TimedAnswer]:
@@ -57,7 +58,7 @@ def test_what_changed_is_kept_with_its_time_and_what_did_not_is_not() -> None:
 
 def test_memory_that_a_call_left_alone_is_told_apart_from_zeros() -> None:
     ring = TimedRing()
-    ring.at(0.0, POWER, answer_of(3, [b"\1\0\0\0", b"\0\0\0\0"], [b"\0\0\0\0", b"\0\0\0\0"]))
+    ring.at(0.0, POWER, answer_of(3, [(b"\1\0\0\0", b"\0\0\0\0"), (b"\0\0\0\0", b"\0\0\0\0")]))
     assert answers(ring)[0].outs == (b"\0\0\0\0", None)
     assert answers(ring)[0].code == 3
 
@@ -104,7 +105,7 @@ def test_noise_shortens_the_memory_and_does_not_grow_it() -> None:
     dice = random.Random(1)
     for second in range(60):
         for gpu in range(8):
-            noise = answer_of(0, [b"\0" * 16_384], [dice.randbytes(16_384)])
+            noise = answer_of(0, [(b"\0" * 16_384, dice.randbytes(16_384))])
             ring.at(float(second), json.dumps(["nvmlDeviceGetSamples", gpu]), noise)
         ring.drain()
         assert ring.size <= MOST_BYTES
@@ -128,7 +129,7 @@ def test_what_goes_in_comes_out(told: list[tuple[int, bytes, int]]) -> None:
     for second, (call, raw, code) in enumerate(told):
         key = json.dumps(["nvmlX", call])
         # Blocks end in between.
-        ring.at(second * 50.0, key, answer_of(code, [b"\xff" * len(raw) + b"\xff"], [raw + b"\0"]))
+        ring.at(second * 50.0, key, answer_of(code, [(b"\xff" * len(raw) + b"\xff", raw + b"\0")]))
         if last.get(key) != (code, raw):
             expected.append((key, code, raw))
         last[key] = (code, raw)

@@ -240,15 +240,15 @@ def test_a_baseline_is_learned_once_from_a_host_that_is_well(tmp_path: Path) -> 
     scenario = scenario_with(tmp_path, "dual-a10", slot)
     with rig(scenario, config) as host:
         host.run(60)
-        assert not (tmp_path / "baseline-simulated.json").exists()
+        assert not (tmp_path / "baseline.json").exists()
         host.run(90)
-        learned = read_baseline(tmp_path / "baseline-simulated.json")
+        learned = read_baseline(tmp_path / "baseline.json")
         assert len(learned.facts.gpus) == 2
         host.run(240)
         assert ("0", "pcie_width") in _differing(host)
     with rig(scenario, config) as host:
         host.run(200)
-        assert read_baseline(tmp_path / "baseline-simulated.json") == learned
+        assert read_baseline(tmp_path / "baseline.json") == learned
 
 
 def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, ill: st
     scenario = scenario_with(tmp_path, "dual-a10", f"at = 0\n{ILL[ill]}")
     with rig(scenario, replace(CALM, state_directory=tmp_path)) as host:
         host.run(200)
-        assert not (tmp_path / "baseline-simulated.json").exists()
+        assert not (tmp_path / "baseline.json").exists()
         assert host.series("gpu_baseline_mismatch") == []
         assert _errors(host) == {}
 

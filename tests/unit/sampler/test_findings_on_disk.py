@@ -21,7 +21,7 @@ from gpu_triage.sampler.sampler import Sampler
 pytestmark = pytest.mark.slow
 
 HOST = "rtx-4070-ti-super"
-FILE = "findings-simulated.json"
+FILE = "findings.json"
 CODE = "thermal.hw"
 WAIT, HOLD = 200, 160
 JUDGE = (JudgeOption(CODE, "wait", f"{WAIT}s"), JudgeOption(CODE, "hold", f"{HOLD}s"))

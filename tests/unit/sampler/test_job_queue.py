@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 
 from gpu_triage.machine import RealClock
-from gpu_triage.options.config import Config
 from gpu_triage.sampler.lanes import Job, JobQueue, Lane, ThreadLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
@@ -142,9 +141,24 @@ def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
     assert jobs.most_at_once == 1
 
 
+def test_a_job_that_hung_when_all_were_started_starts_no_other_when_it_ends() -> None:
+    queue = JobQueue()
+    ends: dict[str, Job] = {}
+    for name in ("hung", "overtook"):
+        queue.submit(_nothing, partial(ends.__setitem__, name))
+    queue.start_all()
+    ends["overtook"]()
+    for name in ("runs", "waits"):
+        queue.submit(_nothing, partial(ends.__setitem__, name))
+    ends["hung"]()
+    assert list(ends) == ["hung", "overtook", "runs"]
+    ends["runs"]()
+    assert list(ends) == ["hung", "overtook", "runs", "waits"]
+
+
 def test_the_runner_lets_all_go_when_one_hangs() -> None:
     held, jobs = threading.Event(), Jobs()
-    runner = Runner(RealClock(), Config())
+    runner = Runner(RealClock(), 1.0)
     stuck, *others = some = [runner.lane(f"gpu-{index}") for index in range(LANES)]
     sampler = _Rounds(some, {stuck: partial(_hang_until, held)}, jobs.run)
     runner.start(cast("Sampler", sampler), _nothing, lambda _cause: None)

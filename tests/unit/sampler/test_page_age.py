@@ -35,7 +35,14 @@ def test_each_collector_is_as_fresh_as_its_own_interval_asks() -> None:
         assert "gpu_power_watts" not in left
         assert {"gpu_up", "gpu_memory_used_bytes"} <= left
         running.clock.advance(3)
-        assert "gpu_up" not in names_on(running)
+        left = names_on(running)
+        assert "gpu_up" not in left
+        # The judge looks every five seconds, so that its verdict is good for fifteen.
+        assert {"gpu_verdict", "gpu_memory_used_bytes"} <= left
+        running.clock.advance(7)
+        assert "gpu_verdict" in names_on(running)
+        running.clock.advance(3)
+        assert not {"gpu_verdict", "gpu_memory_used_bytes"} & names_on(running)
 
 
 def test_a_selection_of_metrics_shows_nothing_old_either() -> None:

@@ -24,8 +24,8 @@ time.sleep(60)
 """
 
 
-def directory(path: Path, *, simulated: bool = False) -> StateDirectory:
-    return StateDirectory(path, simulated=simulated)
+def directory(path: Path) -> StateDirectory:
+    return StateDirectory(path)
 
 
 def refusal(state: StateDirectory) -> StateError:
@@ -43,16 +43,6 @@ def test_one_exporter_holds_it_and_the_next_is_told_which(tmp_path: Path) -> Non
     first.release()
     assert second.lock() == 1
     assert refusal(first).reason == "in_use"
-
-
-def test_a_simulated_host_keeps_its_own_files_and_takes_nothing_from_a_real_one(tmp_path: Path) -> None:
-    real, simulated = directory(tmp_path), directory(tmp_path, simulated=True)
-    real.lock()
-    assert simulated.lock() == 1
-    assert (real.path("baseline"), simulated.path("baseline")) == (
-        tmp_path / "baseline.json",
-        tmp_path / "baseline-simulated.json",
-    )
 
 
 @pytest.mark.parametrize("name", ["directory", "lock"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,15 @@ def test_a_scrape_does_not_wait_for_its_turn_and_what_is_loaded_is_left_alone_by
 )
 def test_dates_are_written_as_http_has_them(wall: float, date: bytes) -> None:
     assert http_date(wall) == date
+
+
+@pytest.mark.parametrize(
+    "users", ["", "basic_auth_users: {nina: $2b$04$JmaQCGFQ4LN0NlJ3kCnOuuiq1oyV6c9jYnPXrCKmMlYUFDXcWjY.O}"]
+)
+def test_what_checks_passwords_is_loaded_with_them_because_it_may_be_gone_from_disk_later(
+    users: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "web.yml"
+    path.write_text(users)
+    program = "import sys\nfrom gpu_triage.serve.security import SecuritySource\n"
+    assert run(f"{program}SecuritySource({str(path)!r})\nprint('bcrypt' in sys.modules)").strip() == str(bool(users))

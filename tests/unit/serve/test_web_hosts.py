@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import PASSWORDS, basic
+from tests.logged import Log
 from tests.web_sources import Host
 
 from gpu_triage.serve.app import WebApp
@@ -160,12 +161,11 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
         assert status(ask(port, get("attacker.example", "/metrics"), trusting)) == MISDIRECTED
 
 
-def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes() -> None:
+    log = Log()
     with serving("gpu-1") as port:
         for number in range(5):
             ask(port, get(f"n{number}.attacker.example"))
-    (record,) = (record for record in caplog.records if record.msg == "request refused")
-    assert record.__dict__["fields"]["host"] == "n0.attacker.example"
-    assert "--web.allowed-hosts" in record.__dict__["fields"]["cause"]
+    (line,) = log.lines("request refused")
+    assert line["host"] == "n0.attacker.example"
+    assert "--web.allowed-hosts" in line["cause"]

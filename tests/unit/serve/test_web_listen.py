@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.errors import ConfigError
+from gpu_triage.errors import AddressUnavailable, ConfigError
 from gpu_triage.serve.listen import browser_url, close_listener, inherited_listeners, listener_url, open_listeners
 
 
@@ -71,7 +71,7 @@ def test_a_port_in_use_is_named_and_nothing_stays_open() -> None:
         other.close()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refusal = f"--web.listen-address '{address}': Address already in use; end what is served there"
-        with pytest.raises(ConfigError, match=refusal):
+        with pytest.raises(AddressUnavailable, match=refusal):
             open_listeners([f"127.0.0.1:{free_port}", address])
         with socket.create_server(("127.0.0.1", free_port)):
             pass
@@ -100,7 +100,7 @@ def test_a_text_that_is_no_address_is_named(address: str) -> None:
 
 
 def test_an_address_of_another_host_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'192\.0\.2\.1:0': Cannot assign requested address; write another"):
+    with pytest.raises(AddressUnavailable, match=r"'192\.0\.2\.1:0': Cannot assign requested address; write another"):
         open_listeners(["192.0.2.1:0"])
 
 
@@ -125,7 +125,7 @@ def test_the_file_of_a_process_that_was_killed_is_replaced(tmp_path: Path) -> No
 def test_a_unix_socket_that_is_served_or_a_file_that_is_none_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "gpu.sock"
     (listener,) = open_listeners([f"unix:{path}"])
-    with pytest.raises(ConfigError, match=rf"'unix:{path}': Address already in use"):
+    with pytest.raises(AddressUnavailable, match=rf"'unix:{path}': Address already in use"):
         open_listeners([f"unix:{path}"])
     close_listener(listener)
     path.write_text("precious")

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, Running, serving
+from tests.logged import Log
 
 from gpu_triage.serve.clients import Limits
-from gpu_triage.serve.messages import QUIET_SECONDS, RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Logged = pytest.LogCaptureFixture
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
 
 
-def refusals(caplog: Logged) -> list[dict[str, object]]:
-    """The fields of every line about a refused connection."""
-    return [vars(record)["fields"] for record in caplog.records if record.getMessage() == "TLS connection refused"]
+def refusals(log: Log) -> list[dict[str, object]]:
+    """Every line about a refused connection."""
+    return log.lines("TLS connection refused")
 
 
 def alert(running: Running, context: ssl.SSLContext) -> str:
@@ -84,17 +87,17 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
 @pytest.mark.slow
 def test_a_refused_client_sees_the_alert_and_the_log_names_the_cause_once(
-    tmp_path: Path, case: Refused, caplog: Logged
+    tmp_path: Path, case: Refused, log: Log
 ) -> None:
     with serving(tmp_path, Authority(tmp_path).server(*case.lines)) as running:
         context = case.client(tmp_path)
         assert {alert(running, context) for _ in range(10)} == {case.sent}
-    (line,) = refusals(caplog)
+    (line,) = refusals(log)
     assert case.cause in str(line["cause"])
     assert line["client"] == "127.0.0.1"
 
 
-def test_plain_http_on_the_tls_port_is_answered_in_plain_http(tmp_path: Path, caplog: Logged) -> None:
+def test_plain_http_on_the_tls_port_is_answered_in_plain_http(tmp_path: Path, log: Log) -> None:
     with serving(tmp_path, Authority(tmp_path).server()) as running:
         answer = running.get()
         with running.connect() as client:
@@ -102,35 +105,35 @@ def test_plain_http_on_the_tls_port_is_answered_in_plain_http(tmp_path: Path, ca
             text = client.makefile("rb").read()
     assert answer.status == 400
     assert b"https://" in text
-    (line,) = refusals(caplog)
+    (line,) = refusals(log)
     assert "plain HTTP" in str(line["cause"])
 
 
-def test_a_certificate_without_an_allowed_name_is_logged(tmp_path: Path, caplog: Logged) -> None:
+def test_a_certificate_without_an_allowed_name_is_logged(tmp_path: Path, log: Log) -> None:
     authority = Authority(tmp_path)
     context = trusting_context(tmp_path, authority.issue("client", "DNS:grafana"))
     web = authority.server(*MTLS, "client_allowed_sans: [prometheus]")
     with serving(tmp_path, web) as running, running.shake(context) as client:
         assert client.recv(65536) == b""
-    (line,) = refusals(caplog)
+    (line,) = refusals(log)
     assert "client_allowed_sans" in str(line["cause"])
 
 
-def test_a_client_that_does_not_trust_the_server_is_logged(tmp_path: Path, caplog: Logged) -> None:
+def test_a_client_that_does_not_trust_the_server_is_logged(tmp_path: Path, log: Log) -> None:
     with serving(tmp_path, Authority(tmp_path).server()) as running:
         with pytest.raises(ssl.SSLCertVerificationError), running.connect() as client:
             ssl.create_default_context().wrap_socket(client, server_hostname="127.0.0.1")
         assert running.get(context=trusting_context(tmp_path)).status == 200
-    (line,) = refusals(caplog)
+    (line,) = refusals(log)
     assert "ca_file" in str(line["cause"])
 
 
-def test_bytes_that_are_not_tls_do_not_reach_the_log(tmp_path: Path, caplog: Logged) -> None:
+def test_bytes_that_are_not_tls_do_not_reach_the_log(tmp_path: Path, log: Log) -> None:
     with serving(tmp_path, Authority(tmp_path).server()) as running, running.connect() as client:
         client.sendall(b"\x00" + os.urandom(4096))
         while client.recv(65536):
             pass
-    assert refusals(caplog) == []
+    assert refusals(log) == []
 
 
 def test_a_refused_client_that_goes_on_sending_is_cut(tmp_path: Path) -> None:
@@ -147,18 +150,3 @@ def send_on(client: socket.socket) -> None:
     while True:
         client.sendall(b"x")
         time.sleep(0.005)
-
-
-def test_a_cause_is_logged_again_after_a_quiet_time_with_the_number_of_clients_between(caplog: Logged) -> None:
-    now = 0.0
-    noted = RefusalLog("TLS connection refused", lambda: now)
-    for _ in range(3):
-        noted.note("no certificate", "10.0.0.1")
-    noted.note("plain HTTP", "10.0.0.2")
-    now = QUIET_SECONDS
-    noted.note("no certificate", "10.0.0.3")
-    assert [(line["cause"], line["client"], line["since_last"]) for line in refusals(caplog)] == [
-        ("no certificate", "10.0.0.1", 0),
-        ("plain HTTP", "10.0.0.2", 0),
-        ("no certificate", "10.0.0.3", 2),
-    ]

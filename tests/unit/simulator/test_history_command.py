@@ -52,6 +52,15 @@ def test_the_file_holds_what_the_python_interface_records(tmp_path: Path, capsys
     assert [path.name for path in tmp_path.iterdir()] == ["history.om"]
 
 
+def test_a_history_is_not_written_through_a_link_that_was_planted(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    for name in ("history.om", "history.om.partial", ".history.om.new"):
+        (tmp_path / name).symlink_to(tmp_path / "victim")
+    assert run_cli(group, [*SHORT, "--output", str(tmp_path / "history.om")]) == 0
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert "# EOF" in (tmp_path / "history.om").read_text()
+
+
 def test_without_a_file_the_history_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, [*SHORT, "--start", "1700000000"]) == 0
     said = capsys.readouterr()

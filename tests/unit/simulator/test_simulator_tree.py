@@ -3,13 +3,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from tests.rig import scenario_with
 
+from gpu_triage.errors import ScenarioError
 from gpu_triage.machine import RealClock
 from gpu_triage_simulator import START_OF_TIME, SimulatedMachine, VirtualClock, load_scenario, simulated_machine
+from gpu_triage_simulator.scenario_file import SCENARIOS
 
 
 @pytest.fixture
@@ -33,6 +36,33 @@ def numbers(simulated: SimulatedMachine, path: str, line: str) -> list[float]:
         if line in fields[:3]:
             return [float(field) for field in fields[fields.index(line) + 1 :] if re.fullmatch(r"[\d.]+", field)]
     raise AssertionError(f"no {line} in {path}")
+
+
+PLACES = {
+    "a network interface": ("[[machine.nic]]", 'name = "NAME"'),
+    "an RDMA device": ("[[machine.nic]]", 'infiniband = "NAME"'),
+    "a disk": ("[[machine.disk]]", 'name = "NAME"'),
+    "a cgroup": ("[[process]]", 'cgroup = "/NAME"'),
+}
+
+
+@pytest.mark.parametrize(("table", "line"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("name", ["..", "../../../../escape", "a/../../../../../escape"])
+def test_no_name_in_a_scenario_leads_out_of_the_simulated_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, line: str, name: str
+) -> None:
+    monkeypatch.setattr("gpu_triage_simulator.session._MEMORY", tmp_path / "shm")
+    (tmp_path / "shm").mkdir()
+    text = (SCENARIOS / "h100-8.toml").read_text()
+    key = line.partition(" ")[0]
+    start = text.index(table)
+    end = text.index("[[", start + 2)
+    section = re.sub(rf"(?m)^{key} = .*$", "", text[start:end])
+    path = tmp_path / "evil.toml"
+    path.write_text(text[:start] + section.replace(table, f"{table}\n{line.replace('NAME', name)}") + text[end:])
+    with pytest.raises(ScenarioError, match=rf"evil.toml: .*{key}: is ") as refused, ExitStack() as stack:
+        stack.enter_context(simulated_machine(load_scenario(path), clock=VirtualClock()))
+    assert "write" in str(refused.value)
 
 
 def test_gpus_hang_below_their_ports_as_the_kernel_shows_it(dual: SimulatedMachine) -> None:
@@ -106,7 +136,6 @@ def test_boot_time_and_uptime_agree_with_the_clock(dual: SimulatedMachine, clock
 
 def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
     with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
-        assert simulated.machine.simulated
         simulated.close()
     assert not simulated.root.exists()
     clock.advance(60)

@@ -13,7 +13,7 @@ from gpu_triage.cli.advise.machine_readable import as_json
 from gpu_triage.cli.advise.recommendation import Recommendation, recommend
 from gpu_triage.cli.advise.steps import StepTime, StepWatch
 from gpu_triage.cli.advise.text import as_text
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import MEASURE, applies, measure
 from gpu_triage.cli.one_shot import for_option, format_option, host_options
 from gpu_triage.documents import printable
@@ -97,7 +97,8 @@ def advise_command(*, config: Config, form: str, seconds: float, step_time: floa
     configure("critical", config.log_format)
     watch = StepWatch()
     with ExitStack() as stack:
-        judgment = measure(stepped_machine(config, stack), config, seconds, watch=watch.note)
+        host = stepped_host(config, stack)
+        judgment = measure(host.machine, host.config, seconds, watch=watch.note)
     if judgment.report.blocked is not None:
         click.echo(f"gpu-triage: could not check: {printable(judgment.report.blocked)}", err=True)
         return EXIT_COULD_NOT_LOOK

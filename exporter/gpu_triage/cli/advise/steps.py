@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
-from gpu_triage.read.host.textfile import OWNER, TEXTFILE, TextFilesReading
+from gpu_triage.read.host.textfile import TEXTFILE
 from gpu_triage.sampler.outcomes import HOST, OutcomeStore
+
+if TYPE_CHECKING:
+    from gpu_triage.read.host.textfile_reader import TextFilesReading
 
 STEPS: Final = "gpu_job_steps_total"
 _LABELS_SHOWN: Final = 4
@@ -40,9 +43,9 @@ class StepWatch:
     def note(self, store: OutcomeStore) -> None:
         """Note the counters as they are now."""
         outcome = store.get(TEXTFILE.name, HOST)
-        reading = None if outcome is None else outcome.reading
-        if not isinstance(reading, TextFilesReading):
+        if outcome is None or outcome.reading is None:
             return
+        reading = cast("TextFilesReading", outcome.reading)
         written: dict[str, float] = {}
         for file in reading.files:
             written[file.owner] = max(written.get(file.owner, 0.0), file.modified_at or 0.0)
@@ -50,7 +53,7 @@ class StepWatch:
             for sample in family.samples:
                 if sample.name == STEPS:
                     key = tuple(sorted(sample.labels.items()))
-                    self._note(key, _Point(written.get(sample.labels.get(OWNER, ""), 0.0), sample.value))
+                    self._note(key, _Point(written.get(sample.labels.get("owner", ""), 0.0), sample.value))
 
     def _note(self, key: _Labels, point: _Point) -> None:
         first, last = self._points.get(key, (point, point))

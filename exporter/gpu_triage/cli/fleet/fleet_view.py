@@ -118,7 +118,7 @@ class QueryResults:
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
-    """The query for each field of `Answers`."""
+    """The query for each field of `QueryResults`."""
     where = str(selection)
     verdict = f"{GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
@@ -215,7 +215,7 @@ class FleetFinding(NamedTuple):
     severity: str  # after confirmation
     code: str
     action: str
-    gpu: str  # index; "" for the host
+    gpu: str  # index; PCI address if the driver does not show it; "" for the host
     uuid: str
     since: float  # Unix seconds
     pending: bool = False  # has not lasted long enough to be confirmed
@@ -397,7 +397,7 @@ _FindingKey = tuple[HostKey, str, str, str, str, str]
 
 def _finding_key(series: Series) -> _FindingKey:
     labels = series.labels
-    gpu = labels["gpu"], labels["uuid"]
+    gpu = labels["gpu"] or labels["pci_bus_id"], labels["uuid"]
     return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
 
 

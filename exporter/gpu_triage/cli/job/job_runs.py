@@ -211,7 +211,7 @@ class _Seen:
 
 
 def runs_of(wanted: Wanted, allocated: Iterable[Series], processes: Iterable[Series]) -> tuple[Run, ...]:
-    """The periods of all jobs in the answers of `sightings`, by job and time.
+    """The periods of all jobs in these answers of Prometheus, by job and time.
 
     Another user in the same place is another job: numbers of Slurm jobs begin again after a reinstallation.
     """

@@ -75,7 +75,7 @@ class FilesOfHost:
         """A finding about the GPU at an address, labeled with its index if known."""
         known = self.labels.get(address)
         if known is not None:
-            return Finding(BY_CODE[code], measured, known.gpu, known.uuid, value=value)
+            return Finding(BY_CODE[code], measured, known.gpu, known.uuid, address, value=value)
         return of_slot(code, address, measured, value)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.cli.machines import stepped_machine
+from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.lines import About, pieces
@@ -103,9 +103,9 @@ def check_recording(path: Path, config: Config) -> Report:
     """The report on a recording made with ``gpu-triage record``; raises RecordingError if it cannot be read."""
     config = replace(config, replay=path)
     with ExitStack() as stack:
-        machine = stepped_machine(config, stack, _SECONDS)
-        began = machine.clock.now().wall
-        report = measure(machine, config, _SECONDS).report
+        host = stepped_host(config, stack, _SECONDS)
+        began = host.machine.clock.now().wall
+        report = measure(host.machine, host.config, _SECONDS).report
     return replace(report, files=(FileRead(str(path), (RECORDING.kind,), written(began), ""),))
 
 

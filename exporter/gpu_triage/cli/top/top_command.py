@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from gpu_triage.cli.machines import live_machine, stepped_machine
+from gpu_triage.cli.machines import Host, is_made_up, judged_host, live_host, stepped_host
 from gpu_triage.cli.measure import measure
 from gpu_triage.cli.one_shot import duration_option, echo_text, host_options
 from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
@@ -21,7 +21,6 @@ from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import Report
 from gpu_triage.log import configure
-from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
@@ -68,7 +67,7 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
     Exit code: 0, or 1 if the exporter at --url does not answer, or has no verdict.
     """
     configure("critical", config.log_format)
-    made_up = config.simulate is not None or config.replay is not None
+    made_up = is_made_up(config)
     if url is not None and made_up:
         raise ConfigError("--url asks an exporter, --simulate and --replay make up a host; give one of them")
     if not once and not sys.stdout.isatty():
@@ -80,7 +79,11 @@ def top_command(*, config: Config, url: str | None, interval_seconds: float, onc
             report = _once(config, stack) if client is None else first(client.look, _PATIENCE_SECONDS)
             echo_text(partial(frame_of, report, source))
             return 0
-        look = stack.enter_context(_own_sampler(live_machine(config, stack), config)) if client is None else client.look
+        look = (
+            stack.enter_context(_own_sampler(live_host(config, stack), config.sample_fast_seconds))
+            if client is None
+            else client.look
+        )
         show(Watch(look, source, interval_seconds))
     return 0
 
@@ -114,17 +117,18 @@ def _serves_https(config: Config) -> bool:
 
 
 def _once(config: Config, stack: ExitStack) -> Report:
-    machine = stepped_machine(config, stack, last_seconds=_ONCE_SECONDS)
-    return measure(machine, config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
+    host = stepped_host(config, stack, last_seconds=_ONCE_SECONDS)
+    return measure(host.machine, host.config, _ONCE_SECONDS, _PATIENCE_SECONDS).report
 
 
 @contextmanager
-def _own_sampler(machine: Machine, config: Config) -> Iterator[Look]:
-    """Sample and judge this host within the context, as the daemon does; yields a function that returns the report."""
+def _own_sampler(host: Host, interval_seconds: float) -> Iterator[Look]:
+    """Sample and judge a host within the context, once per interval of real time; yields what returns the report."""
+    machine, config = host.machine, host.config
     medium = min(config.sample_medium_seconds, max(_MEDIUM_SECONDS, config.sample_fast_seconds))
     config = replace(config, sample_medium_seconds=medium)
-    judge = DaemonJudge(config)
-    runner = Runner(machine.clock, config)
+    judge = DaemonJudge(config, judged_host(config, continuous=True))
+    runner = Runner(machine.clock, interval_seconds)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge)
     ended: list[str] = []
 

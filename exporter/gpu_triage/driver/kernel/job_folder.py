@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from gpu_triage.errors import HostReadFailed
 
 _MOST_LINKS: Final = 8
 """Kubernetes needs two: from the file to ``..data``, and from there to the folder of the current version."""
@@ -15,6 +20,11 @@ _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _IS_LINK: Final = (errno.ELOOP, errno.ENOTDIR)
+
+
+MOST_ENTRIES: Final = 10_000
+MOST_IN_A_FOLDER: Final = 1000
+"""Of a listing, in a folder with its sub-folders and in each of these: it takes up to 50 ms."""
 
 
 class LinkOutside(OSError):
@@ -43,13 +53,22 @@ class Folder:
         """
         return Folder(self._path / name, os.open(name, _FOLDER, dir_fd=self._descriptor))
 
-    def open(self, name: str) -> int:
-        """Open a file for reading and return its descriptor; links are followed as long as they stay in the folder.
+    def open(self, path: str) -> int:
+        """Open a file in the folder or a sub-folder for reading, and return its descriptor.
+
+        Links are followed as long as they stay in the folder that they are in. A sub-folder must not be a link.
 
         Raises:
             LinkOutside: a link leads out of the folder.
             OSError: it cannot be opened.
         """
+        folder, _, name = path.rpartition("/")
+        if folder:
+            inside = self.folder(folder)
+            try:
+                return inside.open(name)
+            finally:
+                inside.close()
         way: list[int] = []
         try:
             return self._walk([name], way)
@@ -93,3 +112,45 @@ def _steps(target: str) -> list[str]:
     if ".." in steps:
         raise LinkOutside(errno.EXDEV, "leads out of the folder", target)
     return steps
+
+
+class Listing:
+    """Lists the files with a suffix in a folder and its sub-folders; names that start with a dot do not count.
+
+    Jobs can make more of them than can be listed in time, so a part is listed each time, from where the last ended.
+    """
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._rest: Iterator[str] = iter(())
+
+    def next_paths(self) -> set[str]:
+        """The paths among the next `MOST_ENTRIES` entries, or among all; an unreadable sub-folder is ``NAME/``.
+
+        Raises:
+            HostReadFailed: the folder is missing or cannot be read.
+        """
+        found = list(islice(self._rest, MOST_ENTRIES))
+        if len(found) < MOST_ENTRIES:
+            try:
+                self._rest = self._entries(os.scandir(self._folder), "")
+            except OSError as error:
+                reasons = {FileNotFoundError: "missing", PermissionError: "no_permission"}
+                reason = reasons.get(type(error), "io_error")
+                raise HostReadFailed(reason, self._folder, error.strerror or str(error)) from error
+            found += islice(self._rest, MOST_ENTRIES - len(found))
+        return set(found) - {""}
+
+    def _entries(self, listing: AbstractContextManager[Iterator[os.DirEntry[str]]], above: str) -> Iterator[str]:
+        """Yield the path of each file, and "" for each other entry."""
+        with listing as entries:
+            for entry in entries:
+                name = "" if entry.name.startswith(".") or entry.name == "lost+found" else entry.name
+                listed = name.endswith(self._suffix)
+                yield above + name if listed else ""
+                if name and not listed and not above and entry.is_dir(follow_symlinks=False):
+                    try:
+                        yield from islice(self._entries(os.scandir(entry.path), f"{name}/"), MOST_IN_A_FOLDER)
+                    except OSError:
+                        yield f"{name}/"

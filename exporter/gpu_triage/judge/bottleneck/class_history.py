@@ -74,6 +74,7 @@ class GpuMemory:
             stopped_seconds=self._work.stopped_seconds,
             spinning_seconds=now - since,
             spins_after_work=self._worked_at is not None and since - self._worked_at <= thresholds.WORKED_SECONDS,
+            lately=self._lately(now),
         )
 
     def _judge(self, gpu: GpuEvidence, host: HostEvidence, longest_gap_seconds: float) -> Bottleneck:
@@ -96,7 +97,7 @@ class GpuMemory:
         if case.work.paused:
             because = f"pauses, for {case.work.stopped_seconds:.0f} s now; {self.name} before that"
             return Bottleneck(self.name, because)
-        return found._replace(name=self.name, bound=None)
+        return found._replace(name=self.name, limit=None, bound=None)
 
     def interrupt(self) -> None:
         """Leave the time from the last judgment to the next uncounted, because this judgment failed."""
@@ -114,6 +115,14 @@ class GpuMemory:
             for (began, name), ended in zip(self._changes, ends, strict=True)
             for start, end in self._without_gaps(max(began, now - STRIP_SECONDS), ended)
         )
+
+    def _lately(self, now: float) -> Mapping[str, float]:
+        spent: dict[str, float] = {}
+        for name, *ago in self.strip(now):
+            began, ended = (min(each, thresholds.CLASS_SECONDS) for each in ago)
+            spent[name] = spent.get(name, 0.0) + began - ended
+        seen = sum(spent.values())
+        return {name: each / seen for name, each in spent.items()} if seen >= thresholds.CLASS_SEEN_SECONDS else {}
 
     def _without_gaps(self, start: float, end: float) -> Iterator[tuple[float, float]]:
         for gap_start, gap_end in self._gaps:

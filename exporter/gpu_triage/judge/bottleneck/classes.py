@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.bound import Bound, bound_of
@@ -22,10 +24,10 @@ from gpu_triage.judge.evidence.faults import (
 )
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.limited_jobs import limited_job
+from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job
 from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.slots import lesser_slot, narrow_uplink_that_is_full
-from gpu_triage.judge.evidence.slowdowns import uncounted, uncounted_slowdown
+from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdowns, uncounted
 from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
@@ -41,10 +43,13 @@ class Bottleneck(NamedTuple):
     name: str
     because: str
     unseen: str = ""  # what was not observed for long enough and might change the class; usually ""
+    limit: LimitedJob | None = None  # of its own job, if that makes it wait in class memory or cpu
     bound: Bound | None = None  # what bounds the kernels; only in class compute, and if the GPU reports it
     stopped_seconds: float = 0.0  # how long it has been idle directly after working; 0 if it is not
     spinning_seconds: float = 0.0  # how long it has been in class communication; 0 if it is not
     spins_after_work: bool = False  # whether it worked before that, within the last hour
+    # share of `CLASS_SECONDS` in each class; empty until enough was observed
+    lately: Mapping[str, float] = MappingProxyType({})
 
 
 Bottlenecks = Mapping[GpuEvidence, Bottleneck]
@@ -84,6 +89,11 @@ class Case:
         return None if self.work.paused or self.work.recovering else bound_of(self.gpu)
 
     @cached_property
+    def limits(self) -> Mapping[str, LimitedJob | None]:
+        """Jobs on it that their own limits slow down, by the class that this is."""
+        return {name: limited_job(name, self.gpu.recent, self.ease(name)) for name in ("memory", "cpu")}
+
+    @cached_property
     def storage(self) -> str | None:
         """Why storage is scarce; None also while a paused job saves a checkpoint."""
         saving = self.work.paused and self.host.recent.mostly_writes()
@@ -99,6 +109,7 @@ def bottleneck_of(case: Case) -> Bottleneck:
         name,
         because,
         _unseen(case) if name == "unattributed" else "",
+        case.limits.get(name) if case.waiting else None,
         case.bound if name == "compute" else None,
     )
 
@@ -107,30 +118,25 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
-    heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
-    hot = gpu.loaded and heat > gpu.limit("thermal.hw", "share") * ease("thermal")
-    hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
-    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now and hot_now.text
-    brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
-    braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
-    braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
-    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.text
+    hw_heat, sw_heat, brake, slowdown, cap = slowdowns(gpu)
+    yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
+    yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
     shared = narrow_uplink_that_is_full(host, gpu)
     yield "pcie_link", shared or ((_narrow(case) or slow_link(gpu)) if gpu.recent.loaded else None)
-    yield "power_cap", _capped(gpu, ease("power_cap"))
+    yield "power_cap", _capped(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting:
-        memory_limit = limited_job("memory", gpu.recent, ease("memory"))
-        yield "memory", memory_limit.because if memory_limit else host.scarce_memory(ease("memory"), waiting=gpu)
+        limit = case.limits["memory"]
+        yield "memory", limit.because if limit else host.scarce_memory(ease("memory"), waiting=gpu)
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy and an adapter sending; it neither saturates a node nor receives.
-        cpu_limit = limited_job("cpu", gpu.recent, ease("cpu"))
+        limit = case.limits["cpu"]
         full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
-        yield "cpu", cpu_limit.because if cpu_limit else full_cpus
+        yield "cpu", limit.because if limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
         yield "network", full or host.broken_network()
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
@@ -162,13 +168,22 @@ def _narrow(case: Case) -> str | None:
     return None if missing is None or missing.kind is Shortage.BUILT else missing.text
 
 
-def _capped(gpu: GpuEvidence, ease: float) -> str | None:
+def _slowed(gpu: GpuEvidence, first: Slowdown, other: Slowdown, ease: float, words: str) -> str | None:
+    """Describe two slowdowns as one, by the limit of the first."""
+    share = max(first.share, other.share)
+    if share > gpu.limit(first.code, "share") * ease:
+        return f"{words} {share:.0%} of the time"
+    now = uncounted(gpu, first.reason) or uncounted(gpu, other.reason)
+    return None if now is None else now.text
+
+
+def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
     if not gpu.capped:
         return None
-    if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
-        return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
-    slowdown = uncounted(gpu, "sw_power_cap")
-    return None if slowdown is None else f"at a lowered power limit {slowdown.lasting}"
+    if cap.share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
+        return f"at a lowered power limit {cap.share:.0%} of the time"
+    slowdown = uncounted(gpu, cap.reason)
+    return None if slowdown is None else f"at a lowered power limit {slowdown.lasted}"
 
 
 def _hung(case: Case) -> str | None:

@@ -12,7 +12,6 @@ from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
-from gpu_triage.judge.evidence.remember import class_share
 from gpu_triage.judge.findings.finding import Finding, of_host
 from gpu_triage.read.gpu.nvlink import (
     GPU_NVLINK_LINKS_UP,
@@ -38,7 +37,7 @@ def time_in_class(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
     """Return why a GPU is in a class, or its recent share of time in it if that is most of it; else ""."""
     if bottleneck.name == name:
         return bottleneck.because
-    share = class_share(gpu, name) if gpu.up else 0.0
+    share = bottleneck.lately.get(name, 0.0) if gpu.up else 0.0
     return f"in class {name} for {share:.0%} of the last minutes" if share > thresholds.CLASS_SHARE else ""
 
 

@@ -102,8 +102,7 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
     if host.released:
         yield of_host("gpu.released", "NVML is shut down on request")
         return
-    expected, on_bus = (host.last(GPU_DEVICES, source=source) for source in ("expected", "pci"))
-    if host.driver_error is not None and on_bus != 0:
+    if host.driver_error is not None and host.last(GPU_DEVICES, source="pci") != 0:
         hangs = ""
         if call := host.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu="", collector=DRIVER):
             hangs = f" ({call.labels['function'] or 'sysfs'} has not returned for {call.last:.0f} s)"
@@ -111,7 +110,7 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
         if not host.answering:
             return
     else:
-        yield from _missing(host, expected, on_bus)
+        yield from _missing(host)
     yield from (_silent(host, gpu) for gpu in host.gpus if gpu.lost)
     if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
         yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
@@ -130,21 +129,12 @@ def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
     return of_gpu("gpu.lost", gpu, gpu.no_answer)
 
 
-def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
-    """Yield a finding if there are fewer GPUs than there should be.
-
-    The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are not
-    missing.
-    """
-    shown, before = host.last(GPU_DEVICES, source="nvml") or 0, host.last(GPU_DEVICES, source="boot")
-    wanted = (
-        (expected, "expected"),
-        (on_bus, "on the PCI bus"),
-        (before if expected is None else None, "since the host booted"),
-    )
-    if more := [f"{count:.0f} {component}" for count, component in wanted if count is not None and shown < count]:
-        most = max(count for count, _ in wanted if count is not None)
-        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {' and '.join(more)}", most - shown)
+def _missing(host: HostEvidence) -> Iterator[Finding]:
+    """Yield a finding if there are fewer GPUs than there should be."""
+    if host.missing_gpus > 0:
+        shown = host.last(GPU_DEVICES, source="nvml") or 0
+        more = " and ".join(f"{count:.0f} {words}" for words, count in host.wanted_gpus.items() if shown < count)
+        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {more}", host.missing_gpus)
 
 
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpu_triage.judge.bottleneck.classes import Bottlenecks
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.judge.conditions.hangs import stopped, time_in_class
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import held_idle
@@ -78,10 +78,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     }
     for resource, reason in scarce.items():
         spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := time_in_class(resource, gpu, each))]
-        limits = (
-            (gpu, limited_job(resource, gpu.recent) or limited_job(resource, gpu, lately=True)) for gpu, _ in spent
-        )
-        limited = {gpu: limit for gpu, limit in limits if limit}
+        limited = {gpu: limit for gpu, _ in spent if (limit := _limit(resource, gpu, bottlenecks[gpu]))}
         if limited:
             yield _limited(resource, limited)
         if starved := [(gpu, because) for gpu, because in spent if gpu not in limited]:
@@ -91,6 +88,10 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
             yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
+
+
+def _limit(resource: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> LimitedJob | None:
+    return (bottleneck.limit if bottleneck.name == resource else None) or limited_job(resource, gpu, lately=True)
 
 
 def _limited(resource: str, limited: Mapping[GpuEvidence, LimitedJob]) -> Finding:

@@ -10,6 +10,7 @@ from typing import Final
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
+from gpu_triage.judge.findings.identity import identity_of
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.read.gpu.activity import (
     GPU_BUSY_SECONDS_TOTAL,
@@ -70,8 +71,8 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def key(self) -> str:
-        """Key under which history is stored: the UUID, or the index if the UUID was never reported."""
-        return self.uuid or f"index {self.gpu}"
+        """Key under which history is stored: the GPU's identity."""
+        return identity_of(self)
 
     @cached_property
     def name(self) -> str:

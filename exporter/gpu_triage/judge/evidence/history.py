@@ -74,16 +74,13 @@ class _Round(NamedTuple):
 
 
 class MetricHistory:
-    """Keeps a window of what a sampler publishes; `pace` is the speed-up factor of a simulated scenario.
+    """Keeps a window of what a sampler publishes. A series that is withdrawn is dropped."""
 
-    A series that is withdrawn is dropped.
-    """
-
-    def __init__(self, window_seconds: float, pace: int = 1) -> None:
+    def __init__(self, window_seconds: float) -> None:
         self._window_seconds = window_seconds
         self._rounds: dict[tuple[str, str], _Round] = {}
         self._began_at: float | None = None
-        self.memory = Memory(pace)
+        self.memory = Memory()
 
     def note(self, store: OutcomeStore, now: Moment) -> None:
         """Add what is currently published; each round is added once."""

@@ -13,8 +13,9 @@ from gpu_triage.judge.evidence.past import Amount
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.wording import length_of_time
+from gpu_triage.judge.findings.identity import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
-from gpu_triage.read.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
+from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host.cpu import (
     GPU_HOST_CPU_BUSIEST_RATIO,
@@ -93,6 +94,15 @@ class HostEvidence(Evidence):
         return tuple(GpuEvidence(*shared, each["gpu"], each["uuid"], settings=self.settings) for each in labels)
 
     @cached_property
+    def known_gpus(self) -> KnownGpus[GpuEvidence]:
+        return KnownGpus(sorted(self.gpus, key=lambda gpu: gpu.up))
+
+    @cached_property
+    def silent_gpus(self) -> KnownGpus[GpuEvidence]:
+        """Those that do not respond: what is only known to be about a slot is about the GPU there."""
+        return KnownGpus(gpu for gpu in self.gpus if not gpu.up)
+
+    @cached_property
     def recent(self) -> HostEvidence:
         """The same host over `RECENT_SECONDS`: whether a GPU starves is judged by what is scarce now."""
         return self.over(thresholds.RECENT_SECONDS)
@@ -113,6 +123,24 @@ class HostEvidence(Evidence):
     def driver_error(self) -> str | None:
         """Why NVML cannot be used; None if it can."""
         return self.label(GPU_DRIVER_ERROR_INFO, "error") or None
+
+    @property
+    def wanted_gpus(self) -> Mapping[str, float]:
+        """How many GPUs the driver should show, as far as known, by what says so.
+
+        The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are
+        not missing.
+        """
+        sources = {"expected": "expected", "pci": "on the PCI bus", "boot": "since the host booted"}
+        counts = {words: self.last(GPU_DEVICES, source=source) for source, words in sources.items()}
+        if counts["expected"] is not None:
+            del counts["since the host booted"]
+        return {words: count for words, count in counts.items() if count is not None}
+
+    @property
+    def missing_gpus(self) -> float:
+        """How many GPUs the driver does not show."""
+        return max((0.0, *self.wanted_gpus.values())) - (self.last(GPU_DEVICES, source="nvml") or 0)
 
     @property
     def released(self) -> bool:

@@ -46,7 +46,7 @@ from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECON
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 
-_READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
+READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
     {
         "gpu.missing": GPU_DEVICES,
         "ecc.uncorrected": GPU_ECC_VOLATILE_ERRORS_TOTAL,
@@ -122,11 +122,14 @@ def observable(host: HostEvidence, finding: Finding) -> bool:
     code = finding.check.code
     if host.memory.seconds < _NEEDS_SECONDS.get(code, 0.0):
         return False
-    if finding.gpu is None and not finding.uuid:
+    gpu = host.known_gpus.of(finding)
+    if gpu is None and finding.gpu is None:
         return _of_host(host, code)
-    gpu = _gpu_of(host, finding)
-    if gpu is None or host.released:
+    if host.released:
         return False
+    if gpu is None:
+        # If none is missing, it was removed, or given to a virtual machine.
+        return host.driver_error is None and host.has(GPU_DEVICES, source="nvml") and host.missing_gpus <= 0
     return _of_gpu(gpu, finding) and (code != "clock.straggler" or _has_busy_peers(host, gpu))
 
 
@@ -137,19 +140,13 @@ def last_reset(host: HostEvidence, finding: Finding) -> float | None:
     and findings that a reset fixes then end together. None for other host findings, for a GPU that does not respond,
     and if no reset is known.
     """
-    gpu = _gpu_of(host, finding)
+    gpu = host.known_gpus.of(finding)
     if gpu is None and finding.check.code.startswith(_OF_DRIVER):
         gpus = tuple(host.gpus)
     else:
         gpus = () if gpu is None else (gpu,)
     walls = [wall for each in gpus if each.was_read and (wall := each.last(GPU_RESET_TIMESTAMP_SECONDS)) is not None]
     return max(walls) - host.at.wall + host.at.monotonic if walls else None
-
-
-def _gpu_of(host: HostEvidence, finding: Finding) -> GpuEvidence | None:
-    """Return the finding's GPU as it is known now."""
-    of = finding.uuid or finding.gpu
-    return next((each for each in host.gpus if (each.uuid or each.gpu) == of), None)
 
 
 def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
@@ -186,5 +183,5 @@ def _of_host(host: HostEvidence, code: str) -> bool:
 
 def _was_read(evidence: Evidence, code: str) -> bool:
     """Whether the finding's metric is present; a metric that cannot be read is withdrawn."""
-    spec = _READS.get(code)
+    spec = READS.get(code)
     return spec is None or evidence.has(spec)

@@ -115,13 +115,11 @@ class Counted(Past):
 class Memory:
     """History of one host by subject and name: counter increases, and shares of time.
 
-    A process that just started has little history, so results include the seconds that were observed. In a simulated
-    scenario, each real second counts as `pace` seconds.
+    A process that just started has little history, so results include the seconds that were observed.
     """
 
-    def __init__(self, pace: int = 1) -> None:
-        self.pace = pace
-        self.seconds = 0.0  # total time observed, in scenario seconds
+    def __init__(self) -> None:
+        self.seconds = 0.0  # total time observed
         self.widest = WidestLinks()
         self._noted_at: float | None = None
         self._counters: dict[MetricSpec, dict[tuple[str, ...], Counted]] = {}
@@ -130,12 +128,11 @@ class Memory:
         self._seen: dict[Hashable, float] = {}
 
     def passed(self, now: float, seen_seconds: float, longest_gap_seconds: float) -> float:
-        """Return the scenario seconds since the last call, or `seen_seconds` at the first; 0 after a longer gap."""
+        """Return the seconds since the last call, or `seen_seconds` at the first; 0 after a longer gap."""
         seconds = seen_seconds if self._noted_at is None else now - self._noted_at
         self._noted_at = now
         if seconds > longest_gap_seconds:
             return 0.0
-        seconds *= self.pace
         self.seconds += seconds
         return seconds
 
@@ -144,11 +141,11 @@ class Memory:
         counters = self._counters.setdefault(spec, {})
         past = counters.get(labels)
         if past is not None:
-            past.read(points[-2] * self.pace, points[-1])
+            past.read(points[-2], points[-1])
             return
-        past = Counted(keep_seconds, points[0] * self.pace, points[1])
+        past = Counted(keep_seconds, points[0], points[1])
         for place in range(2, len(points), 2):
-            past.read(points[place] * self.pace, points[place + 1])
+            past.read(points[place], points[place + 1])
         _put(counters, labels, past)
 
     def rise(self, spec: MetricSpec, labels: tuple[str, ...], seconds: float) -> Amount:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby, pairwise
 from types import MappingProxyType
 from typing import Final
 
@@ -13,7 +12,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.judge.evidence.slowdowns import slowdown_margin
+from gpu_triage.judge.evidence.slowdowns import slowdown_margin, slowdowns
 from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
@@ -46,11 +45,6 @@ from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 class Share:
     """Shares of the time in which the condition was observable. Keys of the memory; strings because they hash fast."""
 
-    HW_THERMAL: Final = "throttled by hw_thermal, under load"
-    SW_THERMAL: Final = "throttled by sw_thermal, under load"
-    POWER_BRAKE: Final = "throttled by hw_power_brake"
-    HW_SLOWDOWN: Final = "under hw_slowdown without heat or brake"
-    POWER_CAP: Final = "at a lowered power limit, under load"
     NEAR_SLOWDOWN: Final = "near the temperature at which it slows down"
     HELD: Final = "held by a job"
     BUSY: Final = "working"
@@ -65,9 +59,6 @@ class Count:
     HUNG_AGAIN: Final = "the kernel reported a hung task again"
     MEMORY_GROWTH: Final = "bytes of memory more in use"
 
-
-REMEMBERED_CLASSES: Final = frozenset({"hung", "memory", "storage", "cpu", "network", "communication"})
-"""Classes that also become a finding if a GPU spends most of its time in them."""
 
 OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
 """Labels that identify a killed process, or its job, as one that was on a GPU."""
@@ -97,8 +88,8 @@ _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
 """Counters needed for longer than one window, and how far back in seconds."""
 
 
-def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap_seconds: float) -> None:
-    """Record what happened since the last judgment; call it once per judgment, with the class that each GPU is in.
+def remember(host: HostEvidence, longest_gap_seconds: float) -> None:
+    """Record what happened since the last judgment; call it once per judgment.
 
     The shares of the last window represent the time since the last judgment. A gap between two judgments of more than
     `longest_gap_seconds` counts as not observed.
@@ -111,35 +102,11 @@ def remember(host: HostEvidence, classes: Mapping[GpuEvidence, str], longest_gap
     seconds = memory.passed(host.at.monotonic, host.seconds, longest_gap_seconds)
     links = ((gpu, gpu.one(GPU_PCIE_LINK_WIDTH)) for gpu in host.answering)
     memory.widest.see(WidestLink(gpu.key, gpu.pci_bus_id, int(width.high)) for gpu, width in links if width is not None)
-    for gpu, name in classes.items():
+    for gpu in host.gpus:
         if gpu.up:
             _note_shares(gpu, seconds)
             _note_counts(gpu, seconds)
-        for each in REMEMBERED_CLASSES:
-            memory.note(gpu.key, each, seconds, seconds if each == name else 0.0)
     _note_host(host, seconds)
-
-
-def class_share(gpu: GpuEvidence, name: str) -> float:
-    """Return the share of `CLASS_SECONDS` a GPU spent in one of REMEMBERED_CLASSES; 0 until enough was observed."""
-    spent = gpu.memory.over(gpu.key, name, thresholds.CLASS_SECONDS)
-    return spent.mean if spent.seconds >= thresholds.CLASS_SEEN_SECONDS else 0.0
-
-
-def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds: float) -> float:
-    """Return the highest of a share `now`, over the last `seconds`, and over 15 minutes if it is intermittent, 0-1.
-
-    It is intermittent if it exceeded `most` in at least two separate spells. Only observable time counts.
-    """
-    if not now and not gpu.memory.over(gpu.key, share, thresholds.PART_SECONDS * thresholds.PARTS).amount:
-        return 0.0
-    ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
-    sums = [gpu.memory.over(gpu.key, share, end).amount for end in ends]
-    parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
-    spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
-    came_back = spells >= thresholds.RETURNED_SPELLS
-    all_parts = sums[-1] / ends[-1] if came_back else 0.0
-    return max(now, gpu.memory.over(gpu.key, share, seconds).mean, all_parts)
 
 
 def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SECONDS) -> str:
@@ -148,20 +115,13 @@ def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SEC
 
 
 def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
-    memory, key, loaded = gpu.memory, gpu.key, gpu.under_load
+    memory, key = gpu.memory, gpu.key
+    for slowdown in slowdowns(gpu):
+        if slowdown.observed:
+            memory.note(key, slowdown.code, seconds, slowdown.share * seconds)
     margin = slowdown_margin(gpu)
-    near = margin is not None and margin.near
-    # Conditions that may end with the load are only judged under load, but count if they are present when idle.
-    for share, now, seen in (
-        (Share.HW_THERMAL, gpu.throttled("hw_thermal"), loaded),
-        (Share.SW_THERMAL, gpu.throttled("sw_thermal"), loaded),
-        (Share.POWER_BRAKE, brake := gpu.throttled("hw_power_brake"), loaded or brake > 0),
-        (Share.HW_SLOWDOWN, slowdown := gpu.unexplained_slowdown, loaded or slowdown > 0),
-        (Share.POWER_CAP, gpu.capped_share if gpu.capped else 0.0, loaded),
-        (Share.NEAR_SLOWDOWN, float(near), near or (loaded and margin is not None)),
-    ):
-        if seen:
-            memory.note(key, share, seconds, now * seconds)
+    if margin is not None and (margin.near or gpu.under_load):
+        memory.note(key, Share.NEAR_SLOWDOWN, seconds, seconds if margin.near else 0.0)
     if not gpu.partitioned and gpu.busy_share is not None:
         keep_seconds = thresholds.ALLOCATED_IDLE_SECONDS
         memory.note(key, Share.HELD, seconds, seconds if is_held(gpu) else 0.0, keep_seconds)

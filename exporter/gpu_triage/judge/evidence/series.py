@@ -72,8 +72,8 @@ class Evidence:
         return self.settings.limits[code, name]
 
     def age_seconds(self, wall: float) -> float:
-        """Return the age of a Unix timestamp in seconds (scenario seconds if a simulation runs faster)."""
-        return (self.at.wall - wall) * self.memory.pace
+        """Return the age of a Unix timestamp in seconds."""
+        return self.at.wall - wall
 
     def over(self, seconds: float) -> Self:
         return replace(self, seconds=min(seconds, self.seconds))

@@ -1,8 +1,10 @@
-"""Slowdowns that only a throttle reason's bit or a temperature near its threshold shows."""
+"""What slows a GPU down, by counters or a throttle reason's bit alone, and how near it is to doing so for heat."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
@@ -20,16 +22,55 @@ AT_THAT_MOMENT: Final = "at that moment"
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 
 
+class Slowdown(NamedTuple):
+    """What may slow a GPU down, by the driver's counters. Its share is a key of the memory, by its finding's code."""
+
+    code: str  # of the finding; its limit `share` is what has to be exceeded
+    reason: str  # of the driver
+    share: float  # share of the window, 0-1
+    observed: bool  # it may end with the load, so an idle GPU only shows that it is still there
+    seconds: float  # over which the share has to exceed the limit
+
+    def lasting(self, gpu: GpuEvidence) -> float:
+        """Return the highest of its share now, over its time, and over 15 minutes if it is intermittent, 0-1.
+
+        It is intermittent if it exceeded the limit in at least two separate spells. Only observable time counts.
+        """
+        past = partial(gpu.memory.over, gpu.key, self.code)
+        ends = [thresholds.PART_SECONDS * part for part in range(thresholds.PARTS + 1)]
+        if not self.share and not past(ends[-1]).amount:
+            return 0.0
+        sums = [past(end).amount for end in ends]
+        parts = [(longer - shorter) / thresholds.PART_SECONDS for shorter, longer in pairwise(sums)]
+        most = gpu.limit(self.code, "share")
+        spells = sum(1 for high, _ in groupby(part > most for part in parts) if high)
+        all_parts = sums[-1] / ends[-1] if spells >= thresholds.RETURNED_SPELLS else 0.0
+        return max(self.share, past(self.seconds).mean, all_parts)
+
+
 class UncountedSlowdown(NamedTuple):
     """A slowdown without a counter."""
 
-    reason: str
-    lasting: str  # its duration as text
+    reason: str  # of the driver
+    lasted: str  # as text
     share: float  # of the window's samples
 
     @property
     def text(self) -> str:
-        return f"{self.reason} {self.lasting}"
+        return f"{self.reason} {self.lasted}"
+
+
+def slowdowns(gpu: GpuEvidence) -> tuple[Slowdown, ...]:
+    """Return heat, power brake, other slowdowns of the hardware, and a lowered power limit, in this order."""
+    loaded, brake, slowdown = gpu.under_load, gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown
+    capped = gpu.capped_share if gpu.capped else 0.0
+    return (
+        Slowdown("thermal.hw", "hw_thermal", gpu.throttled("hw_thermal"), loaded, thresholds.THERMAL_SECONDS),
+        Slowdown("thermal.sw", "sw_thermal", gpu.throttled("sw_thermal"), loaded, thresholds.SW_THERMAL_SECONDS),
+        Slowdown("power.brake", "hw_power_brake", brake, loaded or brake > 0, thresholds.POWER_BRAKE_SECONDS),
+        Slowdown("power.hw_slowdown", "hw_slowdown", slowdown, loaded or slowdown > 0, thresholds.SLOWDOWN_SECONDS),
+        Slowdown("power.cap", "sw_power_cap", capped, loaded, thresholds.POWER_CAP_SECONDS),
+    )
 
 
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
@@ -45,8 +86,11 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
 
     Covers samples in which no counter moves: a single nvidia-smi output, two outputs of an old driver, or a
     driver that does not advance its counter. Every P-state change briefly sets hw_slowdown, so the SM clock must be low
-    too; if the clock is not reported, hw_slowdown must have been set for more than an instant.
+    too; if the clock is not reported, hw_slowdown must have been set for more than an instant. It counts only without
+    heat or the power brake as its cause.
     """
+    if reason == "hw_slowdown" and any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in SLOWDOWN_CAUSES):
+        return None
     bit = gpu.recent.one(GPU_THROTTLE_ACTIVE, reason=reason)
     counter = gpu.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
     if bit is None or not bit.last or (counter is not None and counter.increase > 0) or not _loaded(gpu):
@@ -62,12 +106,6 @@ def uncounted(gpu: GpuEvidence, reason: str) -> UncountedSlowdown | None:
         return UncountedSlowdown(reason, AT_THAT_MOMENT, whole.mean)
     seconds = whole.seconds if whole.low == 1 else bit.seconds
     return UncountedSlowdown(reason, f"for at least {seconds:.0f} s", whole.mean)
-
-
-def uncounted_slowdown(gpu: GpuEvidence) -> UncountedSlowdown | None:
-    """Like `uncounted`, for hw_slowdown with neither heat nor the power brake reported as its cause."""
-    explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in SLOWDOWN_CAUSES)
-    return None if explained else uncounted(gpu, "hw_slowdown")
 
 
 def slowed_down(gpu: GpuEvidence) -> bool | None:

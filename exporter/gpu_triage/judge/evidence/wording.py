@@ -1,4 +1,4 @@
-"""Indices of GPUs and lengths of time as text; imports nothing, for the simulator reads it too."""
+"""Indices of GPUs and lengths of time as text; imports nothing."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
 
 from gpu_triage.judge.findings.check import Advice
+from gpu_triage.judge.findings.identity import GpuIdentity, identity_of
 from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 
 
@@ -31,7 +31,7 @@ class Finding:
     measured: str  # what was observed, with numbers
     gpu: str | None = None  # NVML index as text; None for the host, and for a GPU without an index
     uuid: str = ""  # UUID of that GPU; "" if unknown
-    pci_bus_id: str = ""  # only for a GPU without index and UUID; usually ""
+    pci_bus_id: str = ""  # PCI address of that GPU, or of the slot; "" if unknown
     explained_by: str = ""  # code of the finding about the same GPU that causes this one; usually ""
     since: float | None = None  # Unix seconds when it was first observed; None in a single poll
     cause_advice: Advice | None = None  # advice on its specific cause; None if that is unknown
@@ -68,6 +68,15 @@ class Finding:
         return self.cause_advice or self.check.advice
 
     @property
+    def identity(self) -> str:
+        """What tells its GPU, slot or host apart."""
+        return identity_of(self)
+
+    def about(self, gpu: GpuIdentity) -> Finding:
+        """Return the finding with the present names of its GPU."""
+        return replace(self, gpu=gpu.gpu, uuid=gpu.uuid, pci_bus_id=gpu.pci_bus_id or self.pci_bus_id)
+
+    @property
     def subject(self) -> str:
         """What it concerns: ``GPU 3``, ``GPU at 0000:65:00`` or ``host``."""
         if self.gpu is not None:
@@ -75,22 +84,10 @@ class Finding:
         return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
 
 
-class GpuIdentity(Protocol):
-    """Which GPU something is about."""
-
-    @property
-    def gpu(self) -> str:
-        """The driver's index."""
-
-    @property
-    def uuid(self) -> str:
-        """The UUID; stays with the board."""
-
-
 def of_gpu(
     code: str, gpu: GpuIdentity, measured: str, cause_advice: Advice | None = None, value: float | None = None
 ) -> Finding:
-    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice, value=value)
+    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, gpu.pci_bus_id, cause_advice=cause_advice, value=value)
 
 
 def of_slot(code: str, pci_bus_id: str, measured: str, value: float | None = None) -> Finding:

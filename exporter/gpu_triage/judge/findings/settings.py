@@ -59,16 +59,6 @@ class JudgeSettings:
     limits: Mapping[tuple[str, str], float]  # the effective thresholds by code and name, in the units of `LIMITS`
     changed: tuple[Change, ...] = ()  # differences from the defaults, in the table's order
 
-    def at_pace(self, pace: int) -> JudgeSettings:
-        """Return the same settings with wait and hold times divided by a simulated scenario's speed-up."""
-        if pace == 1:
-            return self
-        checks = {
-            code: replace(row, wait_seconds=row.wait_seconds / pace, hold_seconds=row.hold_seconds / pace)
-            for code, row in self.checks.items()
-        }
-        return replace(self, checks=MappingProxyType(checks))
-
 
 def settable(check: Check) -> dict[str, Limit]:
     """Return all settings of a finding by name: wait, hold, then its thresholds."""

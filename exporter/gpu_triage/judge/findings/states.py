@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.identity import KnownGpus
 from gpu_triage.judge.findings.table import Check
 
 ENDED_SECONDS: Final = 1200.0
@@ -17,6 +18,7 @@ UNSEEN_SECONDS: Final = 86_400.0
 """How long the condition may be unobservable before the finding ends."""
 MOST_FINDINGS: Final = 500
 """Maximum number of findings kept; ended ones are dropped first."""
+NO_GPUS: Final = KnownGpus[Any]()
 
 
 class EndReason(Enum):
@@ -25,6 +27,8 @@ class EndReason(Enum):
     GONE = "gone"  # its condition did not hold for the hold time
     UNSEEN = "unseen"  # its condition could not be observed for a day
     RESET = "reset"  # its GPU was reset, and its condition no longer holds
+    REPLACED = "replaced"  # another board is in the slot of its GPU
+    MOVED = "moved"  # it goes on under the UUID of its GPU, which was known by its address alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Life:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Identity of the finding: by UUID if known, because a GPU's index may change."""
+        """Identity of the finding: that of its GPU, and its code."""
         return _key(self.finding)
 
 
@@ -86,17 +90,18 @@ class FindingStates:
         observable: Callable[[Finding], bool],
         now: float,
         reset_at: Callable[[Finding], float | None] = lambda _finding: None,
+        gpus: KnownGpus[Any] = NO_GPUS,
     ) -> tuple[tuple[Life, ...], tuple[Life, ...]]:
         """Record which conditions hold now: those of `found`, without duplicates. If it raises, nothing is recorded.
 
         Returns the pending and confirmed lives, those in `found` first and in that order, and those that ended in the
         last ENDED_SECONDS. For a finding not in `found`, `observable` returns whether its condition can be observed
-        now, and `reset_at` the monotonic second of its GPU's last reset, if one is known.
+        now, and `reset_at` the monotonic second of its GPU's last reset, if one is known. `gpus` are those of the host.
         """
         if self._restored:
             self._restored, self._blind_until = False, now + self._window_seconds
-        # A time in the future means that the entry is invalid.
-        before = {key: life for key, life in self._lives.items() if life.seen_at <= now}
+        found = self._with_uuids(found, gpus)
+        before = self._as_known_now({_key(finding) for finding in found}, gpus, now)
         lives: dict[tuple[str, str], Life] = {}
         for finding in found:
             key = _key(finding)
@@ -108,7 +113,7 @@ class FindingStates:
             if life.state is State.ENDED:
                 kept = life if now - life.seen_at < ENDED_SECONDS else None
             elif self._is_cured(life, reset_at(life.finding), observable):
-                kept = _ended(replace(life, seen_at=now, holds=False), EndReason.RESET)
+                kept = _ended(life, EndReason.RESET, now)
             elif now < self._blind_until and now - life.seen_at < UNSEEN_SECONDS:
                 kept = life
             else:
@@ -119,6 +124,37 @@ class FindingStates:
         ended = [life for life in lives.values() if life.state is State.ENDED][: MOST_FINDINGS - len(present)]
         self._lives = {life.key: life for life in (*present, *ended)}
         return tuple(present), tuple(ended)
+
+    def _with_uuids(self, found: Sequence[Finding], gpus: KnownGpus[Any]) -> list[Finding]:
+        """Return the findings, those known by an address alone with the UUID that an earlier finding knows there."""
+        active = (life.finding for life in self._lives.values() if life.state is not State.ENDED)
+        gone = (each for each in active if gpus.of(each) is None and not gpus.have_replaced(each))
+        uuids = {each.pci_bus_id: each.uuid for each in gone if each.uuid and each.pci_bus_id}
+        return [replace(f, uuid=f.uuid or uuids.get(f.pci_bus_id, "")) for f in found]
+
+    def _as_known_now(
+        self, found: Collection[tuple[str, str]], gpus: KnownGpus[Any], now: float
+    ) -> dict[tuple[str, str], Life]:
+        """Return the lives by what their GPUs are known as now.
+
+        A finding about a GPU that was known by its address alone goes on under its UUID, unless it is `found` under its
+        address; what was published under the address ends. A finding about a board that was replaced ends.
+        """
+        lives: dict[tuple[str, str], Life] = {}
+        # A time in the future means that the entry is invalid.
+        for key, life in ((key, life) for key, life in self._lives.items() if life.seen_at <= now):
+            gpu = gpus.of(life.finding)
+            known = life if gpu is None else replace(life, finding=life.finding.about(gpu))
+            moves = known.key != key
+            if life.state is State.ENDED or key in found:
+                kept = [life if moves else known]
+            elif gpus.have_replaced(life.finding):
+                kept = _over(life, EndReason.REPLACED, now)
+            else:
+                kept = [known, *(_over(life, EndReason.MOVED, now) if moves else ())]
+            for each in kept:
+                lives[each.key] = max(lives.get(each.key, each), each, key=lambda one: (one.state, one.lasted_seconds))
+        return lives
 
     def _is_cured(self, life: Life, reset_at: float | None, observable: Callable[[Finding], bool]) -> bool:
         """Whether a reset ended a finding with a condition that does not hold now, as far as can be observed."""
@@ -134,7 +170,7 @@ def _with_row(life: Life, checks: Mapping[str, Check]) -> Life:
 
 
 def _key(finding: Finding) -> tuple[str, str]:
-    return finding.uuid or finding.subject, finding.check.code
+    return finding.identity, finding.check.code
 
 
 def _seen(life: Life | None, finding: Finding, now: float) -> Life:
@@ -177,16 +213,21 @@ def _not_seen(life: Life, now: float, *, observable: bool) -> Life | None:
         if life.state is State.PENDING:
             return None
         quiet = replace(life, seen_at=now, holds=False, quiet_seconds=_quiet_seconds(life, now), unseen_seconds=0.0)
-        return _ended(quiet, EndReason.GONE) if _is_gone(quiet, now) else quiet
+        return _ended(quiet, EndReason.GONE, now) if _is_gone(quiet, now) else quiet
     unseen_seconds = life.unseen_seconds + (now - life.seen_at)
     unseen = replace(life, seen_at=now, holds=None, unseen_seconds=unseen_seconds)
     if unseen_seconds < UNSEEN_SECONDS:
         return unseen
-    return None if life.state is State.PENDING else _ended(unseen, EndReason.UNSEEN)
+    return None if life.state is State.PENDING else replace(unseen, state=State.ENDED, end=EndReason.UNSEEN)
 
 
-def _ended(life: Life, end: EndReason) -> Life:
-    return replace(life, state=State.ENDED, end=end)
+def _ended(life: Life, end: EndReason, now: float) -> Life:
+    return replace(life, state=State.ENDED, end=end, seen_at=now, holds=False)
+
+
+def _over(life: Life, end: EndReason, now: float) -> list[Life]:
+    """Return the ended life of a finding under its old names; nothing if it was pending."""
+    return [_ended(life, end, now)] if life.state is State.CONFIRMED else []
 
 
 def _joined(saved: Life, known: Life) -> Life:

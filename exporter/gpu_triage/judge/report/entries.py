@@ -24,7 +24,12 @@ _AMOUNT: Final = (
 """A number with its unit. Other numbers are names: of GPUs, Xids, processes."""
 _PIECES: Final = re.compile(f"({_ADDRESS})|({_AMOUNT})")
 _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
-    {EndReason.UNSEEN.value: "could not be observed for a day", EndReason.RESET.value: "the GPU was reset"}
+    {
+        EndReason.UNSEEN.value: "could not be observed for a day",
+        EndReason.RESET.value: "the GPU was reset",
+        EndReason.REPLACED.value: "the GPU was replaced",
+        EndReason.MOVED.value: "it continues under the GPU's UUID",
+    }
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from typing import Any, Final
@@ -199,7 +199,7 @@ def _read_gpu(gpu: dict[str, Any]) -> GpuVerdict:
         uuid=_text(gpu, "uuid"),
         name=_text(gpu, "name"),
         pci_bus_id=_text(gpu, "pci_bus_id"),
-        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bounded),
+        bottleneck=Bottleneck(_text(gpu, "bottleneck"), _text(gpu, "because"), _text(gpu, "unseen"), bound=bounded),
         since=_number(gpu, "since"),
         seconds={},
         strip=(),
@@ -262,10 +262,10 @@ def _texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _number(document: dict[str, Any], key: str) -> float | None:
-    value = document.get(key)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return None
-    return float(value)
+    value: Any = document.get(key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # False for NaN, infinity, and whole numbers of hundreds of digits.
+    return float(value) if is_number and abs(value) <= sys.float_info.max else None
 
 
 def _table(document: dict[str, Any], key: str) -> dict[str, Any]:
@@ -285,13 +285,11 @@ def render_lines(report: Report) -> str:
 
 def _records(report: Report) -> Iterator[tuple[str, ...]]:
     yield "host", report.verdict.value, report.host, report.blocked or ""
-    slots = {(gpu.gpu, gpu.uuid): gpu.pci_bus_id for gpu in report.gpus}
     for gpu in report.gpus:
         yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
     for finding in report.findings:
         check = finding.check
-        slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         lasted = _lasted(finding)
         times = ("" if lasted is None else f"{lasted:.0f}", f"{finding.wait_seconds:.0f}")
-        yield ("finding", finding.gpu or "", slot, *facts, finding.state.text, *times)
+        yield ("finding", finding.gpu or "", finding.pci_bus_id, *facts, finding.state.text, *times)

@@ -16,7 +16,6 @@ from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
-from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_EXPECTED_GENERATION,
@@ -128,6 +127,7 @@ class JudgedHost:
     recording: str | None = None  # recording being replayed; None for a live host
     continuous: bool = False  # judged repeatedly; a single poll cannot show when a condition began
     files: bool = False  # based on files, which hold snapshots and no busy share over time
+    simulated: bool = False  # whether all of it is made up
 
 
 def report_of(
@@ -148,7 +148,7 @@ def report_of(
     blocked = why_blocked(host, error or host.driver_error)
     return Report(
         host=subject.name,
-        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        simulated=subject.simulated,
         recording=subject.recording,
         judged_at=host.at.wall,
         measured_seconds=host.seconds,
@@ -178,7 +178,7 @@ def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
 def _gpu(
     gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
 ) -> GpuVerdict:
-    own = [finding for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
+    own = [finding for finding in found if finding.identity == gpu.key]
     return GpuVerdict(
         gpu=gpu.gpu,
         uuid=gpu.uuid,

@@ -24,8 +24,6 @@ _MOST_GPUS: Final = 256
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _STEPS: Final = {"missing": "make its folder first", "no_permission": "check the path and its permissions"}
 
-FileIdentity = tuple[int, int, int, int]
-
 
 def _parse_time(text: str) -> float:
     try:
@@ -82,15 +80,6 @@ def _baseline(content: bytes, file: str) -> Baseline:
     import hashlib  # noqa: PLC0415
 
     return Baseline(decode(content, file), hashlib.sha256(content).hexdigest())
-
-
-def identity_of(path: Path) -> FileIdentity | None:
-    """A value that changes when a file is replaced or written to; None if the file can't be examined."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def write_baseline(path: Path, facts: HostFacts) -> None:

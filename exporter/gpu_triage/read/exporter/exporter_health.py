@@ -201,7 +201,7 @@ class ExporterReading:
     version: str
     revision: str
     python_version: str
-    simulated: bool
+    constants: tuple[Sample, ...]  # what is published of the host and never changes
     collectors: tuple[CollectorHealth, ...]
     errors: Annotated[Mapping[tuple[str, str], int], GPU_EXPORTER_ERRORS_TOTAL]
     scrapes: Annotated[int, GPU_EXPORTER_SCRAPES_TOTAL]
@@ -217,7 +217,7 @@ class ExporterReading:
 def render(reading: ExporterReading) -> Iterator[Sample]:
     """Render the samples of this process."""
     yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
-    yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
+    yield from reading.constants
     for collector in reading.collectors:
         yield from samples(collector, (collector.name,))
         if collector.last_success_at is not None:

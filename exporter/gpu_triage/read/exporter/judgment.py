@@ -79,27 +79,28 @@ GPU_FINDING = _judge_gauge(
     "gpu_finding",
     "Where a finding about the GPU is in its life: {states}. It is pending until its condition has lasted for the "
     "finding's wait, stays confirmed until the condition has been gone for its hold, and is published as ended for 20 "
-    "minutes. Absent before and after.",
-    labels=("code", "severity", "action"),
+    "minutes. Absent before and after. Without gpu and uuid: about the GPU at pci_bus_id, which the driver does not "
+    "show.",
+    labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )
 GPU_FINDING_LASTED_SECONDS = _judge_gauge(
     "gpu_finding_lasted_seconds",
     "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
     "observed does not count. Absent when gpu_finding is.",
-    labels=("code",),
+    labels=("pci_bus_id", "code"),
 )
 GPU_FINDING_VALUE = _judge_gauge(
     "gpu_finding_value",
     "What was last measured of a finding; docs/check.md has the unit of each code. Absent when gpu_finding is, and for "
     "findings that measure nothing.",
-    labels=("code",),
+    labels=("pci_bus_id", "code"),
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",
     "Unix time at which the condition of a current finding was first seen to hold. Absent unless it is pending "
     "or confirmed.",
-    labels=("code", "severity", "action"),
+    labels=("pci_bus_id", "code", "severity", "action"),
 )
 GPU_HOST_FINDINGS = _host_judge_gauge(
     "gpu_host_findings",
@@ -131,12 +132,12 @@ GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = _host_judge_gauge(
 
 @dataclass(frozen=True, slots=True)
 class PublishedFinding:
-    """A current finding about a GPU or the host (None), or one that ended recently.
+    """A current finding, or one that ended recently; `gpu` has index, UUID and PCI address, and is None for the host.
 
     The state is a value of gpu_finding; `since` has Unix seconds, None if it ended.
     """
 
-    gpu: GpuLabels | None
+    gpu: tuple[str, str, str] | None
     code: str
     severity: str
     action: str

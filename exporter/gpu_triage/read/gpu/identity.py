@@ -30,9 +30,10 @@ _MOST_MINOR_NUMBER: Final = 254
 
 GPU_INFO = gpu_info(
     "gpu_info",
-    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost. A fact the driver does not give is an empty "
-    "label, such as serial and board_part_number of most GeForce cards. minor_number is the N of /dev/nvidiaN, which "
-    "gres.conf of Slurm and the cgroup rules of containers name; it need not be the index.",
+    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost; of one that was lost before the exporter "
+    "started, it has the PCI address, and the serial number that the state directory knows. A fact the driver does not "
+    "give is an empty label, such as serial and board_part_number of most GeForce cards. minor_number is the N of "
+    "/dev/nvidiaN, which gres.conf of Slurm and the cgroup rules of containers name; it need not be the index.",
     labels=(
         "name",
         "pci_bus_id",
@@ -56,12 +57,12 @@ class IdentityReading:
 
     name: str
     pci_bus_id: str
-    minor_number: str
-    serial: str
-    architecture: str
-    compute_capability: str
-    vbios_version: str
-    board_part_number: str
+    minor_number: str = ""
+    serial: str = ""
+    architecture: str = ""
+    compute_capability: str = ""
+    vbios_version: str = ""
+    board_part_number: str = ""
 
 
 def read_identity(gpu: GpuRound) -> IdentityReading:

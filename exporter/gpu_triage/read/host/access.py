@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import reason_of
-from gpu_triage.driver.kernel.files import is_present, read_names, refusal, text_of
+import gpu_triage
+from gpu_triage import __version__
+from gpu_triage.documents import identity_of, reason_of
+from gpu_triage.driver.kernel.files import is_present, read_link, read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.driver.kernel.pci_bus import handles_aer
 from gpu_triage.errors import HostReadFailed
@@ -45,10 +47,10 @@ OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
     "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
-    "firmware is missing; absent otherwise. The log "
-    "says once how to fix it.",
+    "firmware is missing; absent otherwise. The log says once how to fix it. Feature package with reason replaced: "
+    "the exporter's package was removed or upgraded, and what runs is still gpu_exporter_build_info's version.",
     labels=("feature", "reason"),
-    source="/proc/1, /proc/self, /dev/kmsg and what options name",
+    source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
 )
 
 
@@ -63,6 +65,28 @@ _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out
 
 
 @dataclass(frozen=True, slots=True)
+class Limitation:
+    """A feature that is limited.
+
+    Attributes:
+        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
+            ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
+            for a metric.
+        remedy: consequence and fix, for the log.
+    """
+
+    feature: str
+    reason: str
+    remedy: str
+
+
+_PACKAGE: Final = Path(gpu_triage.__file__)
+_REPLACED: Final = Limitation(
+    "package", "replaced", f"this process continues as version {__version__}: restart it to run what is installed now"
+)
+
+
+@dataclass(frozen=True, slots=True)
 class AccessReading:
     """Features that are limited; empty if everything is accessible."""
 
@@ -74,6 +98,7 @@ class AccessReader:
 
     def __init__(self, wanted: Configured) -> None:
         self._wanted = wanted
+        self._package = identity_of(_PACKAGE)
         self._known: frozenset[Limitation] = frozenset()
 
     def read(self, round_: HostRound) -> AccessReading:
@@ -105,6 +130,7 @@ class AccessReader:
         found = (
             *(limitation for feature, probe in probes if feature in wanted.features and (limitation := probe())),
             *excluded,
+            *((_REPLACED,) if identity_of(_PACKAGE) != self._package else ()),
         )
         self._log(found)
         return AccessReading(found)
@@ -121,15 +147,22 @@ class AccessReader:
 class _Pids:
     """Which processes this procfs shows.
 
-    It is `live` if it contains this process, which a recorded or simulated one does not. It is `foreign`, and this
-    process `nested`, if in a PID namespace other than the host's.
+    It is `live` if the kernel links this process in it: one that was recorded has files of a process at most. It is
+    `foreign`, and this process `nested`, if in a PID namespace other than the host's.
     """
 
     def __init__(self, procfs: Path) -> None:
         self.procfs = procfs
-        self.live = bool(text_of(procfs / "self" / "status"))
+        self.live = _is_linked(procfs)
         self.foreign = names_are_host_pids(procfs) is False
         self.nested = not sees_every_process(procfs)
+
+
+def _is_linked(procfs: Path) -> bool:
+    try:
+        return read_link(procfs / "self") is not None
+    except HostReadFailed:
+        return False
 
 
 def _mount(feature: str, root: Path) -> Limitation | None:
@@ -170,7 +203,7 @@ def _processes(pids: _Pids) -> Limitation | None:
 
 def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
     # Kernels up to 5.0 have these files and return an error if PSI is off; later ones omit them (psi_proc_init).
-    if not pids.live or machine.simulated or text_of(machine.procfs / "pressure" / "io"):
+    if not pids.live or text_of(machine.procfs / "pressure" / "io"):
         return None
     remedy = (
         "the kernel does not track what tasks wait for (PSI), so waits for storage only show as blocked tasks: boot it "
@@ -181,7 +214,7 @@ def _host_pressure(machine: Machine, pids: _Pids) -> Limitation | None:
 
 def _cgroups(machine: Machine, pids: _Pids) -> Limitation | None:
     # Cgroups are only looked up for processes that are visible as the host's.
-    if not pids.live or pids.foreign or pids.nested or machine.simulated:
+    if not pids.live or pids.foreign or pids.nested:
         return None
     reason = hides_cgroups(machine.procfs, machine.sysfs)
     remedy = (
@@ -331,22 +364,6 @@ class Configured:
     excluded: tuple[str, ...] = ()
     slurm_jobs: Path | None = None
     container_logs: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limitation:
-    """A feature that is limited.
-
-    Attributes:
-        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
-            ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
-            for a metric.
-        remedy: consequence and fix, for the log.
-    """
-
-    feature: str
-    reason: str
-    remedy: str
 
 
 def links_out_of_sight(machine: Machine) -> Limitation | None:

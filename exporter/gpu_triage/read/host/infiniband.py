@@ -20,7 +20,7 @@ from gpu_triage.read.host.infiniband_faults import (
     PortPlans,
     PortRate,
 )
-from gpu_triage.read.host.infiniband_files import PortFiles, parse_rate, parse_state
+from gpu_triage.read.host.infiniband_files import PortFiles, parse_rate, parse_state, parse_words
 from gpu_triage.read.host.network_interfaces import EVERY_DEVICE, NetworkDevices, network_devices
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
@@ -219,7 +219,9 @@ class HostInfinibandReader:
 
     def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:
         """Traffic in one direction in bytes; None if a counter is unreadable or saturated."""
-        counts = [self._files.counter(inquiry, file, decides=file.parent.name == _WORDS) for file in files]
+        counts = [
+            self._files.attribute(inquiry, file, parse_words, decides=file.parent.name == _WORDS) for file in files
+        ]
         known = [count for count in counts if count is not None]
         # Counters added by the adapter's driver count bytes.
         unit = 1 if files and files[0].parent.name == _BYTES else _BYTES_PER_WORD

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.driver.kernel.files import is_present, names_in, text_of
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.read.host.infiniband_files import PortFiles
+from gpu_triage.read.host.infiniband_files import PortFiles, parse_words
 from gpu_triage.read.metrics.monotone import MonotoneCounters
 
 LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -145,7 +145,7 @@ class PortFaultCounters:
         known = self._last.setdefault(key, {})
         events: dict[str, int] = {}
         for event, path in plan.events.items():
-            value = self._files.counter(inquiry, path)
+            value = self._files.attribute(inquiry, path, parse_words)
             if value is not None:
                 events[event] = self._publish(key, event, value, first=first)
         counted = [known[event] for event in LINK_ERRORS if event in known]
@@ -159,7 +159,7 @@ class PortFaultCounters:
     def _link_downs(
         self, inquiry: HostInquiry, plan: PortPlan, key: tuple[str, str], *, up: bool | None, first: bool
     ) -> int | None:
-        counter, source = self._files.counter(inquiry, plan.link_downs), plan.link_downs.name
+        counter, source = self._files.attribute(inquiry, plan.link_downs, parse_words), plan.link_downs.name
         known = self._last[key]
         before = known.get(source)
         if counter is not None:

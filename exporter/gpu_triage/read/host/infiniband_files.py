@@ -37,7 +37,6 @@ class PortFiles:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._last: dict[Path, int] = {}
         self._rest_until: dict[Path, float] = {}
 
     def attribute(
@@ -67,21 +66,6 @@ class PortFiles:
                 raise HostReadFailed("malformed", path, str(error)) from error
 
         return inquiry.ask(read)
-
-    def counter(self, inquiry: HostInquiry, path: Path, *, decides: bool = False) -> int | None:
-        """Like `attribute`, for a counter."""
-
-        def parse(text: str) -> int | None:
-            value = parse_words(text)
-            # Only a recording can be truncated. A truncated number would look like a counter reset.
-            if value is not None and not text.endswith("\n") and value < self._last.get(path, 0):
-                raise ValueError("the number is cut off")
-            return value
-
-        value = self.attribute(inquiry, path, parse, decides=decides)
-        if value is not None:
-            self._last[path] = value
-        return value
 
     def _rests(self, path: Path) -> bool:
         for each in (path, path.parent):

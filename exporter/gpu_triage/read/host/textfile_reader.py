@@ -1,106 +1,118 @@
-"""Read the files that jobs write, within limits; only changed files are parsed again."""
+"""Reads the files of jobs: their owners, what they may contain, and how they become one page, within limits.
+
+A file can only affect its own series. It holds the job's own metrics, or those of one GPU, which NVIDIA's profiler
+plugin for NCCL writes (NCCL Inspector, from NCCL 2.29.3 on with NCCL_INSPECTOR_PROM_DUMP=1). prometheus_client's
+parser is not used: it renames counters, and takes seconds for maliciously crafted lines.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from enum import Enum
+from operator import is_not
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside
+from prometheus_client import Metric
+from prometheus_client.samples import Sample
+
+from gpu_triage.driver.kernel.job_folder import Folder, LinkOutside, Listing
 from gpu_triage.log import fields
-from gpu_triage.read.host import textfile as limits
-from gpu_triage.read.host.textfile import TextFile, TextFilesReading
-from gpu_triage.read.host.textfile_format import Text, merge, parse
-from gpu_triage.read.host.textfile_forms import Form, Refused, inspected_uuid, of_a_job, of_nccl_inspector
-from gpu_triage.read.host.textfile_owners import JobFile, fairly, find_files
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.facts import read_user_names
 
-_MOST_LOGGED: Final = 1000
-"""Maximum rejections logged per process, so that jobs cannot fill the log."""
+PREFIX: Final = "gpu_job_"
+"""Of jobs' metrics. No metric of the exporter and no recording rule has it."""
 
-_LONGEST_NAME: Final = 200
-"""Maximum characters of a file's path in a label; at up to three bytes each, within the chart's scrape limits."""
+MAX_LABELS, MAX_NAME_BYTES, MAX_LINE_BYTES = 20, 100, 16 << 10
+"""Limits per series, below those of the chart's scrape: Prometheus drops a whole page for one label too many."""
 
-_Answer = Text | str
+MAX_FILES, MAX_BYTES, MAX_SERIES = 100, 2 << 20, 10_000
+"""Limits of all files together: a series takes 2 KiB of memory (5 KiB with 20 labels) and 20 µs to encode."""
 
-_EMPTY: Final = Text()
+MAX_AGE_SECONDS, _BEING_WRITTEN_SECONDS = 300.0, 1.0
+"""NCCL Inspector rewrites a file as long as collectives complete, and in place: meanwhile the last content counts."""
 
 log = logging.getLogger(__name__)
 
 
-class _Identity(NamedTuple):
-    """What a cached state depends on: the file's status, and the NVML index of the GPU that it describes, if any."""
+class Error(Enum):
+    """Why a file is rejected, worded as a fix for its author; the label `error` is the name in lower case."""
 
-    device: int
-    inode: int
-    modified_ns: int
-    size: int
-    gpu: str
+    MALFORMED = "write Prometheus's text format"
+    TIMESTAMP = "remove the timestamps: Prometheus would ingest the sample at that time, on every scrape"
+    DUPLICATE_SERIES = "write each series once, over all files of one owner"
+    NAME_NOT_ALLOWED = f"use {PREFIX}NAME without a colon; node_exporter's textfile collector takes all other metrics"
+    LABEL_NOT_ALLOWED = "remove labels that claim a target, GPU, owner or job, such as instance, gpu, user and job_id"
+    TOO_MANY_LABELS = f"use at most {MAX_LABELS} labels for each series"
+    NAME_TOO_LONG = f"use at most {MAX_NAME_BYTES} characters for the name of a metric or label"
+    LINE_TOO_LONG = f"use at most {MAX_LINE_BYTES} bytes for a line"
+    TOO_LARGE = f"write less or delete old files: all together may have {MAX_BYTES >> 20} MiB"
+    TOO_MANY_SERIES = f"write less or delete old files: all together may have {MAX_SERIES} series"
+    TOO_MANY_FILES = f"delete old files: at most {MAX_FILES} are read"
+    NOT_A_FILE = "write a regular file"
+    UNREADABLE = "let the exporter read the file, and rename it into place once it is complete"
+    LINK_OUTSIDE = "link only to files in the same folder"
+    UNKNOWN_GPU = "delete the file if its job has ended: no GPU of this host has the UUID in its name"
+    STALE = "NCCL completed no collective for 5 minutes, or its dump interval is longer; delete the file after its job"
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Cached state of a file: what it counts against the total limits (0 if it is never parsed), and its content.
-
-    The identity is None if it was not read. The answer is the reason to reject it instead, or None if it is not parsed
-    yet.
-    """
-
-    identity: _Identity | None
-    size: int
-    series: int
-    answer: _Answer | None
-
-    @property
-    def modified_at(self) -> float | None:
-        """When its content was written, in Unix seconds; None if it was not read."""
-        return None if self.identity is None else self.identity.modified_ns / 1e9
-
-    @property
-    def cost(self) -> float:
-        """Share of the total limits that it uses."""
-        return max(self.size / limits.MAX_TOTAL_BYTES, self.series / limits.MAX_TOTAL_SERIES)
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """A file in this round, with the time of its content; without descriptor and time if it could not be opened."""
-
-    file: JobFile
-    descriptor: int | None
-    modified_at: float | None
-    known: _Known
+class _Refused(Exception):
+    """A file that is rejected; the argument is an Error."""
 
 
-@dataclass(slots=True)
-class _Room:
-    size: int = limits.MAX_TOTAL_BYTES
-    series: int = limits.MAX_TOTAL_SERIES
+class Text(NamedTuple):
+    """Parsed content of one file: types and HELP texts by name, and each series once, with the added labels."""
 
-    def limitations(self, known: _Known) -> str | None:
-        """Why a file does not fit; None if it does."""
-        if known.size > self.size:
-            return limits.TOTAL_TOO_LARGE
-        return limits.TOTAL_TOO_MANY_SERIES if known.series > self.series else None
+    types: dict[str, str]
+    helps: dict[str, str]
+    samples: list[Sample]
 
-    def take(self, known: _Known) -> None:
-        """Count a file, even if it is rejected: parsing it costs the same."""
-        self.size -= known.size
-        self.series -= known.series
+
+class TextFile(NamedTuple):
+    """A file by its path below the directory. Its owner is the user who put it there, or its sub-folder."""
+
+    name: str
+    owner: str
+    modified_at: float | None  # Unix seconds; None if it could not be opened
+    error: str  # why it is not republished; "" if it is
+
+
+class TextFilesReading(NamedTuple):
+    """The files of all jobs by name, at most MAX_FILES, and their metric families, each series once."""
+
+    files: tuple[TextFile, ...]
+    families: tuple[Metric, ...]
+
+
+class _State(NamedTuple):
+    """What a file counts against the total limits (0 if it is never parsed), and its content once it is parsed."""
+
+    modified_at: float | None = None
+    answer: Text | Error | None = None
+    source: object = None  # what the content depends on: status and labels
+    labels: Mapping[str, str] = {}  # added to each series: the owner, and the GPU that it describes
+    size: int = 0
+    series: int = 0
 
 
 class TextFilesReader:
-    """Reads ``*.prom`` files; parses a file again only if it was replaced or changed."""
+    """Reads the ``*.prom`` files in a directory and its sub-folders; only changed files are parsed again."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[JobFile, _Known] = {}
-        self._answers: tuple[_Answer, ...] = ()
+        self._listing = Listing(directory, ".prom")
+        self._known: dict[str, _State] = {}  # by path below the directory
+        self._answers: tuple[Text | Error, ...] = ()
         self._merged = merge(())
         self._logged: set[tuple[str, str]] = set()
 
@@ -110,166 +122,322 @@ class TextFilesReader:
         Raises:
             HostReadFailed: the directory is missing or cannot be read.
         """
-        user_names = read_user_names(host.machine.procfs)
-        found = fairly(find_files(self._directory, user_names, host.failures), lambda file: file.owner, lambda _file: 1)
-        looks, answers = self._read_files(sorted(found[: limits.MAX_FILES], key=lambda file: file.path), host)
-        if not _same(self._answers, answers):
-            self._answers, self._merged = answers, merge(answers)
-        files = tuple(
-            TextFile(_shown(look.file), look.file.owner, look.modified_at, errors)
-            for look, errors in zip(looks, self._merged.errors, strict=True)
-        )
-        host.failures.extend(error for file in files for error in file.errors)
-        if len(found) > limits.MAX_FILES:
-            host.failures.append(limits.TOO_MANY_FILES)
-        self._log(files)
-        return TextFilesReading(files, self._merged.families)
+        owners = self._find(host)
+        answers = self._read(owners, host)
+        if len(answers) != len(self._answers) or any(map(is_not, answers, self._answers)):
+            self._merged = merge(answers)
+        self._answers, (errors, families) = answers, self._merged
+        found = zip(owners.items(), errors, strict=True)
+        files = tuple(TextFile(path, owner, self._known[path].modified_at, error) for (path, owner), error in found)
+        rejected = {(file.name, file.error): file.owner for file in files if file.error}
+        host.failures.extend(error for _, error in rejected)
+        for name, error in sorted(rejected.keys() - self._logged):
+            facts = fields(file=name, owner=rejected[name, error], reason=error, remedy=Error[error.upper()].value)
+            log.warning("job's file rejected", extra=facts)
+        self._logged = set(rejected)
+        return TextFilesReading(files, families)
 
-    def _read_files(self, files: list[JobFile], host: HostRound) -> tuple[list[_Look], tuple[_Answer, ...]]:
-        """Return the state of each file, and its content or the reason to reject it."""
-        answers: dict[JobFile, _Answer] = {}
-        room = _Room()
-        before, self._known = self._known, {}
+    def _find(self, host: HostRound) -> dict[str, str]:
+        """Owners of the files that are read, by path. Those of the last round come first: a flood replaces none."""
+        paths = (*self._known, *sorted(self._listing.next_paths() - self._known.keys()))
+        owners = _owners(self._directory, paths, read_user_names(host.machine.procfs))
+        found = _fairly(owners, lambda _path: 1)
+        if len(found) > MAX_FILES:
+            host.failures.append(str(Error.TOO_MANY_FILES))
+        return {path: owners[path] for path in sorted(found[:MAX_FILES])}
+
+    def _read(self, owners: Mapping[str, str], host: HostRound) -> tuple[Text | Error, ...]:
+        """The content of each file, or why it is rejected. The room is divided fairly between the owners."""
+        before, self._known, answers = self._known, {}, dict[str, Text | Error]()
+        size, series = MAX_BYTES, MAX_SERIES
         with ExitStack() as opened:
-            folders = _Folders(self._directory, opened)
-            looks = [_look(file, folders, before.get(file), host) for file in files]
-            for look in fairly(looks, lambda look: look.file.owner, lambda look: look.known.cost):
-                self._known[look.file], answers[look.file] = _answered(look, room)
-        return looks, tuple(answers[file] for file in files)
-
-    def _log(self, files: tuple[TextFile, ...]) -> None:
-        """Log each reason to reject a file once per process, so that jobs cannot fill the log."""
-        for rejected, error in ((file, error) for file in files for error in file.errors):
-            if (rejected.name, error) not in self._logged and len(self._logged) < _MOST_LOGGED:
-                self._logged.add((rejected.name, error))
-                facts = fields(file=rejected.name, owner=rejected.owner, reason=error, remedy=limits.ERRORS[error])
-                log.warning("job's file rejected", extra=facts)
-
-
-class _Folders:
-    def __init__(self, directory: Path, opened: ExitStack) -> None:
-        self._opened = opened
-        self._directory = directory
-        self._folders: dict[str, Folder] = {}
-
-    def open(self, file: JobFile) -> int:
-        """Open a file and return its descriptor.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
-        descriptor = self._folder(file.folder).open(file.name)
-        self._opened.callback(os.close, descriptor)
-        return descriptor
-
-    def _folder(self, name: str) -> Folder:
-        if name not in self._folders:
-            folder = self._folder("").folder(name) if name else Folder(self._directory)
-            self._opened.callback(folder.close)
-            self._folders[name] = folder
-        return self._folders[name]
+            folder, descriptors = Folder(self._directory), dict[str, int]()
+            opened.callback(folder.close)
+            for path, owner in owners.items():
+                try:
+                    descriptors[path] = folder.open(path)
+                    opened.callback(os.close, descriptors[path])
+                    state = _look(path, owner, descriptors[path], before.get(path, _State()), host)
+                except OSError as error:
+                    state = _State(answer=Error.LINK_OUTSIDE if isinstance(error, LinkOutside) else Error.UNREADABLE)
+                self._known[path] = state
+            shares = {path: max(s.size / MAX_BYTES, s.series / MAX_SERIES) for path, s in self._known.items()}
+            for path in _fairly(owners, shares.__getitem__):
+                state = self._known[path]
+                if state.size > size or state.series > series:
+                    answers[path] = Error.TOO_LARGE if state.size > size else Error.TOO_MANY_SERIES
+                    self._known[path] = state._replace(answer=None)
+                    continue
+                answers[path] = state.answer or _parsed(descriptors[path], state)
+                self._known[path] = state._replace(answer=answers[path])
+                # One that is rejected counts as well: parsing it costs the same.
+                size, series = size - state.size, series - state.series
+        return tuple(answers[path] for path in owners)
 
 
-def _shown(file: JobFile) -> str:
-    return os.fsencode(file.path).decode("utf-8", "replace")[:_LONGEST_NAME]
+def _owners(directory: Path, paths: Iterable[str], users: Mapping[int, str]) -> dict[str, str]:
+    """Owners of the files that exist; users without a name are ``uid:1000``.
+
+    A sub-folder is treated as made for a job, and owns its files, if it belongs to the directory's owner or others
+    cannot write to the directory. All else, links too, belongs to the user who made it.
+    """
+    above, owners = directory.stat(), dict[str, str]()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        try:
+            status = (directory / path).lstat()
+            status = (directory / folder).lstat() if folder else status
+        except OSError:
+            continue  # it is gone
+        of_a_job = status.st_uid == above.st_uid or not above.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        owners[path] = folder if folder and of_a_job else users.get(status.st_uid, f"uid:{status.st_uid}")
+    return owners
 
 
-def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
-    """Whether all parsed contents are the same objects, that is, nothing was parsed again."""
-    pairs = zip(before, now, strict=False)
-    same = all(one is other or (isinstance(one, str) and one == other) for one, other in pairs)
-    return same and len(before) == len(now)
+def _fairly(owners: Mapping[str, str], cost_of: Callable[[str], float]) -> list[str]:
+    """Sort files by their owner's cumulative cost up to and including each file.
+
+    Filling limited space in this order gives each of n owners 1/n of it, and distributes what some owners do not use.
+    """
+    taken: dict[str, float] = defaultdict(float)
+    cumulative: dict[str, float] = {}
+    for path, owner in owners.items():
+        cumulative[path] = taken[owner] = taken[owner] + cost_of(path)
+    return sorted(cumulative, key=cumulative.__getitem__)
 
 
-def _unread(answer: _Answer) -> _Known:
-    return _Known(None, 0, 0, answer)
+_INSPECTED: Final = re.compile(r"(?:.*/)?nccl_inspector_metrics_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.prom")
 
 
-def _look(file: JobFile, folders: _Folders, before: _Known | None, host: HostRound) -> _Look:
-    uuid = inspected_uuid(file.name)
-    try:
-        descriptor = folders.open(file)
-        status = os.fstat(descriptor)
-        if uuid is None:
-            known = _weighed(descriptor, status, before)
-        else:
-            known = _inspected(descriptor, status, before, host, uuid)
-    except LinkOutside:
-        return _Look(file, None, None, _unread(limits.LINK_OUTSIDE))
-    except OSError:
-        return _Look(file, None, None, _unread(limits.UNREADABLE))
-    return _Look(file, descriptor, known.modified_at or status.st_mtime, known)
-
-
-def _inspected(descriptor: int, status: os.stat_result, before: _Known | None, host: HostRound, uuid: str) -> _Known:
-    """State of a file of NCCL Inspector, which rewrites it in place, and leaves it as it is while NCCL is idle."""
-    gpu = host.gpus.indices.get(uuid)
-    if gpu is None:
-        return _unread(limits.UNKNOWN_GPU if host.gpus.complete else _EMPTY)
-    # Compared with the wall clock, which the file's time comes from.
-    now = host.at.wall
-    if abs(now - status.st_mtime) > limits.MAX_AGE_SECONDS:
-        return _unread(limits.STALE)
-    if before is not None and before.identity is not None and before.identity.gpu == gpu:
-        being_written = 0 <= now - status.st_mtime < limits.BEING_WRITTEN_SECONDS
-        if being_written and now - (before.modified_at or 0.0) <= limits.MAX_AGE_SECONDS:
+def _look(path: str, owner: str, opened: int, before: _State, host: HostRound) -> _State:
+    """A file's state before it is parsed. A changed file is read but not parsed, which takes far longer."""
+    status, labels = os.fstat(opened), {"owner": owner}
+    at, now = status.st_mtime, host.at.wall  # file times are by the wall clock
+    if (inspected := _INSPECTED.fullmatch(path)) is not None:
+        uuid = f"GPU-{inspected[1]}"
+        if uuid not in host.gpus.indices:
+            return _State(at, Error.UNKNOWN_GPU if host.gpus.complete else Text({}, {}, []))
+        labels |= {"gpu": host.gpus.indices[uuid], "uuid": uuid}
+        if abs(now - at) > MAX_AGE_SECONDS:
+            return _State(at, Error.STALE)
+        being_written = 0 <= now - at < _BEING_WRITTEN_SECONDS
+        if being_written and before.labels == labels and now - (before.modified_at or 0.0) <= MAX_AGE_SECONDS:
             return before
-    return _weighed(descriptor, status, before, gpu)
-
-
-def _weighed(descriptor: int, status: os.stat_result, before: _Known | None, gpu: str = "") -> _Known:
-    """Determine a file's size and series count; a changed file is read but not parsed, which takes far longer."""
-    identity = _Identity(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, gpu)
-    if not stat.S_ISREG(status.st_mode):
-        return _Known(identity, 0, 0, limits.NOT_A_FILE)
-    if before is not None and before.identity == identity:
+    source = (labels, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+    if before.source == source:
         return before
-    content = _content(descriptor)
-    size, series = len(content), _series_in(content)
-    if size > limits.MAX_BYTES:
-        return _Known(identity, 0, 0, limits.TOO_LARGE)
-    if series > limits.MAX_SERIES:
-        return _Known(identity, 0, 0, limits.TOO_MANY_SERIES)
-    return _Known(identity, size, series, None)
+    if not stat.S_ISREG(status.st_mode):
+        return _State(at, Error.NOT_A_FILE)
+    return _State(at, None, source, labels, *_counted(_content(opened)))
 
 
-def _answered(look: _Look, room: _Room) -> tuple[_Known, _Answer]:
-    """Parse a file if it fits into the remaining room; return its new state, and its content or why it is rejected."""
-    known = look.known
-    limitation = room.limitations(known)
-    if limitation is not None:
-        return replace(known, answer=None), limitation
-    answer = _parsed(look) if known.answer is None else known.answer
-    room.take(known)
-    return replace(known, answer=answer), answer
-
-
-def _parsed(look: _Look) -> _Answer:
+def _parsed(opened: int, state: _State) -> Text | Error:
     try:
-        content = b"" if look.descriptor is None else _content(look.descriptor)
-        if (len(content), _series_in(content)) != (look.known.size, look.known.series):
-            return limits.UNREADABLE  # it is being written to
-        return parse(content, _form(look))
+        content = _content(opened)
+        # Otherwise it is being written to.
+        return parse(content, state.labels) if _counted(content) == (state.size, state.series) else Error.UNREADABLE
     except OSError:
-        return limits.UNREADABLE
-    except Refused as refused:
-        return str(refused)
-
-
-def _form(look: _Look) -> Form:
-    uuid, identity = inspected_uuid(look.file.name), look.known.identity
-    if uuid is None or identity is None:
-        return of_a_job(look.file.owner)
-    return of_nccl_inspector(look.file.owner, identity.gpu, uuid)
+        return Error.UNREADABLE
+    except _Refused as refused:
+        error: Error = refused.args[0]
+        return error
 
 
 def _content(descriptor: int) -> bytes:
     with open(descriptor, "rb", closefd=False) as file:
         file.seek(0)
-        return file.read(limits.MAX_BYTES + 1)
+        return file.read(MAX_BYTES + 1)
 
 
-def _series_in(content: bytes) -> int:
-    """Count lines that can be series: those that do not start with ``#``."""
+def _counted(content: bytes) -> tuple[int, int]:
+    """The size, and how many lines can be series: those that do not start with ``#``."""
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
-    return lines - content.count(b"\n#") - content.startswith(b"#")
+    return len(content), lines - content.count(b"\n#") - content.startswith(b"#")
+
+
+_CLAIMS: Final = re.compile(
+    r"instance|job|job_?id|cluster|drill|service|endpoint|node|nodename|host|hostname|namespace|replica|prometheus"
+    r"|gpu|gpu_?(?:id|index)|minor_number|serial|compute_capability|vbios_version|board_part_number"
+    r"|owner|user|user_?name|uid|account|pid|alertname|alertstate|severity"
+    r"|(?:exported|prometheus|gpu|mig|pci|pod|container|kubernetes|workload|slurm)_.*|.*uuid|pod|container|workload",
+    re.IGNORECASE,
+)
+"""Labels that would claim a target, a GPU, an owner or an alert. The owner is determined by the file's location."""
+
+_DROPPED: Final = frozenset(
+    {
+        *("gpu", "gpu_device_id"),  # the CUDA index in the process: GPU0 in each rank that sees only its own GPU
+        *("node", "hostname", "cluster", "slurm_job"),
+        *("timestamp", "coll_sn"),  # in NCCL 2.29: they change with each write, and would create new series
+    }
+)
+"""Labels of NCCL Inspector that are not published."""
+
+_JOB_ID: Final = "slurm_job_id"
+"""A label of NCCL Inspector. A job can write any ID; it is published if the file is in the folder of that job."""
+
+_METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_COMMENT: Final = re.compile(r"#[ \t]+(HELP|TYPE)(?:[ \t]+([^ \t]+)[ \t]*(.*))?")
+_AFTER_NAME: Final = re.compile(r'(?:[ \t]*\{(.*)\}|[ \t])[ \t]*([^\s{}"]+)(?:[ \t]+([^\s{}"]+))?')
+_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"([^"\\]*(?:\\.[^"\\]*)*)"[ \t]*(?:,[ \t]*|$)')
+_ESCAPE: Final = re.compile(r'\\([\\n"])')
+
+_UNTYPED: Final = "unknown"
+_TYPES: Final = frozenset({"counter", "gauge", "histogram", "summary", "untyped", _UNTYPED})
+_ENDINGS: Final = {
+    "counter": ("_total", "_created"),
+    "histogram": ("_bucket", "_sum", "_count", "_created"),
+    "summary": ("", "_sum", "_count", "_created"),
+}
+"""Suffixes of the samples of a family, by type; other types have none."""
+
+
+def _require(fits: bool, error: Error) -> None:  # noqa: FBT001 - reads as a sentence
+    if not fits:
+        raise _Refused(error)
+
+
+def parse(content: bytes, added: Mapping[str, str]) -> Text:
+    """Parse a file, and add these labels to its series: the owner, and in a file of NCCL Inspector the GPU."""
+    text, seen = Text({}, {}, []), set[object]()
+    for line in content.split(b"\n"):
+        _require(len(line) <= MAX_LINE_BYTES, Error.LINE_TOO_LONG)
+        try:
+            said = line.decode("utf-8").strip(" \t\r")
+        except UnicodeDecodeError as error:
+            raise _Refused(Error.MALFORMED) from error
+        if said.startswith("#"):
+            _read_comment(said, text, added)
+        elif said:
+            sample = _sample(said, added)
+            _require(_series(sample) not in seen, Error.DUPLICATE_SERIES)
+            seen.add(_series(sample))
+            text.samples.append(sample._replace(labels={**sample.labels, **added}))
+    return text
+
+
+def _series(sample: Sample) -> object:
+    return sample.name, frozenset(sample.labels.items())
+
+
+def _read_comment(line: str, text: Text, added: Mapping[str, str]) -> None:
+    if (comment := _COMMENT.fullmatch(line)) is not None:
+        keyword, name, rest = comment.groups("")
+        _check_name(name, added)
+        if keyword == "TYPE":
+            _require(rest in _TYPES and text.types.setdefault(name, rest) == rest, Error.MALFORMED)
+        else:
+            text.helps.setdefault(name, _ESCAPE.sub(_unescaped, rest))
+
+
+def _check_name(name: str, added: Mapping[str, str]) -> None:
+    _require(_METRIC.fullmatch(name) is not None, Error.MALFORMED)
+    # Colons are reserved for recording rules.
+    _require(name.startswith("nccl_" if "uuid" in added else PREFIX) and ":" not in name, Error.NAME_NOT_ALLOWED)
+    _require(len(name) <= MAX_NAME_BYTES, Error.NAME_TOO_LONG)
+
+
+def _sample(line: str, added: Mapping[str, str]) -> Sample:
+    start = _METRIC.match(line)
+    name = "" if start is None else start[0]
+    _check_name(name, added)
+    if (rest := _AFTER_NAME.fullmatch(line, len(name))) is None:
+        raise _Refused(Error.MALFORMED)
+    labels = _labels((rest[1] or "").strip(" \t"), added)
+    value, timestamp = (_number(rest[2]), _number(rest[3] or "0"))
+    if value is None or timestamp is None:
+        raise _Refused(Error.MALFORMED)
+    _require(rest[3] is None, Error.TIMESTAMP)
+    return Sample(name, labels, value)
+
+
+def _labels(text: str, added: Mapping[str, str]) -> dict[str, str]:
+    """Parse labels, and return those to publish; the others have to fit the limits as well."""
+    labels, place, published = dict[str, str](), 0, {}
+    while place < len(text):
+        found = _LABEL.match(text, place)
+        if found is None or found[1] in labels or found[1].startswith("__"):
+            raise _Refused(Error.MALFORMED)
+        name, value, place = found[1], _ESCAPE.sub(_unescaped, found[2]), found.end()
+        known = "uuid" in added and (name in _DROPPED or name == _JOB_ID)
+        _require(known or not _CLAIMS.fullmatch(name), Error.LABEL_NOT_ALLOWED)
+        _require(len(name) <= MAX_NAME_BYTES, Error.NAME_TOO_LONG)
+        labels[name] = value
+        if value and (not known or (name == _JOB_ID and value == added["owner"])):
+            published[name] = value
+        # The owner does not count.
+        _require(len(labels) + len(added) <= MAX_LABELS + 1, Error.TOO_MANY_LABELS)
+    return published
+
+
+def _number(text: str) -> float | None:
+    """Parse a number; None for notations that only Python accepts, such as ``1_000`` and non-ASCII digits."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else None
+    except ValueError:
+        return None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return "\n" if escape[1] == "n" else escape[1]
+
+
+def merge(answers: Iterable[Text | Error]) -> tuple[tuple[str, ...], tuple[Metric, ...]]:
+    """Return why each file is not republished ("" if it is), and the families of the others, each name once.
+
+    Of an owner's files with the same series, only the first counts. A family is published without a type if files
+    disagree about it, or its name belongs to another one: no file can take another one's series away.
+    """
+    seen, errors, families = set[object](), list[str](), dict[tuple[str, str], Metric]()
+    for answer in answers:
+        error = answer if isinstance(answer, Error) else None
+        if isinstance(answer, Text):
+            if seen.isdisjoint(series := set(map(_series, answer.samples))):
+                seen |= series
+                _collect(answer, families)
+            else:
+                error = Error.DUPLICATE_SERIES
+        errors.append("" if error is None else str(error))
+    claims = Counter(name for family in families.values() for name in _names(family))
+    page: dict[str, Metric] = {}
+    for family in families.values():
+        samples = _ordered(family) if all(claims[name] == 1 for name in _names(family)) else []
+        for sample in samples or family.samples:
+            name, kind = (family.name, family.type) if samples else (sample.name, _UNTYPED)
+            own = page.setdefault(name, Metric(name, "", kind))
+            own.documentation = own.documentation or family.documentation
+            own.samples.append(sample)
+    return tuple(errors), tuple(page.values())
+
+
+def _collect(text: Text, families: dict[tuple[str, str], Metric]) -> None:
+    """Add the samples of one file to families by name and type; one that no declared type claims has none."""
+    # Types with suffixes first: they claim a `_created` that the text format declares separately.
+    kinds: dict[str, tuple[str, str]] = {}
+    for name, kind in sorted(text.types.items(), key=lambda pair: pair[1] not in _ENDINGS):
+        stem = name.removesuffix("_total") if kind == "counter" else name
+        for ending in _ENDINGS.get(kind, ("",)):
+            kinds.setdefault(f"{stem}{ending}", (stem, kind))
+    for sample in text.samples:
+        name, kind = kinds.get(sample.name, (sample.name, _UNTYPED))
+        own = families.setdefault((name, kind), Metric(name, "", kind))
+        own.documentation = own.documentation or text.helps.get(name) or text.helps.get(sample.name, "")
+        own.samples.append(sample)
+
+
+def _names(family: Metric) -> set[str]:
+    return {family.name, *(f"{family.name}{ending}" for ending in _ENDINGS.get(family.type, ()))}
+
+
+def _ordered(family: Metric) -> list[Sample]:
+    """The samples in OpenMetrics order; none if it is a histogram without all buckets."""
+    bound = {"histogram": "le", "summary": "quantile"}.get(family.type)
+    groups: dict[object, list[Sample]] = defaultdict(list)
+    for sample in family.samples:
+        others = frozenset(pair for pair in sample.labels.items() if pair[0] != bound)
+        groups[others if family.type in _ENDINGS else None].append(sample)
+    for samples in groups.values() if family.type == "histogram" else ():
+        bounds = {sample.labels.get("le", "") for sample in samples if sample.name == f"{family.name}_bucket"}
+        if "+Inf" not in bounds or None in map(_number, bounds):
+            return []
+    return [sample for samples in groups.values() for sample in samples]

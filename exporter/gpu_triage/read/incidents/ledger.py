@@ -82,7 +82,7 @@ class Incident:
 class Board:
     """Last known state of a board, to detect changes while the exporter wasn't running; None for what isn't reported.
 
-    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen.
+    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen, and `gpu` its NVML index then.
     """
 
     uuid: Name
@@ -92,6 +92,7 @@ class Board:
     boot: Name = ""
     uncorrected: Annotated[float, Range(0, 1 << 48)] | None = None
     recovery_action: Annotated[int, Range(0, 1 << 16)] | None = None
+    gpu: Annotated[str, Pattern("[0-9]{0,5}", "an index")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +199,9 @@ class IncidentLedger:
         """The last known state of a board."""
         return self._boards.get(uuid)
 
-    def board_in(self, slot: str, boot: str) -> Board | None:
-        """The board last seen in a slot in this boot; None if unknown."""
-        seen = [board for board in self._boards.values() if slot and board.slot == slot and boot and board.boot == boot]
-        return seen[-1] if seen else None
+    def boards_in(self, boot: str) -> Mapping[str, Board]:
+        """The board last seen in each slot in this boot; empty if the boot is unknown."""
+        return {board.slot: board for board in self._boards.values() if board.slot and boot and board.boot == boot}
 
     def see_board(self, board: Board) -> None:
         """Record the present state of a board."""

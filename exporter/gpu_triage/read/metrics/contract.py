@@ -75,7 +75,7 @@ class HostCollector(Generic[R]):
     """A subject read from the host; attributes as for GpuCollector, plus these.
 
     Attributes:
-        foreign: metric families from other sources, republished unchanged; they are not in the metric catalog.
+        foreign: metric families from other sources, to republish; they are not in the metric catalog.
         needs: name of a Config field that must be set for the collector to run, or None.
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.

@@ -151,7 +151,7 @@ def _declare(
 
 
 def no_sample(_sample: Sample) -> bool:
-    """`brief` of a metric with only detail series."""
+    """`default_samples` of a metric that profile `default` leaves out."""
     return False
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpu_triage.driver.kernel.cgroups import parse_membership
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, text_of
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, refusal, text_of
 from gpu_triage.driver.kernel.process_stat import ProcessStat, read_process_stat
 from gpu_triage.read.processes.pids import ProcessFacts, parse_cgroup, parse_status, process_name
 
@@ -48,23 +48,23 @@ class ProcessFactsReader:
     ) -> Mapping[int, ProcessFacts | None]:
         """Read facts by PID of this procfs; None if the process does not exist, or ended or was replaced meanwhile.
 
+        Facts without any value are those of a process with files that procfs hides, as with hidepid=1.
         Cache entries for PIDs not in `stats` are dropped. Source: ``/proc/PID/{comm,status,cgroup,stat}``.
         """
         kept, self._kept = self._kept, {}
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
         user_names: Mapping[int, str] | None = None
         for pid, stat in stats.items():
-            if stat is None:
-                continue
-            identity, known = _Identity(stat.name, stat.started_ticks), kept.get(pid)
+            identity, known = _identity(stat), kept.get(pid)
             if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
+                if stat is None and refusal(f"{procfs}/{pid}/stat") != "no_permission":
+                    continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
                 read = _read_facts(procfs, pid, user_names)
-                after = read_process_stat(f"{procfs}/{pid}")
-                if after is None or after.started_ticks != stat.started_ticks:
+                if _identity(read_process_stat(f"{procfs}/{pid}")) != identity:
                     continue
                 facts[pid] = read
-                if not (read.name and read.user and read.allowed_cpus):
+                if identity is None or not (read.name and read.user and read.allowed_cpus):
                     # A value that every process has is missing: do not cache.
                     continue
                 known = _Kept(identity, read, now)
@@ -81,6 +81,10 @@ def read_user_names(procfs: Path) -> Mapping[int, str]:
         return {}
     entries = (line.split(":") for line in text_of(Path("/etc/passwd")).split("\n"))
     return {int(e[2]): e[0] for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
+
+
+def _identity(stat: ProcessStat | None) -> _Identity | None:
+    return _Identity(stat.name, stat.started_ticks) if stat else None
 
 
 def _read_facts(procfs: Path, pid: int, user_names: Mapping[int, str]) -> ProcessFacts:

@@ -117,7 +117,7 @@ def _read(folder: Folder, name: str, booted_at: float | None) -> str | None:
 
 
 def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
-    """Parse a ``*.job`` file: lines ``NAME=value``, as in the prolog's environment.
+    """Parse a ``*.job`` file: lines ``NAME=value``, as in the prolog's environment; the first of each name counts.
 
     ``SLURM_JOB_ID`` and ``SLURM_JOB_GPUS`` are required, ``SLURM_JOB_USER`` and ``SLURM_JOB_ACCOUNT`` optional. If
     ``CUDA_VISIBLE_DEVICES`` contains UUIDs, as Slurm writes for MIG devices, it takes precedence over the numbers.
@@ -125,7 +125,7 @@ def parse_file(text: str, named: Callable[[int], str]) -> JobFile:
     Raises:
         ValueError: the job or the GPUs are missing.
     """
-    pairs = (line.strip().partition("=") for line in text.split("\n"))
+    pairs = (line.strip().partition("=") for line in reversed(text.split("\n")))
     said = {name: value.strip("\"' ") for name, equals, value in pairs if equals}
     numbers, visible = said.get("SLURM_JOB_GPUS", ""), said.get("CUDA_VISIBLE_DEVICES", "")
     if any(_UUID.fullmatch(each) for each in visible.split(",")):

@@ -199,7 +199,7 @@ def _queues() -> dict[XidSource, deque[_Incident]]:
 
 @dataclass(eq=False, slots=True)
 class _Tally:
-    """Incidents of one GPU and Xid; `told_by_text` if only the kernel log has the code or states whether it is fatal.
+    """Incidents of one GPU and Xid; `decided_by_text` if only the kernel log has the code or whether it is fatal.
 
     `awaited` has the incidents that each source has not reported yet, oldest first.
     """

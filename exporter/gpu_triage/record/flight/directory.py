@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import reason_of
+from gpu_triage.documents import unwritable
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.errors import FlightRecorderError, LockTaken
 
@@ -23,19 +23,11 @@ LEAST_FREE_BYTES: Final = 64 << 20
 """Free disk space below which nothing is written, so that other programs don't run out."""
 
 SUFFIX: Final = ".tar.gz"
-_PROBE: Final = ".probe-"
 _LOCK: Final = ".lock"
 _NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _UNSAFE: Final = re.compile(r"[^a-z0-9.]+")
 _LONGEST: Final = 80
-_STEPS: Final = {
-    "no_permission": "let the exporter's user write there",
-    "missing": "create the directory or mount the volume",
-    "no_space": "free some space",
-    "read_only": "mount it writable, or name another directory with --flight-recorder.directory",
-    "not_a_file": "delete the link or directory that is in its place",
-}
 
 
 def file_name(wall: float, subject: str, code: str) -> str:
@@ -52,9 +44,7 @@ def refuse_unusable(directory: Path) -> None:
     """
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        probe = Path(tempfile.mkdtemp(prefix=_PROBE, dir=directory))
-        with suppress(FileNotFoundError):  # another process may be cleaning up
-            probe.rmdir()
+        tempfile.TemporaryFile(dir=directory).close()
         free = os.statvfs(directory)
     except OSError as error:
         raise failure(directory, error) from error
@@ -82,13 +72,10 @@ def lock_of(directory: Path) -> ProcessLock:
 
 def clean_up(directory: Path) -> None:
     """Delete leftovers of interrupted writes. Hold the lock, or it deletes what another process is writing."""
-    for left in (*directory.glob(f".*{SUFFIX}.new"), *directory.glob(f"{_PROBE}*")):
+    for left in directory.glob(f".*{SUFFIX}.new"):
         # It may belong to another user and be undeletable: harmless, since nothing is written to it.
         with suppress(OSError):
-            if left.is_dir() and not left.is_symlink():
-                left.rmdir()
-            else:
-                left.unlink()
+            left.unlink()
 
 
 def clean_up_unless_written(directory: Path) -> None:
@@ -114,9 +101,7 @@ def prune(directory: Path) -> None:
 
 def failure(path: Path, error: OSError) -> FlightRecorderError:
     """Convert an OSError to a FlightRecorderError."""
-    reason = reason_of(error)
-    step = _STEPS.get(reason, "check the disk")
-    return FlightRecorderError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}")
+    return FlightRecorderError(*unwritable(path, error, "--flight-recorder.directory"))
 
 
 def _unix(text: str) -> float:

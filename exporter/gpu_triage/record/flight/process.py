@@ -11,14 +11,12 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Final
 
 from gpu_triage.driver.child import ChildNotStarted, ChildProcess
 from gpu_triage.driver.crash import ending
 from gpu_triage.errors import FlightRecorderError
-from gpu_triage.machine import Moment
 from gpu_triage.record.capture import Captured
-from gpu_triage.record.ring import RingBlock
 
 AGAIN_SECONDS: Final = 3600.0
 """A finding about the same GPU is recorded at most once in this time."""
@@ -60,8 +58,10 @@ class WritingProcess:
         """See RecordingWriter."""
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
+        import pickle  # noqa: PLC0415 - not needed in memory until there is a fault
+
         try:
-            stdout, code = self._child.run(WRITING_SECONDS, handed_over(directory, recording))
+            stdout, code = self._child.run(WRITING_SECONDS, pickle.dumps((directory, recording)))
         except ChildNotStarted as error:
             raise FlightRecorderError("no_process", f"no process to write with can be started: {error}") from error
         except subprocess.TimeoutExpired as error:
@@ -73,37 +73,3 @@ class WritingProcess:
             return str(answer["file"])
         except (ValueError, TypeError, KeyError) as error:
             raise FlightRecorderError("no_answer", f"the process that writes {ending(code)}") from error
-
-
-def handed_over(directory: Path, recording: FlightRecording) -> bytes:
-    """The child's input: a line of JSON, then the ring blocks."""
-    captured = recording.captured
-    about = {
-        "directory": str(directory),
-        "name": recording.name,
-        "began": (captured.began.monotonic, captured.began.wall),
-        "seconds": captured.seconds,
-        "blocks": [(block.began, len(block.content)) for block in captured.blocks],
-        "private": captured.private,
-        "missing": captured.missing,
-        "kmsg": None if captured.kmsg is None else str(captured.kmsg),
-        "verdict": recording.verdict,
-    }
-    return b"".join((json.dumps(about).encode(), b"\n", *(block.content for block in captured.blocks)))
-
-
-def taken_over(source: IO[bytes]) -> tuple[Path, FlightRecording]:
-    """What `handed_over` made; raises FlightRecorderError if some is missing."""
-    about: dict[str, Any] = json.loads(source.readline())
-    blocks = tuple(RingBlock(began, source.read(size)) for began, size in about["blocks"])
-    if [len(block.content) for block in blocks] != [size for _, size in about["blocks"]]:
-        raise FlightRecorderError("io_error", "the exporter ended before it had handed over all data")
-    captured = Captured(
-        began=Moment(*about["began"]),
-        seconds=about["seconds"],
-        blocks=blocks,
-        private={key: tuple(tuple(map(tuple, spans)) for spans in places) for key, places in about["private"].items()},
-        missing=tuple(about["missing"]),
-        kmsg=None if about["kmsg"] is None else Path(about["kmsg"]),
-    )
-    return Path(about["directory"]), FlightRecording(about["name"], captured, about["verdict"])

@@ -8,9 +8,9 @@ the disk, so the sampler never blocks. A child process turns the ring into a rec
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,7 +71,6 @@ class FlightRecorder:
         self._writes = False
         self._present: frozenset[Cause] = frozenset()
         self._recorded_at: dict[Cause, float] = {}
-        self._starts: deque[float] = deque()
         self._wanted: dict[Cause, None] = {}
         self._judgment: Judgment | None = None
         self._written: dict[GpuLabels, WrittenRecording] = {}
@@ -88,7 +87,9 @@ class FlightRecorder:
             return
         self._judgment = judgment
         found = dict.fromkeys(_causes(judgment))
-        new = [cause for cause in found if cause not in self._present and self._is_due(cause, judgment.at.monotonic)]
+        before = judgment.at.monotonic - AGAIN_SECONDS
+        due = (cause for cause in found if self._recorded_at.get(cause, -math.inf) <= before)
+        new = [cause for cause in due if cause not in self._present]
         self._present = frozenset(found)
         if new:
             with self._lock:
@@ -105,7 +106,7 @@ class FlightRecorder:
     def health(self) -> CollectorHealth:
         """See FlightWatch."""
         began_at = self._began_at
-        hangs = began_at is not None and self._monotonic() - began_at > _LONGEST_ROUND_SECONDS
+        hangs = began_at is not None and self._clock.now().monotonic - began_at > _LONGEST_ROUND_SECONDS
         success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
         return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
 
@@ -162,10 +163,6 @@ class FlightRecorder:
             log.exception("the flight recorder failed")
             self._fail(FlightRecorderError("exception", traceback.format_exc()))
 
-    def _is_due(self, cause: Cause, now: float) -> bool:
-        recorded_at = self._recorded_at.get(cause)
-        return recorded_at is None or now - recorded_at >= AGAIN_SECONDS
-
     def _record_wanted(self) -> None:
         with self._lock:
             wanted, self._wanted = tuple(self._wanted), {}
@@ -173,13 +170,10 @@ class FlightRecorder:
             self._record(wanted, self._clock.now())
 
     def _record(self, wanted: tuple[Cause, ...], now: Moment) -> None:
-        while self._starts and now.monotonic - self._starts[0] >= AGAIN_SECONDS:
-            self._starts.popleft()
-        if len(self._starts) >= MOST_AN_HOUR:
+        kept = {each: at for each, at in self._recorded_at.items() if now.monotonic - at < AGAIN_SECONDS}
+        if len(set(kept.values())) >= MOST_AN_HOUR:
             self._fail(FlightRecorderError("too_many", f"{MOST_AN_HOUR} recordings within an hour"), lasting=False)
             return
-        self._starts.append(now.monotonic)
-        kept = {each: at for each, at in self._recorded_at.items() if now.monotonic - at < AGAIN_SECONDS}
         self._recorded_at = kept | dict.fromkeys(wanted, now.monotonic)
         self._attempt(lambda: self._write_for(wanted, now))
 
@@ -220,9 +214,6 @@ class FlightRecorder:
         if not lasting or before is None or before.reason != error.reason:
             fields = {"error": error.reason, "cause": error.detail}
             log.warning("the flight recorder cannot record", extra={"fields": fields})
-
-    def _monotonic(self) -> float:
-        return self._clock.now().monotonic
 
 
 def _causes(judgment: Judgment) -> Iterator[Cause]:

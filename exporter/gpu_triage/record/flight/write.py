@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Final
 from gpu_triage.errors import FlightRecorderError, LockTaken, RecordingError
 from gpu_triage.record.bundle import write_recording
 from gpu_triage.record.flight.directory import clean_up, failure, lock_of, prune, recorded_before, refuse_unusable
-from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, taken_over
+from gpu_triage.record.flight.process import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
 from gpu_triage.record.masking import Masker, local_masker, masked
 
 _NICENESS: Final = 10
@@ -53,8 +54,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.nice(_NICENESS)
     try:
-        directory, recording = taken_over(sys.stdin.buffer)
+        directory, recording = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
         answer = {"file": write_here(directory, recording, local_masker())}
+    except (EOFError, pickle.UnpicklingError):
+        answer = {"error": "io_error", "detail": "the exporter ended before it had handed over all data"}
     except FlightRecorderError as failed:
         answer = {"error": failed.reason, "detail": failed.detail}
     sys.stdout.write(json.dumps(answer))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
+from pkgutil import get_data
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -31,8 +31,7 @@ _URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
     }
 )
 
-HANDBOOK: Final = Path(__file__).resolve().parent
-_RUNBOOKS: Final = HANDBOOK / "runbooks"
+_LISTED: Final = re.compile(r"\((Gpu\w+)\.md\)")
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
 _XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
 _UNLISTED_ALERT: Final = "GpuXidUnlisted"
@@ -55,7 +54,7 @@ class UnknownPage(LookupError):
 
 def alert_names() -> tuple[str, ...]:
     """Names of all alerts with a runbook, sorted."""
-    return tuple(sorted(path.stem for path in _RUNBOOKS.glob("Gpu*.md")))
+    return tuple(sorted(set(_LISTED.findall(_own_page(INDEX)))))
 
 
 def first_sentence(text: str) -> str:
@@ -64,7 +63,7 @@ def first_sentence(text: str) -> str:
 
 
 def summary_of(alert: str) -> str:
-    return first_sentence(_file(_RUNBOOKS / f"{alert}.md"))
+    return first_sentence(_file(f"runbooks/{alert}"))
 
 
 def meaning_of(xid: XidCode) -> str:
@@ -112,12 +111,15 @@ def _own_page(name: str) -> str:
 
         return metrics_markdown() if name == METRICS else configuration_markdown()
     if name in {PLAYBOOK, XIDS}:
-        return _file(HANDBOOK / f"{name}.md")
-    return _file(_RUNBOOKS / ("README.md" if name == INDEX else f"{name}.md"))
+        return _file(name)
+    return _file(f"runbooks/{'README' if name == INDEX else name}")
 
 
-def _file(path: Path) -> str:
-    return _COMMENT.sub("", path.read_text(encoding="utf-8"))
+def _file(name: str) -> str:
+    # By the loader, because the running daemon's package may exist only in memory.
+    content = get_data(__package__, f"{name}.md")
+    assert content is not None  # noqa: S101 - every loader of ours reads files
+    return _COMMENT.sub("", content.decode())
 
 
 def _finding_page(check: Check) -> str:
@@ -162,4 +164,4 @@ def _times(check: Check) -> str:
 
 
 def _before_runbook(head: str, runbook: str) -> str:
-    return f"{head}\n---\n\n{_file(_RUNBOOKS / f'{runbook}.md')}" if runbook else head
+    return f"{head}\n---\n\n{_file(f'runbooks/{runbook}')}" if runbook else head

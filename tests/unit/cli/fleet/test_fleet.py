@@ -149,12 +149,6 @@ def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confi
     )
 
 
-def test_all_findings_of_an_older_exporter_count_as_confirmed() -> None:
-    lost = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "1", "uuid": "GPU-b"}
-    (host,) = fleet_with(exporters=[series(1)], host_verdicts=[series(2)], findings=[series(940, **lost)]).hosts
-    assert [(each.code, each.pending, each.urgency) for each in host.findings] == [("gpu.lost", False, "critical")]
-
-
 def test_a_failed_scrape_hides_no_host_to_drain(store: Store) -> None:
     """After the end of what was recorded, no exporter answers. Blocks have no markers of staleness: 5 minutes pass."""
     at = ("--at", f"{store.end + 480:.0f}")
@@ -177,7 +171,8 @@ def test_a_host_that_a_server_has_twice_is_one_host_with_its_worst_verdict() -> 
     def twice(*values: float, **more: str) -> list[Series]:
         return [series(value, **more, replica=name) for name, value in zip("ab", values, strict=True)]
 
-    found = fleet_with(host_verdicts=twice(2, 0), findings=twice(60, 40, **finding), down=twice(0, 0))
+    states, began = twice(2, 2, **finding), twice(60, 40, **finding)
+    found = fleet_with(host_verdicts=twice(2, 0), states=states, findings=began, down=twice(0, 0))
     (host,) = found.hosts
     assert host.verdict is Verdict.DRAIN
     assert [(each.code, each.since) for each in host.findings] == [("gpu.lost", 40)]

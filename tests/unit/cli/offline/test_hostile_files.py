@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from tests.bench.offline import PACKED, SHAPES, front
 from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
+from tests.offline_shapes import PACKED, SHAPES, front
 from tests.parts import some
 
 from gpu_triage.cli.offline.lines import pieces

@@ -5,23 +5,21 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.logged import Log
 from tests.rig import only, rig
 
+from gpu_triage.log import MOST_LINES
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile import (
-    ERRORS,
+from gpu_triage.read.host.textfile_reader import (
     MAX_BYTES,
     MAX_FILES,
-    MAX_HELP_BYTES,
     MAX_LABELS,
     MAX_NAME_BYTES,
     MAX_SERIES,
-    MAX_TOTAL_BYTES,
-    MAX_TOTAL_SERIES,
-    MAX_VALUE_BYTES,
+    Error,
+    TextFilesReader,
     TextFilesReading,
 )
-from gpu_triage.read.host.textfile_reader import TextFilesReader
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage_simulator import load_scenario
 
@@ -44,7 +42,7 @@ def read(directory: Path, reader: TextFilesReader | None = None) -> TextFilesRea
 
 
 def errors(reading: TextFilesReading) -> dict[str, str | None]:
-    return {file.name: next(iter(file.errors), None) for file in reading.files}
+    return {file.name: file.error or None for file in reading.files}
 
 
 def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
@@ -133,18 +131,21 @@ def test_more_files_than_are_read_are_counted(tmp_path: Path) -> None:
     assert host.failures == ["too_many_files"]
 
 
-def many_series(job: str, count: int = MAX_SERIES, padding: str = "") -> bytes:
+HALF = MAX_SERIES // 2
+
+
+def many_series(job: str, count: int = HALF, padding: str = "") -> bytes:
     return b"".join(f'gpu_job_x{{job_name="{job}",n="{n}{padding}"}} 1\n'.encode() for n in range(count))
 
 
 def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tmp_path: Path) -> None:
-    fitting = MAX_TOTAL_SERIES // MAX_SERIES
+    fitting = MAX_SERIES // HALF
     for number in range(MAX_FILES - 1):
         (tmp_path / f"{number:02}.prom").write_bytes(many_series(str(number)))
     with rig(load_scenario("dual-a10"), only("textfile", collector_textfile_directory=tmp_path)) as running:
         running.run(1)
-        assert len(running.series("gpu_job_x")) == MAX_TOTAL_SERIES
-        assert len(running.page()) < MAX_TOTAL_BYTES
+        assert len(running.series("gpu_job_x")) == MAX_SERIES
+        assert len(running.page()) < MAX_BYTES
         left_out = {labels["file"] for labels, _ in running.series("gpu_exporter_textfile_error_info")}
         assert left_out == {f"{number:02}.prom" for number in range(fitting, MAX_FILES - 1)}
         counted = running.series("gpu_exporter_errors_total", collector="textfile")
@@ -152,32 +153,32 @@ def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tm
         (tmp_path / "00.prom").unlink()
         running.run(6)
         assert running.series("gpu_job_x", job_name=str(fitting))
-        assert len(running.series("gpu_job_x")) == MAX_TOTAL_SERIES
+        assert len(running.series("gpu_job_x")) == MAX_SERIES
 
 
 def test_a_small_file_is_republished_after_one_that_is_left_out(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        (tmp_path / f"{name}.prom").write_bytes(many_series(name, MAX_TOTAL_SERIES // 2 - 1))
+        (tmp_path / f"{name}.prom").write_bytes(many_series(name, HALF - 1))
     (tmp_path / "c.prom").write_bytes(many_series("c", 3))
     (tmp_path / "d.prom").write_bytes(many_series("d", 2))
-    expected = {"a.prom": None, "b.prom": None, "c.prom": "total_too_many_series", "d.prom": None}
+    expected = {"a.prom": None, "b.prom": None, "c.prom": "too_many_series", "d.prom": None}
     assert errors(read(tmp_path)) == expected
 
 
 def test_bytes_are_bounded_together(tmp_path: Path) -> None:
-    comment, fitting = b"#" + b" " * 1000 + b"\n", MAX_TOTAL_BYTES // MAX_BYTES
+    comment, fitting = b"#" + b" " * 1000 + b"\n", 2
     for number in range(fitting + 1):
-        content = comment * (MAX_BYTES // len(comment) - 1) + b'gpu_job_x{n="%d"} 1\n' % number
+        content = comment * (MAX_BYTES // fitting // len(comment) - 1) + b'gpu_job_x{n="%d"} 1\n' % number
         (tmp_path / f"{number}.prom").write_bytes(content)
     expected = {f"{number}.prom": None for number in range(fitting)}
-    assert errors(read(tmp_path)) == {**expected, f"{fitting}.prom": "total_too_large"}
+    assert errors(read(tmp_path)) == {**expected, f"{fitting}.prom": "too_large"}
 
 
 def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"{number}.prom").write_bytes(many_series("same"))
     found = list(errors(read(tmp_path)).values())
-    assert found == [None, "duplicate_series", *["total_too_many_series"] * 3]
+    assert found == [None, "duplicate_series", *["too_many_series"] * 3]
 
 
 def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> None:
@@ -202,28 +203,26 @@ def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
         ("node.prom", "name_not_allowed"),
         ("other.prom", "malformed"),
     ]
-    assert logged[0]["remedy"] == ERRORS["name_not_allowed"]
-    assert "node_exporter's textfile collector" in ERRORS["name_not_allowed"]
+    assert logged[0]["remedy"] == Error.NAME_NOT_ALLOWED.value
+    assert "node_exporter's textfile collector" in Error.NAME_NOT_ALLOWED.value
 
 
-def test_jobs_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    reader = TextFilesReader(tmp_path)
+def test_jobs_cannot_fill_the_log(tmp_path: Path) -> None:
+    log, reader = Log(), TextFilesReader(tmp_path)
     for number in range(12):
         for file in range(MAX_FILES):
             (tmp_path / f"{number}-{file}.prom").write_bytes(b"up 0\n")
         read(tmp_path, reader)
         for path in tmp_path.iterdir():
             path.unlink()
-    assert len(caplog.records) == 1000
+    assert len(log.lines("job's file rejected")) == MOST_LINES
+    assert sum(line.get("lines", 1) for line in log.lines()) == 12 * MAX_FILES
 
 
 def test_every_error_and_limit_is_documented(repository: Path) -> None:
     page = (repository / "docs/textfile.md").read_text()
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert set(re.findall(r"`(\w+)`", "".join(rows))) == {"error", *ERRORS}
-    for number in (MAX_LABELS, MAX_NAME_BYTES, MAX_VALUE_BYTES, MAX_HELP_BYTES, MAX_FILES):
+    assert set(re.findall(r"`(\w+)`", "".join(rows))) == {"error", *map(str, Error)}
+    for number in (MAX_LABELS, MAX_NAME_BYTES, MAX_FILES):
         assert re.search(rf"\b{number}\b", page)
-    for number in (MAX_SERIES, MAX_TOTAL_SERIES):
-        assert f"{number:,} series" in page
-    for size in (MAX_BYTES, MAX_TOTAL_BYTES):
-        assert f"{size >> 20} MiB" in page
+    assert f"{MAX_BYTES >> 20} MiB and {MAX_SERIES:,} series" in page

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.job_files import errors
+
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile import MAX_BYTES, TextFilesReading
-from gpu_triage.read.host.textfile_reader import TextFilesReader
+from gpu_triage.read.host.textfile_reader import MAX_BYTES, TextFilesReader, TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 
 
@@ -62,7 +63,7 @@ def test_links_within_the_folder_are_followed_and_those_out_of_it_are_not(tmp_pa
         (folder / name).symlink_to(target)
     (folder / "way").symlink_to(outside)
     reading = read(folder)
-    assert {file.name: file.errors for file in reading.files} == {
+    assert errors(reading) == {
         "absolute.prom": (),
         "relative.prom": ("duplicate_series",),
         "out.prom": ("link_outside",),

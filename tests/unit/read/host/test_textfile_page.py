@@ -12,8 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from gpu_triage.machine import RealClock, real_machine
-from gpu_triage.read.host.textfile import TextFilesReading
-from gpu_triage.read.host.textfile_reader import TextFilesReader
+from gpu_triage.read.host.textfile_reader import TextFilesReader, TextFilesReading
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.serve.exposition.encoding import END
 from gpu_triage.serve.exposition.metric_families import encode
@@ -52,7 +51,7 @@ class Case(NamedTuple):
 
     files: dict[str, str]
     lines: tuple[str, ...]
-    errors: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - never changed
+    errors: dict[str, str] = {}  # noqa: RUF012 - never changed
 
 
 FILES = {
@@ -82,7 +81,7 @@ FILES = {
         ("# TYPE gpu_job_x gauge", 'gpu_job_x{a="1"} 1.0', 'gpu_job_x{b="2"} 2.0', "gpu_job_x 3.0"),
     ),
     "an empty label, which is none": Case(
-        {"a.prom": 'gpu_job_x{a=""} 1\ngpu_job_x 2\n'}, (), {"a.prom": ("duplicate_series",)}
+        {"a.prom": 'gpu_job_x{a=""} 1\ngpu_job_x 2\n'}, (), {"a.prom": "duplicate_series"}
     ),
     "escapes": Case({"a.prom": 'gpu_job_x{a="\\\\ \\n \\" \\d", } 1\n'}, ('gpu_job_x{a="\\\\ \\n \\" \\\\d"} 1.0',)),
     "blanks and line ends of another system": Case(
@@ -92,13 +91,13 @@ FILES = {
     "a timestamp": Case(
         {"a.prom": "gpu_job_x 1 1700000000000\n", "b.prom": "gpu_job_y 2\n"},
         ("gpu_job_y 2.0",),
-        {"a.prom": ("timestamp",)},
+        {"a.prom": "timestamp"},
     ),
-    "no metrics at all": Case({"a.prom": "gpu_job is not a metric\n"}, (), {"a.prom": ("name_not_allowed",)}),
+    "no metrics at all": Case({"a.prom": "gpu_job is not a metric\n"}, (), {"a.prom": "name_not_allowed"}),
     "one series in two files": Case(
         {"a.prom": "gpu_job_x 1\n", "b.prom": "gpu_job_x 2\ngpu_job_y 3\n"},
         ("gpu_job_x 1.0",),
-        {"b.prom": ("duplicate_series",)},
+        {"b.prom": "duplicate_series"},
     ),
     "not a number": Case(
         {"a.prom": "gpu_job_x NaN\ngpu_job_y +Inf\ngpu_job_z -Inf\n"},
@@ -246,8 +245,8 @@ def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case
         (tmp_path / name).write_text(text, newline="")
     reading, failures = read(tmp_path)
     assert lines_of(reading) == [*case.lines]
-    assert {file.name: file.errors for file in reading.files if file.errors} == case.errors
-    assert sorted(failures) == sorted(error for errors in case.errors.values() for error in errors)
+    assert {file.name: file.error for file in reading.files if file.error} == case.errors
+    assert sorted(failures) == sorted(case.errors.values())
     text = encode(reading.families, openmetrics=False).decode()
     openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
@@ -261,7 +260,7 @@ def test_files_come_to_a_page_that_is_valid_in_both_formats(tmp_path: Path, case
 def test_a_file_with_one_malformed_line_is_rejected(tmp_path: Path, line: str) -> None:
     (tmp_path / "a.prom").write_text(f"gpu_job_y 1\n{line}\n")
     reading, _ = read(tmp_path)
-    assert [file.errors for file in reading.files] == [("malformed",)]
+    assert [file.error for file in reading.files] == ["malformed"]
     assert reading.families == ()
 
 

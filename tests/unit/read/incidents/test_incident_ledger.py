@@ -161,13 +161,11 @@ def test_boards_are_bounded() -> None:
 
 def test_a_dead_gpu_is_the_board_that_was_last_seen_in_its_slot_in_this_boot() -> None:
     made = IncidentLedger()
-    made.see_board(Board(BOARD, slot=SLOT, boot=BOOT))
-    found = made.board_in(SLOT, BOOT)
-    assert found is not None
-    assert found.uuid == BOARD
-    assert made.board_in(SLOT, "another") is None
-    assert made.board_in("", BOOT) is None
-    assert made.board_in(SLOT, "") is None
+    for board in (Board("GPU-a", slot=SLOT, boot=BOOT), Board(BOARD, slot=SLOT, boot=BOOT), Board("GPU-c", boot=BOOT)):
+        made.see_board(board)
+    made.see_board(Board("GPU-b", slot=SLOT, boot="another"))
+    assert {slot: board.uuid for slot, board in made.boards_in(BOOT).items()} == {SLOT: BOARD}
+    assert made.boards_in("") == {}
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,11 @@ def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_b
         assert running.value("gpu_incident_boards_recent", gpu="1", kind="79") == 2
         found = {(labels["code"], labels["gpu"]) for labels, _ in running.series("gpu_finding_since_timestamp_seconds")}
         assert ("gpu.repeat_offender", "1") in found
-        # The next one never sees the GPU.
+        # The next one never sees the GPU, and knows from the state directory which it is.
         again = restarted(running)
         again.run(30)
-        series = again.series("gpu_incidents_recent", by="slot", days="30", kind="79")
-        assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [("", "0000:b3:00.0", 3.0)]
+        for by, count in (("slot", 3.0), ("board", 1.0)):
+            series = again.series("gpu_incidents_recent", by=by, days="30", kind="79")
+            assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [
+                ("1", "0000:b3:00.0", count)
+            ]

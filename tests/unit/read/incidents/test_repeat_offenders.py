@@ -114,7 +114,7 @@ def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
     scenario = scenario_with(tmp_path, "idle-downshift", 'at = 60\ngpu = 0\neffect = { kind = "xid", code = 48 }')
     folder = tmp_path / "state"
     folder.mkdir()
-    ledger = folder / "incidents-simulated.json"
+    ledger = folder / "incidents.json"
     slot, days = "0000:65:00.0", 86_400.0
     past = tuple(
         Incident("48", "GPU-9", "", slot, START_OF_TIME - n * days, START_OF_TIME - n * days, "", 0.0) for n in (9, 5)
@@ -128,7 +128,7 @@ def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
 
 
 def test_check_leaves_a_corrupt_ledger_where_it_is(tmp_path: Path) -> None:
-    ledger = tmp_path / "incidents-simulated.json"
+    ledger = tmp_path / "incidents.json"
     ledger.write_text("garbage")
     report = look_at(load_scenario("idle-downshift"), 60, config=Config(state_directory=tmp_path))
     assert report.findings == ()

@@ -14,7 +14,9 @@ from tests.faults.rows_files import DAMAGES, UNREADABLE
 from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import Membership, Place
+from gpu_triage.driver.kernel.files import Answer, Question, hooked
 from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.processes import pids
 from gpu_triage.read.processes.facts import ProcessFactsReader
 from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_cgroup, parse_status
@@ -67,6 +69,20 @@ def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
 def test_a_process_that_is_gone_has_no_facts(host: HostTree) -> None:
     process(host)
     assert facts_of(host.procfs, 4243) is None
+
+
+def test_a_process_with_files_that_procfs_hides_is_known_to_exist(host: HostTree) -> None:
+    """As by hidepid=1."""
+
+    def hide(_question: Question, path: str, answer: Answer) -> bytes | None:
+        if answer() is not None:
+            raise HostReadFailed("no_permission", path, "is hidden")
+        return None
+
+    process(host)
+    with hooked({"proc": host.procfs}, hide):
+        assert facts_of(host.procfs, 4242) == ProcessFacts("", "", None, Owner())
+        assert facts_of(host.procfs, 4243) is None
 
 
 def test_what_cannot_be_read_is_left_out_alone(host: HostTree) -> None:

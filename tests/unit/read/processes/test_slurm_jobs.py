@@ -39,9 +39,11 @@ def at(seconds: float) -> Moment:
         ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=3", SlurmJob("7", "", ""), {index_name(3)}),
         ("SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0-2,7\n\n", SlurmJob("7", "", ""), {index_name(n) for n in (0, 1, 2, 7)}),
         ('SLURM_JOB_ID="7"\r\nSLURM_JOB_GPUS="3"\r\n', SlurmJob("7", "", ""), {index_name(3)}),
-        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n", ALICE, {MIG, OTHER_MIG}),
-        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES={MIG},5\n", ALICE, {MIG, index_name(5)}),
-        (f"{TWO_GPUS}CUDA_VISIBLE_DEVICES=NoDevFiles\n", ALICE, {index_name(0), index_name(1)}),
+        (f"CUDA_VISIBLE_DEVICES={MIG},{OTHER_MIG}\n{TWO_GPUS}", ALICE, {MIG, OTHER_MIG}),
+        (f"CUDA_VISIBLE_DEVICES={MIG},5\n{TWO_GPUS}", ALICE, {MIG, index_name(5)}),
+        (f"CUDA_VISIBLE_DEVICES=NoDevFiles\n{TWO_GPUS}", ALICE, {index_name(0), index_name(1)}),
+        # The first of each counts: what follows may be the end of an account's name.
+        (f"{TWO_GPUS}{TWO_GPUS.replace('alice', 'bob').replace('4242', '7')}", ALICE, {index_name(0), index_name(1)}),
     ],
 )
 def test_a_job_and_its_gpus_are_read_as_the_prolog_has_them(text: str, job: SlurmJob, devices: set[str]) -> None:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.logged import Log
 from tests.rig import Rig, only, rig, scenario_with
 
+from gpu_triage.log import MOST_LINES
 from gpu_triage.options.config import Config
 from gpu_triage.read.registry import GPU_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane, Job
@@ -75,15 +77,27 @@ def test_one_source_alone_is_enough(tmp_path: Path, source: str) -> None:
         assert running.value("gpu_xid_last_timestamp_seconds", gpu="0") == began + 21
 
 
-def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(tmp_path: Path) -> None:
+    log = Log()
     with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000")), LEAN) as running:
         running.run_to(21)
         assert counts(running) == {("0", "31"): 1000}
         running.run_to(60)
         assert counts(running) == {("0", "31"): 1000}
-        assert sum(record.message == "Xid" for record in caplog.records) == 1
+    assert len(log.lines("Xid")) == 1
+    assert [(line["of"], line["lines"]) for line in log.lines("lines of the log were left out")] == [("Xid", 999)]
+
+
+def test_a_storm_of_all_kinds_is_a_few_lines_in_the_log(tmp_path: Path) -> None:
+    log = Log()
+    with rig(host(tmp_path), LEAN) as running:
+        for number in range(3000):
+            running.kernel_logs(1000 + number, f"NVRM: Xid (PCI:{number:04x}:65:00): {number % 150}, pid=1, a storm")
+        running.run(5)
+    said = log.lines()
+    assert len(said) < MOST_LINES + 10
+    assert len([line for line in said if line["msg"] == "Xid"]) == MOST_LINES
+    assert [line["of"] for line in said if "left out" in line["msg"]] == ["Xid"]
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:

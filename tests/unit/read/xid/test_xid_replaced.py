@@ -42,6 +42,14 @@ def unassigned(running: Rig) -> dict[tuple[str, str], float]:
     return {(labels["pci_bus_id"], labels["xid"]): value for labels, value in series}
 
 
+def of_old(running: Rig, old: str) -> dict[str, float]:
+    """Counts of a card that was replaced, by Xid: under its UUID, and under its address once its slot is another's."""
+    by_uuid = {xid: count for (uuid, xid), count in counts(running).items() if uuid == old}
+    by_address = {xid: count for (address, xid), count in unassigned(running).items() if address == ADDRESS}
+    assert not by_uuid.keys() & by_address.keys()
+    return {**by_uuid, **by_address}
+
+
 def restarted(running: Rig) -> Rig:
     running.sampler.close(lambda condition: condition())
     again = Rig(running.simulated, running.clock, running.config)
@@ -57,9 +65,11 @@ def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: P
         assert counts(running) == {(old, "79"): 1}
         for second in (39, 40, 41, 45, 50, 60, 100, 120):
             running.run_to(second)
-            assert counts(running) == {(old, "79"): 1}
+            assert of_old(running, old) == {"79": 1}
+            assert counts(running).keys() <= {(old, "79")}
         assert running.value("gpu_up", uuid=new) == 1
-        assert unassigned(running) == {}
+        assert running.value("gpu_up", uuid=old) is None
+        assert unassigned(running) == {(ADDRESS, "79"): 1}
 
 
 def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_path: Path) -> None:
@@ -69,7 +79,8 @@ def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_p
         running.kmsg.unlink()
         running.run_to(220)
         assert running.value("gpu_up", uuid=new) == 1
-        assert counts(running) == {(old, "48"): 1, (new, "31"): 1}
+        assert counts(running) == {(new, "31"): 1}
+        assert of_old(running, old) == {"48": 1}
 
 
 def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_path: Path) -> None:
@@ -80,7 +91,8 @@ def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_pa
         assert running.value("gpu_up", uuid=new) is None
         assert (counts(running), unassigned(running)) == ({(old, "79"): 1}, {(ADDRESS, "143"): 1})
         running.run_to(130)
-        assert (counts(running), unassigned(running)) == ({(old, "79"): 1, (new, "143"): 1}, {})
+        assert counts(running) == {(new, "143"): 1}
+        assert of_old(running, old)["79"] == 1
 
 
 @pytest.mark.parametrize("at", some([40, 41, 60, 170], usual=[41, 170]))
@@ -150,8 +162,8 @@ def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path
         # Just now: the newest record tells how the log's clock stands to ours.
         running.kernel_logs(5, f"NVRM: Xid (PCI:{ADDRESS}): 31, pid=1")
         running.run_to(250)
-        assert counts(running) == {(old, "79"): 1, (new, "31"): 1}
-        assert unassigned(running) == {(ADDRESS, "62"): 1}
+        assert counts(running) == {(new, "31"): 1}
+        assert of_old(running, old) == {"79": 1, "62": 1}
 
 
 def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
@@ -160,7 +172,8 @@ def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
     cards = [scenario.card(1, at).uuid for at in (0, 40, 150)]
     with rig(scenario, LEAN) as running:
         running.run_to(260)
-        assert counts(running) == {(cards[0], "79"): 1, (cards[1], "48"): 1, (cards[2], "31"): 1}
+        assert counts(running) == {(cards[2], "31"): 1}
+        assert unassigned(running) == {(ADDRESS, "79"): 1, (ADDRESS, "48"): 1}
 
 
 CARD = Device(1, "GPU-b", ADDRESS, None)

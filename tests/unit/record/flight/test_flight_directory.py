@@ -75,6 +75,12 @@ def test_the_same_finding_within_the_hour_is_known(tmp_path: Path) -> None:
     assert recorded_before(tmp_path, file_name(MIDNIGHT + 3000, "GPU 3", "xid.critical"), 3600) is None
 
 
+def test_a_recording_from_before_the_clock_was_set_back_suppresses_no_other(tmp_path: Path) -> None:
+    (tmp_path / file_name(MIDNIGHT + 60, "GPU 3", "gpu.lost")).write_bytes(b"x")
+    assert recorded_before(tmp_path, file_name(MIDNIGHT + 59, "GPU 3", "gpu.lost"), 3600) is None
+    assert recorded_before(tmp_path, file_name(MIDNIGHT + 60, "GPU 3", "gpu.lost"), 3600) is not None
+
+
 def test_the_directory_is_made_for_the_exporter_alone(tmp_path: Path) -> None:
     refuse_unusable(tmp_path / "a" / "recordings")
     assert (tmp_path / "a" / "recordings").stat().st_mode & 0o007 == 0

@@ -18,9 +18,10 @@ from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
+from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
 from gpu_triage.record.flight.process import AGAIN_SECONDS, FlightRecording, WritingProcess
-from gpu_triage.record.flight.recorder import MOST_AN_HOUR, FlightRecorder
+from gpu_triage.record.flight.recorder import MOST_AN_HOUR, Cause, FlightRecorder
 from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
 from gpu_triage.serve.page.document import document
@@ -162,7 +163,6 @@ def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) 
 
         comes_again()
         assert len(disk.asked) == first
-        host.recorder._starts.clear()
         host.recorder._recorded_at.clear()
         comes_again()
         assert len(disk.asked) > first
@@ -245,7 +245,9 @@ def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
 def test_no_more_than_a_few_an_hour(tmp_path: Path) -> None:
     disk = Disk()
     with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
-        host.recorder._starts.extend([host.rig.clock.now().monotonic] * MOST_AN_HOUR)
+        now = host.rig.clock.now().monotonic
+        earlier = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(MOST_AN_HOUR)}
+        host.recorder._recorded_at.update(earlier)
         host.run(45)
         assert disk.asked == []
         assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="too_many") == 1

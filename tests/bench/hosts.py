@@ -1,4 +1,4 @@
-"""Hosts that play a recorded history of one simulated host, each from another moment on."""
+"""A fleet of simulated hosts for a Prometheus: each plays one recorded history, from another moment on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ import random
 import re
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
-from tests.bench.fleet import MET_SECONDS, MET_SHARE, is_met, of_host, written
+from tests.listening import listening
 
+from gpu_triage.options.config import DEFAULT
+from gpu_triage.read.exporter.judgment import GPU_BOTTLENECK_SECONDS_TOTAL
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.history import History, history_config, record_history
 from gpu_triage_simulator.series import UP, SeriesKey
 
-SCENARIO = "h100-8"
+JOB = "gpu-triage"
 TARGET = ("instance", "job")
 """Labels that a scrape attaches, which a page does not have."""
+HOST, WORK = "@host@", "@work@"
+"""Stand in UUIDs for the number of the host and in names of pods for that of the job, so that no two share one."""
+HOSTS_PER_JOB = 4
 PHASES = 40
 """Moments that hosts begin at: neighbors in a request of remote write do not send the same values."""
+MET = ("storage", "cpu", "unattributed")
+"""Classes that every GPU of the fleet is in now and then: what a GPU never met costs the rules nothing."""
+MET_SHARE, MET_SECONDS = 0.02, 5000.0
 
 NOISE = 0.02
 READING = re.compile(r"_(ratio|watts|celsius|hertz|bytes|bytes_per_second|seconds_total|bytes_total|joules_total)$")
@@ -32,9 +42,9 @@ RESOLUTION = {"ratio": 0.01, "watts": 0.001, "celsius": 1.0, "hertz": 15e6, "byt
 """Of readings by the last word of the metric's name, as drivers report them."""
 
 
-def profile_history(profile: str, seconds: float, step_seconds: float, start_seconds: float) -> History:
+def history_of_host(seconds: float, step_seconds: float, start_seconds: float, profile: str = DEFAULT) -> History:
     """What a Prometheus holds of one healthy host with eight H100 whose exporter uses a metrics profile."""
-    scenario = load_scenario(SCENARIO)
+    scenario = load_scenario("h100-8")
     config = replace(history_config(scenario, step_seconds), metrics_profile=profile)
     return record_history(
         scenario, seconds=seconds, step_seconds=step_seconds, config=config, start_seconds=start_seconds
@@ -50,53 +60,46 @@ def with_noise(history: History, seed: int = 1) -> History:
     return replace(history, series={key: _noisy(key, values, chance) for key, values in history.series.items()})
 
 
-def changing_series(history: History) -> int:
-    return sum(len(set(values)) > 2 for values in history.series.values())
-
-
 def _noisy(key: SeriesKey, values: Sequence[float], chance: random.Random) -> Sequence[float]:
     name = key[0]
     if not READING.search(name) or CONSTANT.search(name) or any(map(math.isnan, values)):
         return values
     if name.endswith("_total"):
-        return _noisy_counter(values, chance)
+        found = array("d", values[:1])
+        for before, after in pairwise(values):
+            found.append(found[-1] + max(0.0, after - before) * max(0.0, 1 + chance.gauss(0, NOISE)))
+        return found
     step = RESOLUTION[name.rsplit("_", 1)[1]]
     noisy = (round(value * (1 + chance.gauss(0, NOISE)) / step) * step for value in values)
     return array("d", (min(each, 1.0) for each in noisy) if name.endswith("_ratio") else noisy)
 
 
-def _noisy_counter(values: Sequence[float], chance: random.Random) -> Sequence[float]:
-    found = array("d", values[:1])
-    for before, after in pairwise(values):
-        found.append(found[-1] + max(0.0, after - before) * max(0.0, 1 + chance.gauss(0, NOISE)))
-    return found
-
-
 class PlayedPages:
     """Pages of hosts that play a history.
 
-    Args:
+    Attributes:
+        series: metric, labels as `written`, and values of each series.
         start_seconds: Unix time at which host 0 plays its first moment.
     """
 
     def __init__(self, history: History, start_seconds: float) -> None:
         self._history = history
-        self._start_seconds = start_seconds
+        self.start_seconds = start_seconds
         self._lock = threading.Lock()
         self._frames: dict[int, str] = {}
-        self._series = [
+        self.series = [
             (name, written({key: value for key, value in labels if key not in TARGET}), values)
             for (name, labels), values in history.series.items()
             if name != UP
         ]
 
     @property
-    def series(self) -> int:
+    def count(self) -> int:
         """Series on the page of one host at the history's end; rates need two readings and are absent at first."""
-        return sum(not math.isnan(values[-1]) for _, _, values in self._series)
+        return sum(not math.isnan(values[-1]) for _, _, values in self.series)
 
     def page(self, host: int, now_seconds: float) -> bytes:
-        step = int((now_seconds - self._start_seconds) // self._history.step_seconds) + host % PHASES
+        step = int((now_seconds - self.start_seconds) // self._history.step_seconds) + host % PHASES
         with self._lock:
             frame = self._frames.get(step)
             if frame is None:
@@ -106,15 +109,57 @@ class PlayedPages:
     def _rendered(self, step: int) -> str:
         moment = step % self._history.steps
         # Times that the host reports are those of its history: moved to now, a Prometheus takes them for recent ones.
-        moved = self._start_seconds - self._history.start_seconds
+        moved = self.start_seconds - self._history.start_seconds
         lines = []
-        for name, labels, values in self._series:
+        for name, labels, values in self.series:
             value = values[moment]
             if math.isnan(value):
                 continue
             if name.endswith("_timestamp_seconds"):
                 value += moved
-            elif is_met(name, labels):
+            elif name == GPU_BOTTLENECK_SECONDS_TOTAL.name and any(f'class="{each}"' in labels for each in MET):
                 value = MET_SECONDS + MET_SHARE * step * self._history.step_seconds
             lines.append(f"{name}{{{labels}}} {value!r}\n")
         return "".join(lines)
+
+
+def written(labels: Mapping[str, str]) -> str:
+    """Labels as between the braces of a page, with HOST in the UUIDs and WORK in the names of pods."""
+    return ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(labels.items()))
+
+
+def _token(key: str, value: str) -> str:
+    if key == "workload_pod":
+        return re.sub(r"^train-", f"train-{WORK}-", value)
+    return re.sub(r"^GPU-[0-9a-f]{4}", f"GPU-{HOST}", value) if key.endswith("uuid") else value
+
+
+def of_host(text: str, number: int) -> str:
+    """Labels, or a page, of one host of the fleet."""
+    return text.replace(HOST, f"{number:04x}").replace(WORK, f"job{number // HOSTS_PER_JOB:04d}")
+
+
+def host_name(number: int) -> str:
+    return f"host-{number:04d}"
+
+
+@contextmanager
+def served(page_of: Callable[[int], bytes]) -> Iterator[str]:
+    """Serves the page of every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = page_of(int(self.path.strip("/")))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing: thousands of requests arrive per minute."""
+
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address

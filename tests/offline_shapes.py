@@ -1,66 +1,20 @@
-"""How fast `gpu-triage check --from` reads, and in how much memory: `python -m tests.bench.offline` prints both.
-
-A bug report of 200 MiB, plain and packed; then every shape of file that is made to be slow or large, at which each MiB
-may take a second and the program 64 MiB.
-"""
+"""Files that are made to take `gpu-triage check --from` long or much memory, without an end."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import bz2
 import gzip
 import io
 import lzma
 import random
-import subprocess
-import sys
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, count, repeat
-from pathlib import Path
-from typing import NamedTuple
 
 from tests.offline_files import XML, lspci, packed_bug_report, sick_bug_report, smi, smi_gpu
 
 MIB = 1 << 20
-SIZE = 200 * MIB
-MOST_SECONDS = 1.0
-"""For each MiB, unpacked."""
-MOST_MEMORY = 64.0
-"""MiB, the interpreter and the program included."""
-STARTING_SECONDS = 1.0
-"""To start the interpreter, import the program and judge."""
-PROGRAM = """
-import resource, sys, time
-from gpu_triage.cli.main import group
-from gpu_triage.errors import ConfigError
-began = time.monotonic()
-try:
-    group.main(["check", "--from", sys.argv[1], "--format", "json"], standalone_mode=False)
-except ConfigError as error:
-    print(error)
-seconds = time.monotonic() - began
-used = resource.getrusage(resource.RUSAGE_SELF)
-# The usage's own peak is that of whoever started the program, if that was higher.
-peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]
-print(seconds, used.ru_utime + used.ru_stime, int(peak) / 1024, file=sys.stderr)
-"""
-
-
-class Cost(NamedTuple):
-    """What reading a file takes: seconds on the clock and of CPU time, and MiB of memory."""
-
-    seconds: float
-    cpu_seconds: float
-    memory: float
-
-
-def cost_of(path: Path) -> Cost:
-    command = [sys.executable, "-c", PROGRAM, str(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return Cost(*map(float, done.stderr.split()[-3:]))
 
 
 def blocks() -> Iterator[bytes]:
@@ -125,7 +79,6 @@ SHAPES: Mapping[str, Callable[[], Iterator[bytes]]] = {
     "devices": numbered("{x}:41:00.0 3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)"),
     "lost": numbered("Unable to determine the device handle for GPU {x}:41:00.0: Unknown Error"),
 }
-"""Files that are made to take long or much memory, without an end."""
 
 
 def front(shape: Callable[[], Iterator[bytes]], size: int) -> bytes:
@@ -158,60 +111,3 @@ PACKED: Mapping[str, Callable[[int], bytes]] = {
     "many files": _tar_of_many,
 }
 """Files that unpack to a size, or, where nothing is in them, have that size."""
-
-
-def shapes(folder: Path, size: int) -> Iterator[tuple[str, Path]]:
-    """All of them as files, each gone when the next one is asked for."""
-    for name in (*SHAPES, *PACKED):
-        path = folder / name.replace(" ", "-")
-        path.write_bytes(front(SHAPES[name], size) if name in SHAPES else PACKED[name](size))
-        yield name, path
-        path.unlink()
-
-
-def main() -> None:
-    """Read a bug report of 200 MiB, plain and packed, and then every shape; end with 1 where one takes too much."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=16, help="size of each shape")
-    parser.add_argument("--only", default="", help="shapes whose name contains this")
-    options = parser.parse_args()
-    over = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if not options.only and options.mib > 4:
-            _bug_reports(folder)
-        for shape, path in shapes(folder, options.mib * MIB):
-            if options.only not in shape:
-                continue
-            cost = cost_of(path)
-            too_much = cost.cpu_seconds > STARTING_SECONDS + MOST_SECONDS * options.mib or cost.memory > MOST_MEMORY
-            over += [shape] if too_much else []
-            sys.stdout.write(
-                f"{shape}: {cost.cpu_seconds / options.mib:.2f} s of CPU time for each of {options.mib} MiB, "
-                f"{cost.memory:.0f} MiB of memory{' TOO MUCH' if too_much else ''}\n"
-            )
-            sys.stdout.flush()
-    if over:
-        sys.exit(f"these took more than {MOST_SECONDS:.0f} s a MiB, or {MOST_MEMORY:.0f} MiB: {', '.join(over)}")
-
-
-def _bug_reports(folder: Path) -> None:
-    plain, packed = folder / "nvidia-bug-report.log", folder / "nvidia-bug-report.log.gz"
-    size = 0
-    with plain.open("wb") as file, packed.open("wb") as archive:
-        for block in chain([sick_bug_report().encode()], blocks()):
-            file.write(block)
-            archive.write(gzip.compress(block, 1))
-            size += len(block)
-            if size >= SIZE:
-                break
-    for path in (plain, packed):
-        cost = cost_of(path)
-        sys.stdout.write(
-            f"{path.name}: {size / MIB:.0f} MiB in {cost.seconds:.1f} s ({cost.cpu_seconds:.1f} s of CPU time, "
-            f"{size / MIB / cost.cpu_seconds:.0f} MiB/s), {cost.memory:.0f} MiB of memory\n"
-        )
-
-
-if __name__ == "__main__":
-    main()
