@@ -104,9 +104,8 @@ def serve(config: Config) -> int:
 
     It stays up without a driver, without GPUs and while the driver hangs, and reports it in its metrics.
 
-    Exit code: 0 after a signal; 2 the options or files that they name cannot be used, so that a restart does not help.
-    After the others, the supervisor should restart it: 1 the address is in use or not there yet, 4 the driver was
-    replaced, 70 a fault of this program.
+    Exit code: 0 after a signal; 2 an option or a file that it names is invalid, and a restart does not help. Restart it
+    after the others: 1 the address is in use or not there yet, 4 the driver was replaced, 70 a bug.
     """
     refuse_unknown_metrics(config, METRICS)
     keep_memory_flat()

@@ -105,7 +105,7 @@ class IncidentWatch:
         self._forget(frozenset(record.key for record in self._host_gpus))
 
     def reading(self, now: Moment) -> tuple[GpuIncidents, ...]:
-        """Incidents of every GPU with a UUID, and of the slots of GPUs whose UUID is unknown."""
+        """Incidents of every GPU with a UUID, and of the slots of GPUs without a known UUID."""
         edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
         if edition != self._counted_edition:
             self._counted_edition = edition

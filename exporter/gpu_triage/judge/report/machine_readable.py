@@ -154,7 +154,7 @@ def report_from_json(text: bytes | str) -> Report:
     as missing.
 
     Raises:
-        ValueError: it is no report of this version, or contains an unknown state.
+        ValueError: it is not a report of this version, or contains an unknown state.
     """
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
