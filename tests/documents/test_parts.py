@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.parts import FULL, NOT_FULL, ONLY_FULL, TESTS, full_part, some
+from tests.parts import NOT_FULL, ONLY_FULL, some
 
 HALF = "tests/unit/read/gpu/test_short_events.py"
 """A file with a test of every run and two of `make full`."""
@@ -32,34 +32,6 @@ def test_a_test_is_run_by_make_test_or_by_make_full_and_by_name_always(
     listed = run(repository, "--collect-only", "-q", "-m", chosen, HALF, WHOLE)
     found = re.findall(r"^(\S+\.py)::", listed, re.MULTILINE)
     assert {file: found.count(file) for file in found} == files
-
-
-@pytest.mark.slow
-def test_the_last_lines_say_what_ran_and_what_is_beyond_it(repository: Path) -> None:
-    told = run(
-        repository,
-        "-q",
-        "-m",
-        NOT_FULL,
-        "tests/unit/test_mutations.py::test_every_operator_and_number_is_found_where_it_stands_and_text_is_left_alone",
-    )
-    assert re.search(r"^tests/unit +1 tests +\d+ s of a worker$", told, re.MULTILINE)
-    assert [what for what in FULL.values() if f"  {what}\n" not in told] == []
-    assert re.fullmatch(r"1 passed in [0-9.]+s", told.splitlines()[-1])
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_what_a_path_of_the_readme_takes_is_printed_once(repository: Path) -> None:
-    walked = "test_kubernetes_has_dashboards_with_names_of_pods_after_three_commands"
-    told = run(repository, "-q", "-n", "1", f"tests/deploy/test_first_minute.py::{walked}")
-    assert len(re.findall(r"^Kubernetes: 3 commands, rendered in [0-9.]+ s$", told, re.MULTILINE)) == 1
-
-
-def test_what_is_left_to_make_full_is_found_by_the_begin_of_its_path() -> None:
-    assert full_part(TESTS / "privilege" / "test_least_privilege.py") == FULL["privilege/"]
-    assert full_part(TESTS / "rules" / "test_static.py") is None
-    assert full_part(Path("/elsewhere/test_week.py")) is None
 
 
 def test_the_usual_parameters_are_of_every_run_and_the_others_are_not() -> None:

@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import every
 from tests.parts import some
 from tests.promql.promtool import Labels, Run, ask, selector
 from tests.rig import pair_with
@@ -185,7 +186,9 @@ def test_a_finding_fires_from_its_confirmation_to_its_end_as_one_alert(
 @every_interval
 def test_a_gpu_that_gets_another_number_at_a_boot_has_one_alert_at_any_time(step_seconds: int, fired: Fired) -> None:
     alerts = fired(step_seconds, "renumbered at a boot", _alert(CODES[0]))
-    assert {at: len(found) for at, found in alerts.items() if _is_due(at, step_seconds) and len(found) != 1} == {}
+    assert {
+        at: len(found) for at, found in every(alerts.items()) if _is_due(at, step_seconds) and len(found) != 1
+    } == {}
 
 
 @every_interval

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import every
 from tests.promql.promtool import Alert
 from tests.rules.handwritten import Played, Series, gpu, merged, over, play
 from tests.rules.handwritten import host as of_host
@@ -182,5 +183,5 @@ def test_a_field_that_differs_from_the_baseline_is_told_by_name(played: Mapping[
 
 def test_every_alert_carries_its_cluster() -> None:
     """Its inhibitions and its texts rely on it: an aggregation by fewer labels would lose it."""
-    lost = [r.name for r in alerts(read_rules(alert_files())) if "by (job" in r.expr or "on (job" in r.expr]
+    lost = [r.name for r in every(alerts(read_rules(alert_files()))) if "by (job" in r.expr or "on (job" in r.expr]
     assert lost == []

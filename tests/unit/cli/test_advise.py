@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.advise_hosts import HOSTS, NARROW, STEP, advice, job, look, look_at
 from tests.advise_jobs import CASES, Case
+from tests.gathered import every
 from tests.rig import scenario_with
 
 from gpu_triage.cli.advise.assumptions import ASSUMPTIONS
@@ -224,7 +225,7 @@ def test_the_example_of_the_docs_is_what_is_printed(repository: Path) -> None:
     example = (repository / "docs/advise.md").read_text().split("```")[3]
     options = "--params 350M --step-time 200ms"
     printed = list(as_text(job(options), advice(look_at("2 RTX 4070 Ti"), options), STEP))
-    assert [line for line in example.strip().splitlines() if line not in printed] == []
+    assert [line for line in every(example.strip().splitlines()) if line not in printed] == []
 
 
 def test_the_docs_have_every_assumption_with_its_value_and_source(repository: Path) -> None:
