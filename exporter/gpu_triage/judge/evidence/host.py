@@ -124,7 +124,7 @@ class HostEvidence(Evidence):
 
     @property
     def wanted_gpus(self) -> Mapping[str, float]:
-        """How many GPUs the driver should show, as far as known, by what says so.
+        """How many GPUs the driver should show, as far as known, by source.
 
         The configured count takes precedence over the count since boot: GPUs passed to virtual machines since then are
         not missing.

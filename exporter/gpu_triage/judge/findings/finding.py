@@ -64,7 +64,7 @@ class Finding:
 
     @property
     def identity(self) -> str:
-        """What tells its GPU, slot or host apart."""
+        """The identity of its GPU, slot or host."""
         return identity_of(self)
 
     def about(self, gpu: GpuIdentity) -> Finding:
