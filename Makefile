@@ -95,11 +95,12 @@ quick-documents: $(DEV)
 	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 
 .PHONY: lint
-lint: $(DEV) ## ruff, import-linter, names in docstrings, hadolint and codespell
+lint: $(DEV) ## ruff, import-linter, names in docstrings, tests that look at nothing, hadolint and codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.docstring_names
+	$(BIN)/python -m tests.empty_collections
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/codespell
 

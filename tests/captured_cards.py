@@ -17,6 +17,14 @@ FOLDER: Final = Path(
     os.environ.get("GPU_TRIAGE_TEST_CAPTURES") or Path(__file__).resolve().parents[2] / "shared" / "data" / "real"
 )
 
+
+def captured(pattern: str) -> list[Path]:
+    """The files of this name, of which there are some, or none if the whole folder is not here."""
+    found = sorted(FOLDER.glob(pattern))
+    assert found or not FOLDER.is_dir(), f"{FOLDER} has no {pattern}"
+    return found
+
+
 ABSENT: Final = frozenset({"N/A", "[N/A]", "None", "", "[Not Supported]"})
 DEPRECATED: Final = "Requested functionality has been deprecated"
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import click
 from click.testing import CliRunner
 
-from gpu_triage.options.command import OptionsCommand, serve_options
 from gpu_triage.options.config import Config
-from gpu_triage.options.sources import ScenarioOptions, no_options
-from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.options.option_sources import ScenarioOptions, no_options
+from gpu_triage.options.option_table import CollectorSwitch
+from gpu_triage.options.options_command import OptionsCommand, serve_options
 
 
 def config_from(

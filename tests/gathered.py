@@ -1,4 +1,4 @@
-"""One test for all cases of a rule: every case is tried, and those that break the rule are told together."""
+"""All cases of a rule: that there are some, and one test that tries all and tells those that break it together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ Case = TypeVar("Case")
 Cases = Iterable[Case] | Callable[[], Iterable[Case]]
 
 MOST_TOLD = 20
+
+
+def every(cases: Iterable[Case]) -> list[Case]:
+    """All cases, of which there must be some: a test that looks at none of them would pass."""
+    found = list(cases)
+    assert found, "there is no case to try"
+    return found
 
 
 def for_each(
@@ -32,7 +39,7 @@ def for_each(
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
         def of_all(**fixtures: object) -> None:
-            found = list(cases() if callable(cases) else cases)
+            found = every(cases() if callable(cases) else cases)
             broken = []
             for case in found:
                 try:
@@ -44,7 +51,6 @@ def for_each(
                     raise RuntimeError(f"{ids(case)} cannot be tried") from error
             if broken:
                 pytest.fail(_told(broken, len(found)), pytrace=False)
-            assert found, "there is no case to try"
 
         signature = inspect.signature(test)
         others = [each for each in signature.parameters.values() if each.name not in own]

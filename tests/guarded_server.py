@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tests.web_sources import Host
 
-from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.clients import Limits
 from gpu_triage.serve.passwords import hashed

@@ -69,7 +69,7 @@ class Mutation:
         return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
     def stages(self, *, near: bool = False) -> Iterator[list[str]]:
-        """The unit tests to run: those that import the module, those of the folder, and, unless `near`, all others."""
+        """The tests to run: those that import the module, those of the folder and of what is generated, all others."""
         own = UNIT / self.folder
         while not (REPOSITORY / own).is_dir():
             own = own.parent
@@ -77,9 +77,9 @@ class Mutation:
         first = [name for name, text in _unit_tests().items() if re.search(rf"\b{re.escape(module)}\b", text)]
         if first:
             yield first
-        yield [str(own)]
+        yield [str(own), "tests/documents/test_regenerate.py"]
         if not near:
-            yield [str(UNIT), f"--ignore={own}", *(f"--ignore={name}" for name in first)]
+            yield [str(UNIT), "tests/documents", f"--ignore={own}", *(f"--ignore={name}" for name in first)]
 
     def __str__(self) -> str:
         before, after = (" ".join(each.split()) for each in (self.before, self.after))

@@ -8,8 +8,8 @@ from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.report.report import Report
 from gpu_triage.options.config import Config
-from gpu_triage.options.sources import config_of_scenario
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_sources import config_of_scenario
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage_simulator import Scenario, VirtualClock, simulated_machine
 

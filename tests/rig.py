@@ -16,8 +16,8 @@ from gpu_triage.documents import parse_toml
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.read.selection import Selection
 from gpu_triage.sampler.lanes import InlineLane, LaneMaker

@@ -14,8 +14,8 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.cli.main import group
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.option import Option
+from gpu_triage.options.options_command import OptionsCommand
 
 FOLDER = Path("docs/man")
 _PROGRAM = "gpu-triage"

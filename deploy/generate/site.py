@@ -95,7 +95,7 @@ def build() -> None:
     stage(built / "site" / "pages")
     python = built / "site-venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", built / "site-venv"], check=True)
-    locked = ("--require-hashes", "-r", REPOSITORY / "requirements" / "site.txt")
+    locked = ("--require-hashes", "-r", str(REPOSITORY / "requirements" / "site.txt"))
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked], check=True)
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [str(python), "-m", "mkdocs", "build", "--strict", "--quiet"]

@@ -9,8 +9,8 @@ from typing import Final
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
-from gpu_triage.options.sources import config_of_scenario
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_sources import config_of_scenario
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 from gpu_triage.read.selection import Selection
 from gpu_triage_simulator.clocks import START_OF_TIME, VirtualClock

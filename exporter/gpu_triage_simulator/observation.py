@@ -9,7 +9,7 @@ from typing import Final
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler

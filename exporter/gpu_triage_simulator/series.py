@@ -10,7 +10,7 @@ from itertools import repeat
 from typing import Final
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.read.exporter.health import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample
 from gpu_triage.read.selection import EVERYTHING, Selection
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore

@@ -16,12 +16,13 @@ import yaml
 from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, IMAGE, RULES, Rendered, chart_with, render
 from tests.e2e.processes import exporter
+from tests.gathered import every
 from tests.parts import some
 
 from gpu_triage import __version__
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.command import OptionsCommand, serve_options
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand, serve_options
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
@@ -164,7 +165,7 @@ def test_settings_of_findings_become_flags(
 
 
 def test_nothing_is_expected_by_default() -> None:
-    assert [argument for argument in render().container["args"] if argument.startswith("--expect")] == []
+    assert [argument for argument in every(render().container["args"]) if argument.startswith("--expect")] == []
 
 
 def test_the_helm_test_passes_beside_an_exporter_and_fails_without(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from deploy.generate.chart import values
 from tests.chart.rendering import CHART
+from tests.gathered import every
 
 
 def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None:
@@ -37,7 +38,7 @@ def test_every_value_is_described() -> None:
 
 def test_links_of_the_readme_lead_somewhere() -> None:
     links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", (CHART / "README.md").read_text(encoding="utf-8"))
-    assert [link for link in links if not (CHART / link).exists()] == []
+    assert [link for link in every(links) if not (CHART / link).exists()] == []
 
 
 def test_a_description_above_no_value_is_an_error() -> None:

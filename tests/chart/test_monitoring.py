@@ -15,6 +15,7 @@ from tests.chart.matrix import MATRIX
 from tests.chart.operator_models import KINDS, kept_by_the_operator
 from tests.chart.rendering import CHART, RULES, chart_with, render
 from tests.conftest import RequiresTool
+from tests.gathered import every
 
 from gpu_triage.alerting.settings import DEFAULTS
 
@@ -29,7 +30,7 @@ COMMAND = "kubectl exec --namespace monitoring daemonset/gpu-gpu-triage-exporter
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 def test_the_operator_knows_every_name(values: dict[str, Any], tmp_path: Path) -> None:
     rendered = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES}))
-    for each in rendered.objects:
+    for each in every(rendered.objects):
         if each["kind"] in KINDS:
             assert kept_by_the_operator(each)["spec"] == each["spec"]
 
@@ -120,7 +121,7 @@ def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: Re
     values = {"prometheusRule": {"enabled": True}, "rules": MATRIX["everything"]["rules"]}
     found = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).of_kind("PrometheusRule")
     found += render(values).of_kind("PrometheusRule")
-    for number, rule in enumerate(found):
+    for number, rule in every(enumerate(found)):
         file = tmp_path / f"{number}.yml"
         file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
         result = subprocess.run([promtool, "check", "rules", str(file)], check=False, capture_output=True, text=True)

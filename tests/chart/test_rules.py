@@ -11,6 +11,7 @@ import pytest
 import yaml
 from deploy.generate.chart_rules import definitions, overrides_schema
 from tests.chart.rendering import render
+from tests.gathered import every
 
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.rule_source import Alert
@@ -173,7 +174,7 @@ def test_schema_and_command_take_and_refuse_the_same(overrides: dict[str, Any], 
 
 @pytest.mark.parametrize("alert", [a for a in ALERTS.values() if a.thresholds], ids=lambda alert: alert.key)
 def test_a_threshold_outside_of_its_range_is_refused_by_both(alert: Alert, tmp_path: Path) -> None:
-    for name, limits in alert.thresholds.items():
+    for name, limits in every(alert.thresholds.items()):
         for value in (limits.low - 0.001, limits.high + 0.001):
             overrides = {"alerts": {alert.key: {"thresholds": {name: value}}}}
             assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(overrides)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.chart.matrix import FEATURES, MATRIX
 from tests.chart.rendering import Rendered, render
+from tests.gathered import every
 
 UNPRIVILEGED = 65534
 
@@ -59,7 +60,7 @@ def test_the_root_file_system_is_never_writable(values: dict[str, Any]) -> None:
     rendered = render(values)
     pods = (rendered.pod, *(pod["spec"] for pod in rendered.of_kind("Pod")))
     containers = [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
-    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in containers)
+    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in every(containers))
 
 
 def test_the_hosts_processes_take_its_pid_namespace_and_no_more() -> None:

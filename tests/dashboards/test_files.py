@@ -22,7 +22,7 @@ from tests.dashboards.grafana import (
     substitute,
     targets,
 )
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses
 from tests.promql.queries import faults
 from tests.promql.vocabulary import OF_OTHER_TARGETS, series_labels
@@ -86,7 +86,7 @@ def test_ids_and_titles_of_panels_are_their_own(file: str) -> None:
 @every_file
 def test_panels_lie_side_by_side_within_the_grid(file: str) -> None:
     board = read(file)
-    for row in rows(board):
+    for row in every(rows(board)):
         # Grafana unfolds a row by moving what is below it; the row's own panels must begin right below the row.
         assert min((panel["gridPos"]["y"] for panel in row["panels"]), default=0) == row["collapsed"] * (
             row["gridPos"]["y"] + 1
@@ -117,9 +117,8 @@ def test_the_diagnosis_opens_with_its_first_screen_alone() -> None:
     assert all(row["collapsed"] and row["panels"] for row in rows(board))
 
 
-@every_panel
-def test_no_cell_has_the_color_of_text_as_its_background(panel: Mapping[str, Any]) -> None:
-    for override in panel["fieldConfig"]["overrides"]:
+def test_no_cell_has_the_color_of_text_as_its_background() -> None:
+    for override in every(override for panel in all_panels() for override in panel["fieldConfig"]["overrides"]):
         text = json.dumps(override["properties"])
         assert "color-background" not in text or '"color": "text"' not in text, override["matcher"]["options"]
 
@@ -147,7 +146,7 @@ def test_an_empty_label_does_not_get_the_text_of_an_empty_table(panel: Mapping[s
     renamed: Mapping[str, str] = next(
         (each["options"]["renameByName"] for each in panel["transformations"] if each["id"] == "organize"), {}
     )
-    for name in {title for field, title in renamed.items() if not field.startswith("Value")}:
+    for name in every({title for field, title in renamed.items() if not field.startswith("Value")}):
         (override,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == name)
         # Links take an empty cluster as it is: it chooses hosts without one.
         said = "" if name == "Cluster" else "-"
@@ -165,7 +164,7 @@ def test_a_query_talks_of_series_labels_and_words_that_exist(target: Target) -> 
 
 @every_target
 def test_a_query_selects_by_the_variables(target: Target) -> None:
-    for use in uses(static(target.expr)):
+    for use in every(uses(static(target.expr))):
         named = {label: (operator, value) for label, operator, value in use.matchers}
         if use.metric in OF_OTHER_TARGETS:
             continue
@@ -176,11 +175,14 @@ def test_a_query_selects_by_the_variables(target: Target) -> None:
                 assert named.get(label) == matcher, f"{use.metric} is not selected by ${label}"
 
 
-@every_target
-def test_hosts_are_joined_and_grouped_with_their_cluster(target: Target) -> None:
-    clauses = re.findall(r"\b(?:by|on|ignoring|without) \(([^)]*)\)", target.expr)
-    named = [{label.strip() for label in clause.split(",")} for clause in clauses]
-    assert [labels for labels in named if {"job", "instance"} & labels and "cluster" not in labels] == []
+def test_hosts_are_joined_and_grouped_with_their_cluster() -> None:
+    clauses = re.compile(r"\b(?:by|on|ignoring|without) \(([^)]*)\)")
+    named = [
+        (target.name, {label.strip() for label in clause.split(",")})
+        for target in all_targets()
+        for clause in clauses.findall(target.expr)
+    ]
+    assert [each for each in every(named) if {"job", "instance"} & each[1] and "cluster" not in each[1]] == []
 
 
 @every_file
@@ -204,16 +206,15 @@ def test_links_to_a_host_carry_its_cluster(file: str) -> None:
     assert links
 
 
-@every_panel
-def test_a_table_with_hosts_has_their_cluster_before_them(panel: Mapping[str, Any]) -> None:
+def test_a_table_with_hosts_has_their_cluster_before_them() -> None:
     columns = [
         each["options"]["include"]["names"]
+        for panel in all_panels()
         for each in panel.get("transformations", ())
         if each["id"] == "filterFieldsByName"
     ]
-    for names in columns:
-        if "instance" in names:
-            assert names[names.index("instance") - 1] == "cluster"
+    for names in every(names for names in columns if "instance" in names):
+        assert names[names.index("instance") - 1] == "cluster"
 
 
 @every_target
@@ -225,9 +226,8 @@ def test_rates_follow_the_time_shown(target: Target) -> None:
 def test_a_legend_says_whose_line_it_is(target: Target) -> None:
     if target.panel["type"] in {"table", "stat"} or target.file == "detail.json":
         return  # the detail is about one GPU
-    carried = labels_of(static(target.expr), LABELS)
-    for label in {"cluster", "instance", "gpu"} & carried:
-        assert f"{{{{{label}}}}}" in target.legend, f"{label} is not in the legend"
+    carried = {"cluster", "instance", "gpu"} & labels_of(static(target.expr), LABELS)
+    assert carried - set(re.findall(r"\{\{(\w+)\}\}", target.legend)) == set()
 
 
 def test_the_capacity_review_reads_recorded_series_alone_and_ranges_only_of_what_is_recorded_every_5_minutes() -> None:

@@ -10,7 +10,7 @@ from dashboards.owners import METRICS, OWNER_LABELS
 from tests.dashboards.grafana import Target, column, find, panels, read, substitute, targets, text_of
 from tests.dashboards.jobs import ENDED, ENDED_AFTER_MINUTES, FILE, FREE, NEIGHBOR, SHARED, target_of
 from tests.dashboards.store import Series, Store
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.jobs.situations import BY_NAME, SITUATIONS, Scheduler, Situation
 
 LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
@@ -230,7 +230,7 @@ def test_no_panel_of_a_job_reads_more_than_the_hosts_of_the_job(jobs: Store) -> 
 @for_each("file", OWNED)
 def test_every_query_and_mark_is_narrowed_to_the_owner(file: str) -> None:
     marks = [each["expr"] for each in read(file)["annotations"]["list"]]
-    for expr in [*(target.expr for target in targets(file)), *marks]:
+    for expr in every([*(target.expr for target in targets(file)), *marks]):
         for selector in re.findall(r'\w+\{(?:[^}"`]|"[^"]*"|`[^`]*`)*\}', expr):
             if selector.startswith(METRICS):
                 assert "${gpus:pipe}" in selector, selector
@@ -283,6 +283,6 @@ def test_a_table_has_the_columns_that_it_names(jobs: Store, panel: dict[str, Any
 
 def test_a_timeline_has_a_word_for_every_value(jobs: Store) -> None:
     timeline = find(FILE, "Class of each GPU, the worst first")
-    for each in seen(jobs, timeline):
+    for each in every(seen(jobs, timeline)):
         for value in each.values.values():
             assert text_of(timeline.panel, value) != f"{value:g}"

@@ -17,7 +17,7 @@ from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
 from tests.dashboards.jobs import FILE as JOB_FILE
 from tests.dashboards.store import Series, Store
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
 
@@ -223,7 +223,7 @@ def test_the_table_lists_the_expected_alerts_and_always_the_watchdog(
 
 def test_a_healthy_host_is_judged_at_every_step_and_nothing_is_suspect(store: Store) -> None:
     said = {step.title: verdict(store, step, NIGHT, 9 * 60) for step in STEPS if step is not TUNE}
-    assert [title for title, words in said.items() if words != [OK]] == []
+    assert [title for title, words in every(said.items()) if words != [OK]] == []
 
 
 def test_a_host_without_a_driver_is_sick_and_its_gpus_are_not_judged(store: Store) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.gathered import every
 from tests.image.dockerfile import exec_form, instructions
 
 from gpu_triage_simulator import load_scenario
@@ -30,7 +31,7 @@ def _mounts(service: dict[str, Any]) -> dict[str, str]:
 
 def test_everything_mounted_from_the_repository_is_there(folder: Path, services: dict[str, dict[str, Any]]) -> None:
     named = yaml.safe_load((folder / "compose.yaml").read_bytes())["volumes"]
-    for service in services.values():
+    for service in every(services.values()):
         for source in _mounts(service).values():
             assert source in named or (folder / source).exists(), source
 
@@ -63,7 +64,9 @@ def test_grafana_finds_prometheus_and_the_dashboards(folder: Path, services: dic
 
 
 def test_nothing_listens_beyond_this_machine(services: dict[str, dict[str, Any]]) -> None:
-    assert [port for each in services.values() for port in each["ports"] if not port.startswith("127.0.0.1:")] == []
+    assert [
+        port for each in every(services.values()) for port in each["ports"] if not port.startswith("127.0.0.1:")
+    ] == []
 
 
 def test_the_exporter_has_no_right_to_spare_and_a_scenario_that_exists(

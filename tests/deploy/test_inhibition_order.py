@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from deploy.generate.alertmanager import INHIBITIONS
+from tests.gathered import every
 from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
 
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
@@ -62,15 +63,22 @@ def test_of_several_pages_about_one_gpu_the_first_of_the_order_is_sent(repositor
 
 
 def test_every_inhibition_stays_within_a_cluster_and_a_job(repository: Path) -> None:
-    for each in _inhibitions(repository):
+    for each in every(_inhibitions(repository)):
         assert each["equal"][:2] == FLEET, each
         across = {"GpuFleetHwThermalThrottling", "GpuDriverVersionDrift"}
         if not any(name in matcher for name in across for matcher in each["source_matchers"]):
             assert "instance" in each["equal"], each
 
 
-def test_a_narrow_link_mutes_nothing_about_the_host(repository: Path) -> None:
+def test_no_inhibition_takes_two_alerts_for_equal_because_both_lack_a_label(repository: Path) -> None:
+    """As Alertmanager does: two GPUs without a UUID would be one. A fleet may be a single cluster without a name."""
     for each in _inhibitions(repository):
+        needed = {label for label in each["equal"] if label != "cluster"}
+        assert needed <= {matcher.removesuffix('!=""') for matcher in each["source_matchers"]}, each
+
+
+def test_a_narrow_link_mutes_nothing_about_the_host(repository: Path) -> None:
+    for each in every(_inhibitions(repository)):
         if any("GpuPcie" in matcher for matcher in each["source_matchers"]):
             assert "uuid" in each["equal"], each
             assert not any("Starved" in matcher for matcher in each["target_matchers"]), each
@@ -78,7 +86,7 @@ def test_a_narrow_link_mutes_nothing_about_the_host(repository: Path) -> None:
 
 def test_every_alert_that_an_inhibition_names_exists(repository: Path) -> None:
     known = {rule.name for rule in alerts(read_rules(rule_files()))}
-    for each in _inhibitions(repository):
+    for each in every(_inhibitions(repository)):
         for matcher in (*each["source_matchers"], *each["target_matchers"]):
             if matcher.startswith("alertname") and "+" not in matcher:
                 assert set(re.findall(r"\w+", matcher.split('"')[1])) <= known, matcher

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RequiresTool
 
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 
 MOST_EXPOSURE = 25
@@ -45,8 +45,9 @@ def test_systemd_understands_every_line(
         source = systemd / "gpu-triage-exporter.service.d" / drop_in
         (folder / "more.conf").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     result = subprocess.run([program, "verify", "--man=no", unit], check=False, capture_output=True, text=True)
-    complaints = [line for line in result.stderr.splitlines() if "gpu-triage" in line or "more.conf" in line]
-    assert complaints == []
+    # It may complain of other units of this machine.
+    assert "gpu-triage" not in result.stderr
+    assert "more.conf" not in result.stderr
 
 
 def test_a_drop_in_gives_no_more_than_the_capability_it_names(systemd: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from deploy.generate.alerts_page import alerts_page, read_notifications
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 
 from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.shipped import shipped_sources
@@ -33,7 +33,7 @@ def test_every_alert_of_prometheus_has_one_row_with_its_runbook() -> None:
 
 @for_each("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
 def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
-    for name, limits in alert.thresholds.items():
+    for name, limits in every(alert.thresholds.items()):
         row = f"| {alert.key} | `{name}` | {limits.value:g} | {limits.low:g} to {limits.high:g} |"
         assert row in PAGE or limits.high > 1e5
 
@@ -51,4 +51,4 @@ def test_texts_have_no_tokens_left() -> None:
 
 def test_links_lead_somewhere(repository: Path) -> None:
     links = set(re.findall(r"\]\(((?!https?://|#)[^)#\s]+)", PAGE))
-    assert [link for link in links if not (repository / "docs" / link).exists()] == []
+    assert [link for link in every(links) if not (repository / "docs" / link).exists()] == []

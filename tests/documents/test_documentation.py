@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from deploy.generate.pages import between
+from tests.gathered import every
 
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference
@@ -53,7 +54,7 @@ def test_text_that_markdown_would_eat_is_escaped() -> None:
 def test_links_between_documents_lead_somewhere(repository: Path) -> None:
     dead = [
         f"{page.relative_to(repository)}: {target}"
-        for page in _prose(repository)
+        for page in every(_prose(repository))
         for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
         if not (page.parent / target).exists()
     ]
@@ -74,4 +75,4 @@ def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Pa
     files = (path for folder in folders for path in (repository / folder).rglob("*") if path.is_file())
     texts = (path for path in files if path.suffix in {".json", ".md", ".py", ".toml", ".yaml", ".yml"})
     made_up = "github.com/" + "gpu-triage"
-    assert [str(path) for path in texts if made_up in path.read_text(encoding="utf-8", errors="replace")] == []
+    assert [str(path) for path in every(texts) if made_up in path.read_text(encoding="utf-8", errors="replace")] == []

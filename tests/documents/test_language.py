@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.gathered import every
 
 PAIR = re.compile(r"^\| (?P<before>[^|]+?) \| (?P<after>[^|]+) \|$", re.MULTILINE)
 PAGES = ("*.md", "docs/**/*.*", "dashboards/*.*", "deploy/**/*.*", "exporter/**/*.*", "helm/**/*.*", "rules/**/*.*")
@@ -94,7 +95,7 @@ def test_docstrings_and_comments_are_plain_american_english(repository: Path) ->
     patterns = {re.compile(word, re.IGNORECASE): instead for word, instead in WORDS.items()}
     found = [
         f"{name}:{number}: {match.group()!r}: write: {instead}"
-        for name, source in files(repository, PROGRAMS)
+        for name, source in every(files(repository, PROGRAMS))
         for number, line in prose(source)
         for pattern, instead in patterns.items()
         if (match := pattern.search(NAMES.sub("", line)))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.driver.nvml.errors import NAMES
+from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.options.config import Config
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.exporter import flight_recorder
 from gpu_triage.read.host.access import wanted
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
 from gpu_triage.sampler.driver import RELEASED, STALLED
 

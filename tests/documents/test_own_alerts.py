@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from tests.command_line import config_from
 from tests.conftest import RequiresTool
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import series_labels
 
@@ -49,7 +49,7 @@ def test_a_query_answers(query: str) -> None:
 
 def test_promtool_takes_the_rules(tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
-    for number, text in enumerate(RULES):
+    for number, text in every(enumerate(RULES)):
         file = tmp_path / f"{number}.yml"
         file.write_text(text, encoding="utf-8")
         checked = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)

@@ -15,10 +15,10 @@ Labels = dict[str, str]
 SIX = {"uuid": "GPU-6"}
 LOST: Labels = {"alertname": "GpuLost", "severity": "critical", **SIX}
 XID: Labels = {"alertname": "GpuXidCritical", "severity": "critical", **SIX}
+AT_65, AT_B3 = {"pci_bus_id": "0000:65:00.0"}, {"pci_bus_id": "0000:b3:00.0"}
+"""GPUs that were lost before the exporter started have no UUID."""
 XID_OF_UNKNOWN: Labels = {"alertname": "GpuXidCritical", "severity": "critical"}
-"""An Xid of a GPU that the driver does not show."""
-LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "severity": "critical", "code": "gpu.lost", "gpu": "1"}
-"""A GPU that the driver has no handle for has no UUID."""
+LOST_UNKNOWN: Labels = {"alertname": "GpuLost", "severity": "critical", "code": "gpu.lost", "gpu": "1"}
 UNCORRECTED: Labels = {"alertname": "GpuEccUncorrected", "severity": "critical", **SIX}
 RESET: Labels = {"alertname": "GpuRecoveryActionNeeded", "severity": "critical", **SIX}
 DRAIN_AND_RESET = RESET | {"severity": "warning"}
@@ -54,7 +54,8 @@ HELD_BACK = [
     (LOST, RESET),
     (RESET, UNCORRECTED),
     (XID, _ticket("GpuRowRemapPending", **SIX)),
-    (XID_OF_UNKNOWN, LOST_BEFORE_START),
+    (XID_OF_UNKNOWN | AT_B3, LOST_UNKNOWN | AT_B3),
+    (LOST_UNKNOWN | AT_B3, _ticket("GpuXidContained", **AT_B3)),
     (CONTAINED, DRAIN_AND_RESET),
     (NVLINK, FABRIC),
     (FABRIC, _ticket("GpuNvlinkDown", uuid="GPU-0")),
@@ -74,6 +75,9 @@ TOLD = [
     (LOST, XID | {"uuid": "GPU-2"}),
     # Another card than the one that is known to be lost.
     (LOST, XID_OF_UNKNOWN),
+    (XID_OF_UNKNOWN | AT_65, LOST_UNKNOWN | AT_B3),
+    (XID_OF_UNKNOWN, LOST_UNKNOWN),
+    (LOST_UNKNOWN | AT_65, _ticket("GpuXidContained", **AT_B3)),
     (XID, FABRIC),
     (XID, _ticket("GpuRepeatOffender", **SIX)),
     (XID, _ticket("GpuRowRemapPending", uuid="GPU-2")),
@@ -110,8 +114,8 @@ def test_symptoms_go_quiet_while_their_cause_fires_and_nothing_else_does(
     repository: Path, tmp_path: Path, requires_tool: RequiresTool
 ) -> None:
     """Every pair is a host of its own, so that pairs cannot hold each other back; those that must not come first."""
-    told = [({"instance": f"told-{i}"}, *pair) for i, pair in enumerate(TOLD)]
-    held = [({"instance": f"held-{i}"}, *pair) for i, pair in enumerate(HELD_BACK)]
+    told = [({"instance": f"told-{i}", "job": "gpu-triage"}, *pair) for i, pair in enumerate(TOLD)]
+    held = [({"instance": f"held-{i}", "job": "gpu-triage"}, *pair) for i, pair in enumerate(HELD_BACK)]
     wanted = {frozenset((host | symptom).items()) for host, _, symptom in held} | {frozenset(FLEET_WIDE[1].items())}
     # Hosts of the same names in another cluster, where the causes do not fire.
     namesakes = [host | symptom | {"cluster": "north"} for host, _, symptom in held]

@@ -11,7 +11,7 @@ from tests.faults.injections import answers, lacks
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, EMPTY, GPU_GONE, KINDS, NOT_SUPPORTED, Kind
 from tests.faults.row import ALL_WELL, DRIVER, Row, Says
 
-from gpu_triage.driver.nvml.errors import name_of
+from gpu_triage.driver.nvml.nvml_errors import name_of
 from gpu_triage_simulator.simulated_nvml import FUNCTIONS
 
 ONE_CALL = "One call to the driver fails, on GPU 0"

@@ -12,7 +12,7 @@ from tests.faults.injections import FOREVER, Begin, answers, lacks, nothing, tak
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, KINDS, Kind
 from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 
-from gpu_triage.driver.nvml.errors import name_of
+from gpu_triage.driver.nvml.nvml_errors import name_of
 from gpu_triage_simulator import host_effects
 from gpu_triage_simulator.scenario import Event
 

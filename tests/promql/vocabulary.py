@@ -9,7 +9,7 @@ from typing import Final
 from tests.promql.expressions import recorded_labels
 from tests.rules.rulefile import Rule
 
-from gpu_triage.driver.nvml.errors import NAMES
+from gpu_triage.driver.nvml.nvml_errors import NAMES
 from gpu_triage.judge.findings.table import CHECKS, Action, Severity
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.metrics.metric import Kind

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -84,13 +84,17 @@ def held(alert: str, *series: Series, what: str = "", owners: Owners = MappingPr
     return Exhibit(alert, merged(*series, known, *processes), what, tuple(owners))
 
 
-def found(code: str, *, of_slot: bool = False) -> Series:
+def of_slot(metric: str, values: Sequence[float], **labels: str) -> Series:
+    return gpu(metric, values, "", gpu="", instance=INSTANCE, pci_bus_id=ADDRESS, **labels)
+
+
+def found(code: str, about: Callable[..., Series] = of_gpu) -> Series:
     """A finding that was confirmed half an hour ago, with a value where it has one."""
     check = BY_CODE[code]
     facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
-    series, about = (of_host, "gpu_host_finding") if check.of_host or of_slot else (of_gpu, "gpu_finding")
+    series, name = (of_host, "gpu_host_finding") if check.of_host else (about, "gpu_finding")
     value = _VALUES.get(check.measure.unit, 3.0) if check.measure else math.nan
-    return merged(series(about, lately(2, 1), **facts), series(f"{about}_value", steady(value), code=code))
+    return merged(series(name, lately(2, 1), **facts), series(f"{name}_value", steady(value), code=code))
 
 
 _VALUES: Final[Mapping[Unit, float]] = {
@@ -176,7 +180,7 @@ BY_HAND: Final = (
     held("GpuXidCritical", found("xid.79"), owners=SLURM),
     held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
     held("GpuXidCritical", found("xid.74"), what="nvlink", owners=FIVE),
-    held("GpuXidCritical", found("xid.79", of_slot=True), what="slot"),
+    held("GpuXidCritical", found("xid.79", of_slot), what="slot", owners={}),
     held("GpuXidContained", found("xid.94")),
     held("GpuXidContained", found("xid.nonfatal"), what="nonfatal", owners=USER),
     held("GpuXidApplication", found("xid.13"), found("xid.31"), owners=USER),

@@ -16,9 +16,10 @@ from typing import Final
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import every
 from tests.parts import some
 from tests.promql.promtool import Labels, Run, ask, selector
-from tests.rig import pair_with
+from tests.rig import pair_with, three_with
 from tests.rules.examine import run_of
 from tests.rules.handwritten import FIRING, Series
 from tests.rules.rulefile import alert_files, groups_of
@@ -185,7 +186,9 @@ def test_a_finding_fires_from_its_confirmation_to_its_end_as_one_alert(
 @every_interval
 def test_a_gpu_that_gets_another_number_at_a_boot_has_one_alert_at_any_time(step_seconds: int, fired: Fired) -> None:
     alerts = fired(step_seconds, "renumbered at a boot", _alert(CODES[0]))
-    assert {at: len(found) for at, found in alerts.items() if _is_due(at, step_seconds) and len(found) != 1} == {}
+    assert {
+        at: len(found) for at, found in every(alerts.items()) if _is_due(at, step_seconds) and len(found) != 1
+    } == {}
 
 
 @every_interval
@@ -224,3 +227,32 @@ def test_heat_is_one_alert_though_the_exporter_is_restarted_in_its_wait_and_whil
     assert fires[0] in range(hot + wait, hot + wait + 3)
     assert fires[-1] in range(cool + hold, cool + hold + MINUTES_JUDGED)
     assert fires == list(range(fires[0], fires[-1] + 1))
+
+
+@pytest.mark.parametrize("known", [1, 0])
+def test_each_gpu_that_is_lost_while_the_exporter_restarts_is_a_page_that_says_which(
+    requires_tool: RequiresTool, tmp_path: Path, known: int
+) -> None:
+    """By what the state directory knows of the board in its slot, or by its address if no exporter was there before."""
+    lost_at = 2 if known else 0
+    scenario = three_with(
+        tmp_path,
+        "h100-8",
+        *(f'at = "{lost_at}m"\ngpu = {gpu}\neffect = {{ kind = "lost" }}' for gpu in (0, 2)),
+        *(['at = "1m"\nuntil = "4m"\neffect = { kind = "exporter_down" }'] if known else []),
+    )
+    history = record_history(scenario, seconds=10 * MINUTE, step_seconds=30)
+    shown = (("GpuLost", 10 * MINUTE), ("GpuXidCritical", 10 * MINUTE))
+    found = ask(
+        requires_tool("promtool"), run_of(history, scenario, alert_files()).asking(alerts=shown), tmp_path
+    ).alerts
+    for asked in shown:
+        labels = {(alert.labels.get("uuid"), alert.labels.get("pci_bus_id")) for alert in found[asked]}
+        texts = sorted(alert.annotations["description"].partition(")")[0] for alert in found[asked])
+        gpus = [(number, scenario.gpus[number]) for number in (0, 2)]
+        if known:
+            assert labels == {(gpu.uuid, None) for _, gpu in gpus}
+            assert texts == [f"GPU {n} of h100-8 (PCI {g.slot.bus_id}, serial {g.serial}" for n, g in gpus]
+        else:
+            assert labels == {(None, gpu.slot.bus_id) for _, gpu in gpus}
+            assert texts == [f"GPU {n} of h100-8 (PCI {g.slot.bus_id}" for n, g in gpus]

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import every
 from tests.promql.promtool import Alert
 from tests.rules.handwritten import Played, Series, gpu, merged, over, play
 from tests.rules.handwritten import host as of_host
@@ -20,6 +21,7 @@ END: Final = 60
 SHOWN_AT: Final = 25
 HEAT, LOST, XIDS = "GpuHwThermalThrottling", "GpuLost", "GpuXidCritical"
 CONFIRMED = ((2, END),)
+SLOTS: Final = ("0000:65:00.0", "0000:b3:00.0")
 
 
 def found(code: str, *spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Series:
@@ -53,6 +55,16 @@ CASES: Final[Mapping[str, Series]] = {
         found("thermal.hw", (NAN, 20), (2, 40), gpu="2"),
         known((1, 15), (NAN, 45), gpu="3", serial="1"),
         known((NAN, 20), (1, 40), gpu="2", serial="1"),
+    ),
+    "without UUIDs and handles": merged(
+        found("xid.79", *CONFIRMED, uuid="", gpu="", pci_bus_id=SLOTS[0]),
+        *(found(code, *CONFIRMED, uuid="", gpu="1", pci_bus_id=SLOTS[1]) for code in ("xid.79", "gpu.lost")),
+        gpu("gpu_info", over((1, END)), "", gpu="1", pci_bus_id=SLOTS[1]),
+    ),
+    "shown later": merged(
+        found("gpu.lost", (2, 5), (NAN, 55), uuid="", gpu="", pci_bus_id=SLOTS[0]),
+        found("gpu.lost", (NAN, 5), (2, 15), (0, 20), (NAN, 20), uuid="", gpu="1", pci_bus_id=SLOTS[0]),
+        found("gpu.lost", (NAN, 20), (2, 40), pci_bus_id=SLOTS[0]),
     ),
     "without UUIDs": merged(*(found("gpu.lost", *CONFIRMED, uuid="", gpu=number) for number in "01")),
     "routed": found("thermal.hw", *CONFIRMED, pod="a", drill="true"),
@@ -133,6 +145,21 @@ def test_gpus_without_a_uuid_are_told_apart_by_their_number(played: Mapping[str,
     assert [alert.annotations["summary"].split(":")[0] for alert in found] == ["a GPU 0", "a GPU 1"]
 
 
+def test_gpus_without_a_uuid_are_told_apart_by_their_address(played: Mapping[str, Played]) -> None:
+    shown = played["without UUIDs and handles"].shown
+    xids = {alert.labels["pci_bus_id"]: alert.annotations for alert in shown[XIDS]}
+    assert {alert.labels["pci_bus_id"] for alert in shown[LOST]} == {SLOTS[1]}
+    assert [xids[slot]["summary"].split(": ")[0] for slot in SLOTS] == [f"a GPU at {slot}" for slot in SLOTS]
+    assert xids[SLOTS[0]]["description"].startswith(f"GPU of a (PCI {SLOTS[0]}): the driver reported Xid 79. ")
+    assert xids[SLOTS[1]]["description"].startswith(f"GPU 1 of a (PCI {SLOTS[1]}): the driver reported Xid 79. ")
+
+
+def test_a_gpu_that_gets_its_uuid_has_one_alert_at_any_time(played: Mapping[str, Played]) -> None:
+    alerts = {**played["shown later"].firing[LOST]}
+    names = {tuple(dict(labels).get(name) for name in ("uuid", "pci_bus_id")): at for labels, at in alerts.items()}
+    assert names == {(None, SLOTS[0]): frozenset(range(20)), ("GPU-1", None): frozenset(range(20, END))}
+
+
 def test_labels_that_route_an_alert_stay(played: Mapping[str, Played]) -> None:
     labels = heat(played["routed"]).labels
     assert labels.items() >= {"drill": "true", "code": "thermal.hw", "uuid": "GPU-1", "job": "gpu-triage"}.items()
@@ -182,5 +209,5 @@ def test_a_field_that_differs_from_the_baseline_is_told_by_name(played: Mapping[
 
 def test_every_alert_carries_its_cluster() -> None:
     """Its inhibitions and its texts rely on it: an aggregation by fewer labels would lose it."""
-    lost = [r.name for r in alerts(read_rules(alert_files())) if "by (job" in r.expr or "on (job" in r.expr]
+    lost = [r.name for r in every(alerts(read_rules(alert_files()))) if "by (job" in r.expr or "on (job" in r.expr]
     assert lost == []

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import every
 from tests.promql.vocabulary import CLASSES
 from tests.recordings import STEP_SECONDS
 from tests.rules.cover import COVER, SCENARIOS, gpu_minutes, shown_by
@@ -87,7 +88,7 @@ def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     """At the times it says, at every scrape interval."""
     promtool = requires_tool("promtool")
     found = examine(scenario, alert_files(), steps_seconds=steps_seconds, promtool=promtool, directory=tmp_path)
-    for step_seconds, examination in zip(steps_seconds, found, strict=True):
+    for step_seconds, examination in every(zip(steps_seconds, found, strict=True)):
         lines = disagreements(examination, scenario.expectations)
         assert not lines, "\n".join([f"{scenario.name} every {step_seconds} s:", *lines])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 from tests.conftest import RequiresTool
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.promql.expressions import labels_of, uses, windows_matched_as_one
 from tests.promql.queries import faults
 from tests.promql.vocabulary import ACTIONS, series_labels
@@ -87,8 +87,8 @@ def test_an_expression_is_sound(rule: Rule) -> None:
 
 @every_alert
 def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
-    # Of a GPU with a UUID, the number is looked up.
-    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels) | {"gpu", "uuid"}
+    # Of a GPU with a UUID, the number is looked up; only one without has an address.
+    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels) | {"gpu", "uuid", "pci_bus_id"}
     texts = {name: text for name, text in rule.annotations.items() if name != "runbook_url" or "instance" in known}
     used = {name for text in texts.values() for name in LABEL.findall(text)}
     assert used - known == set()
@@ -97,7 +97,7 @@ def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
 @every_alert
 def test_a_list_in_a_text_is_sorted(rule: Rule) -> None:
     """Prometheus returns series in any order: the text of one alert would change from evaluation to evaluation."""
-    for text in rule.annotations.values():
+    for text in every(rule.annotations.values()):
         for found in LISTS.finditer(text):
             here = text.find("}}", found.end()) + 2
             query = QUERIED.search(text, found.end(), here) or [*QUERIED.finditer(text, 0, found.start())][-1]
@@ -181,7 +181,9 @@ def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
 
 
 def test_recorded_names_say_level_metric_and_operations() -> None:
-    assert sorted({rule.name for rule in RULES if not rule.alert and not RECORDED_NAME.fullmatch(rule.name)}) == []
+    assert (
+        sorted({rule.name for rule in every(RULES) if not rule.alert and not RECORDED_NAME.fullmatch(rule.name)}) == []
+    )
 
 
 def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> None:
@@ -234,7 +236,7 @@ def _may_match(rule: Rule, label: str, operator: str, value: str) -> bool:
 
 
 def test_every_inhibition_has_a_cause_and_a_symptom_that_share_the_labels_it_compares(repository: Path) -> None:
-    for inhibition in _inhibitions(repository):
+    for inhibition in every(_inhibitions(repository)):
         causes, symptoms = _selected(inhibition["source_matchers"]), _selected(inhibition["target_matchers"])
         assert causes, inhibition
         assert symptoms, inhibition
@@ -244,7 +246,7 @@ def test_every_inhibition_has_a_cause_and_a_symptom_that_share_the_labels_it_com
 
 
 def test_no_alert_inhibits_itself(repository: Path) -> None:
-    for inhibition in _inhibitions(repository):
+    for inhibition in every(_inhibitions(repository)):
         both = {named(rule) for rule in _selected(inhibition["source_matchers"])} & {
             named(rule) for rule in _selected(inhibition["target_matchers"])
         }

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.gathered import every
 
 from gpu_triage.read.metrics.metric import Kind, MetricSpec
 from gpu_triage.read.registry import METRICS
@@ -26,7 +27,7 @@ def _named(specs: list[MetricSpec]) -> list[str]:
 
 
 def test_metric_names_are_unique() -> None:
-    assert [name for name, count in Counter(spec.name for spec in METRICS).items() if count > 1] == []
+    assert [name for name, count in every(Counter(spec.name for spec in METRICS).items()) if count > 1] == []
 
 
 def test_metric_names_are_snake_case_and_start_with_gpu() -> None:
@@ -89,5 +90,5 @@ def test_files_stay_short_enough_to_read(repository: Path, root: str) -> None:
         for path in (repository / root).rglob("*.py")
         if ".venv" not in path.parts
     }
-    too_long = {name: n for name, n in lengths.items() if n > LONGEST_FILE}
+    too_long = {name: n for name, n in every(lengths.items()) if n > LONGEST_FILE}
     assert too_long == {}

@@ -35,16 +35,6 @@ print(json.dumps(sorted(opened)))
 """
 """Every file that is opened for a recording, modules and what they read."""
 
-RECORDING = """
-import sys
-from pathlib import Path
-from gpu_triage_simulator import load_scenario
-from tests.recordings import recorded
-recorded(load_scenario("dual-a10"), seconds=60, folder=Path(sys.argv[1]))
-(found,) = Path(sys.argv[1]).glob("*.history")
-print(found.stat().st_ino)
-"""
-
 
 @pytest.fixture(scope="module")
 def scenario() -> Scenario:
@@ -72,30 +62,12 @@ def test_a_recording_is_made_once_and_is_read_as_it_was_made(tmp_path: Path, sce
     assert any(value != value for column in made.series.values() for value in column), "no sample is missing"  # noqa: PLR0124 - NaN
 
 
-def test_a_longer_recording_serves_those_who_want_less_and_a_shorter_one_is_replaced(
-    tmp_path: Path, scenario: Scenario
-) -> None:
-    short = recorded(scenario, seconds=60, folder=tmp_path)
-    assert recorded(scenario, seconds=SECONDS, folder=tmp_path).steps == 7
-    file = only_file(tmp_path).stat().st_ino
-    assert same(recorded(scenario, seconds=60, folder=tmp_path), short)
-    assert only_file(tmp_path).stat().st_ino == file
-
-
 @pytest.mark.parametrize("name", some(["dual-a10", "sick-host"], usual=["dual-a10"]))
 def test_a_thinned_recording_is_what_an_exporter_publishes_to_a_slower_scraper(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
     least = replace(history_config(scenario, recordings.STEP_SECONDS), metrics_profile="rules")
     direct = record_history(scenario, seconds=SECONDS, step_seconds=60, config=least, target=DRILL)
     assert same(published(thinned(recorded(scenario, seconds=SECONDS, folder=tmp_path), 60), least), direct)
-
-
-@pytest.mark.full
-def test_workers_that_need_the_same_recording_make_it_once(tmp_path: Path, repository: Path) -> None:
-    command = [sys.executable, "-c", RECORDING, str(tmp_path)]
-    workers = [subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    one, other = (worker.communicate()[0] for worker in workers)
-    assert one == other != ""
 
 
 def test_whatever_happens_in_a_scenario_is_in_the_key_and_what_is_expected_of_it_is_not(scenario: Scenario) -> None:
@@ -112,26 +84,13 @@ def test_every_file_that_is_read_for_a_recording_is_in_the_key(tmp_path: Path, r
     listed = subprocess.run(command, cwd=repository, check=True, capture_output=True, text=True).stdout
     opened = {_source(Path(name)) for name in json.loads(listed) if name.startswith(str(PACKAGE.parent))}
     assert PACKAGE / "sampler" / "sampler.py" in opened
+    assert not any("alerting" in path.parts for path in opened)
     assert opened - set(recordings.sources()) == {SCENARIOS / "dual-a10.toml", MODELS / "a10.toml"}
 
 
 def _source(path: Path) -> Path:
     """The source of a compiled module."""
     return path if path.suffix != ".pyc" else path.parent.parent / f"{path.name.partition('.')[0]}.py"
-
-
-def test_a_change_of_the_rules_records_nothing() -> None:
-    assert [path for path in recordings.sources() if "alerting" in path.parts] == []
-
-
-def test_with_fresh_nothing_from_before_counts(
-    tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorded(scenario, seconds=60, folder=tmp_path)
-    file = only_file(tmp_path).stat().st_ino
-    monkeypatch.setenv(FRESH_SINCE, str(time.time() + 1))
-    recorded(scenario, seconds=60, folder=tmp_path)
-    assert only_file(tmp_path).stat().st_ino != file
 
 
 def test_with_fresh_a_recording_that_is_no_longer_what_is_recorded_fails_and_is_replaced(
@@ -147,16 +106,3 @@ def test_with_fresh_a_recording_that_is_no_longer_what_is_recorded_fails_and_is_
         recorded(scenario, seconds=60, folder=tmp_path)
     monkeypatch.delenv(FRESH_SINCE)
     assert same(recorded(scenario, seconds=60, folder=tmp_path), made)
-
-
-@pytest.mark.full
-def test_what_was_read_longest_ago_goes_when_there_is_too_much(
-    tmp_path: Path, scenario: Scenario, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        recorded(replace(scenario, name=name), seconds=30, folder=tmp_path)
-    recorded(replace(scenario, name="a"), seconds=30, folder=tmp_path)
-    total = sum(path.stat().st_size for path in tmp_path.glob("*.history"))
-    monkeypatch.setattr(recordings, "MOST_BYTES", total + 1000)
-    recorded(replace(scenario, name="c"), seconds=30, folder=tmp_path)
-    assert sorted(path.name[0] for path in tmp_path.glob("*.history")) == ["a", "c"]

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SEVERITIES: Final = ("critical", "warning", "info", "none")
-RESERVED_LABELS: Final = ("alertname", "severity", "action", "instance", "job", "cluster", "gpu", "uuid", "code")
+RESERVED_LABELS: Final = (
+    *("alertname", "severity", "action", "instance", "job", "cluster"),
+    *("gpu", "uuid", "pci_bus_id", "code"),
+)
 """Labels that the rules, routes and inhibitions depend on."""
 
 KEPT_LABELS: Final = (*RESERVED_LABELS, "drill", "workload")

@@ -25,8 +25,8 @@ from gpu_triage.judge.baseline_changes import meaning_of
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.entries import life_cycle
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import OneOf, duration
 from gpu_triage.read.baseline.baseline_file import Baseline, encode, read_baseline, timestamp, write_baseline
 from gpu_triage.read.baseline.differences import ACCEPTABLE, Comparison, accepted, changes

@@ -23,8 +23,8 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.machine_readable import render_json, render_lines
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
 
 

@@ -9,9 +9,9 @@ import click
 from gpu_triage.cli.one_shot import host_options
 from gpu_triage.errors import BaselineError, ConfigError, DocumentError
 from gpu_triage.judge.findings.settings import judge_settings
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
-from gpu_triage.options.sources import FILE
+from gpu_triage.options.option_sources import FILE
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.read.baseline.baseline_file import read_baseline, timestamp
 from gpu_triage.read.registry import METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics

@@ -11,15 +11,14 @@ import click
 
 from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.one_shot import format_option, host_options
-from gpu_triage.cli.timeline import timelines
-from gpu_triage.cli.timeline_output import render_json, render_text
+from gpu_triage.cli.timeline import render_json, render_text, timelines
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings
 from gpu_triage.judge.findings.settings_text import settings_document
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option import Option
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import JUDGE_SETTING, duration
 from gpu_triage.record.bundle import read_recording

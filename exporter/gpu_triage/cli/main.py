@@ -16,7 +16,7 @@ from gpu_triage.driver.nvml.versions import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand, serve_options, version_option
+from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.read.selection import refuse_unknown_metrics
@@ -36,8 +36,8 @@ LAZY = {
     "judge": "gpu_triage.cli.judge_command",
     "record": "gpu_triage.cli.record_command",
     "report": "gpu_triage.cli.fleet.fleet_command",
-    "rules": "gpu_triage.alerting.command",
-    "top": "gpu_triage.cli.top.command",
+    "rules": "gpu_triage.alerting.rules_command",
+    "top": "gpu_triage.cli.top.top_command",
     "web-password": "gpu_triage.cli.password_command",
 }
 """The module of each command that the daemon doesn't need; it defines ``NAME_command``."""

@@ -12,8 +12,8 @@ import click
 
 from gpu_triage.cli.simulation import scenario_options
 from gpu_triage.judge.findings.table import Severity
-from gpu_triage.options.command import serve_options
 from gpu_triage.options.option import Option
+from gpu_triage.options.options_command import serve_options
 from gpu_triage.options.values import OneOf, TextType
 from gpu_triage.read.registry import COLLECTOR_SWITCHES
 

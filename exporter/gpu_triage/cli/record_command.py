@@ -16,8 +16,8 @@ from gpu_triage.cli.measure import sample_for
 from gpu_triage.cli.one_shot import for_option, host_options
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.record.bundle import prepare_target, write_recording

@@ -30,7 +30,7 @@ from gpu_triage.documents.files import (
     write_file,
 )
 from gpu_triage.documents.place import Place, Text, nearest, printable, quoted, raised_as, suggestion
-from gpu_triage.documents.values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
+from gpu_triage.documents.typed_values import AtMost, Key, Keyed, Parsed, Pattern, Range, Secret, Tagged, read_value
 
 __all__ = [
     "AtMost",

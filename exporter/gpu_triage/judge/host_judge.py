@@ -12,11 +12,10 @@ from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks
-from gpu_triage.judge.conditions.cpu_settings import judge_cpu_settings
 from gpu_triage.judge.conditions.hangs import judge_hangs
 from gpu_triage.judge.conditions.health import judge_health
+from gpu_triage.judge.conditions.host_settings import judge_cpu_settings, judge_licenses
 from gpu_triage.judge.conditions.kernel import judge_kernel
-from gpu_triage.judge.conditions.licenses import judge_licenses
 from gpu_triage.judge.conditions.links import judge_links, judge_uplinks
 from gpu_triage.judge.conditions.network import judge_network
 from gpu_triage.judge.conditions.peers import judge_peers

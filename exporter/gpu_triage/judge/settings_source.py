@@ -13,8 +13,8 @@ from gpu_triage.judge.findings.settings import JudgeSettings, judge_settings
 from gpu_triage.log import fields
 from gpu_triage.options.config import Config
 from gpu_triage.options.option import Option
-from gpu_triage.options.sources import judge_options_now
-from gpu_triage.read.exporter.health import JudgeSettingsHealth
+from gpu_triage.options.option_sources import judge_options_now
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
 
 log = logging.getLogger(__name__)
 

@@ -73,8 +73,8 @@ INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
 class Config:
     """The user's settings, validated, with the program's defaults for the rest.
 
-    The meaning and range of each field are in the help of its option (`gpu_triage.options.table`). None turns a feature
-    off; with `replay` and `simulate` None, the host is the real one.
+    The meaning and range of each field are in the help of its option (`gpu_triage.options.option_table`). None turns a
+    feature off; with `replay` and `simulate` None, the host is the real one.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.options.option_table import CollectorSwitch
 from gpu_triage.read.baseline import differences as baseline
+from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import flight_recorder, judgment
-from gpu_triage.read.exporter import health as exporter
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.activity import ACTIVITY, GPM, MEDIA
 from gpu_triage.read.gpu.c2c import C2C
-from gpu_triage.read.gpu.clocks import CLOCK_TARGETS, CLOCKS, LIMITS
+from gpu_triage.read.gpu.clocks_and_limits import CLOCK_TARGETS, CLOCKS, LIMITS
 from gpu_triage.read.gpu.device_memory import MEMORY
 from gpu_triage.read.gpu.ecc import ECC, MEMORY_REPAIR
 from gpu_triage.read.gpu.fabric import FABRIC
@@ -39,7 +39,7 @@ from gpu_triage.read.host.platform import MODULES, PLATFORM
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import HOST_SERVICES
 from gpu_triage.read.host.textfile import TEXTFILE
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Tier, declared_in
 from gpu_triage.read.processes.allocation import ALLOCATION
@@ -48,7 +48,7 @@ from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES
 from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
-from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid import xid_metrics as xid
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ACTIVITY,

@@ -19,10 +19,9 @@ from uuid import UUID
 from gpu_triage import __version__
 from gpu_triage.driver.kernel.files import Question
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.device_messages import parse_device_message, parse_device_over
-from gpu_triage.read.host.driver_messages import parse_driver_message
+from gpu_triage.read.host.driver_messages import parse_device_message, parse_device_over, parse_driver_message
 from gpu_triage.read.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
-from gpu_triage.read.xid.kernel_log import KernelLog
+from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.read.xid.xid_events import parse_sxid
 from gpu_triage.record.calls import function_of
 from gpu_triage.record.capture import ABSENT, FAILED, Captured

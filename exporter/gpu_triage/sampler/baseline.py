@@ -27,7 +27,7 @@ from gpu_triage.read.baseline.baseline_file import (
 )
 from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, compare
 from gpu_triage.read.baseline.host_facts import HostFacts, expected_p2p
-from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.host_readings import HostReadings

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from gpu_triage.read.exporter.health import CallInFlight
+from gpu_triage.read.exporter.exporter_health import CallInFlight
 from gpu_triage.sampler.lanes import Lane, Step
 
 log = logging.getLogger(__name__)

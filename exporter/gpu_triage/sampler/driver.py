@@ -14,7 +14,7 @@ from gpu_triage.driver.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.health import DRIVER
+from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.sampler.lanes import Lane, Step, overdue
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from functools import partial
 
 from gpu_triage.driver.nvml.session import CurrentCall, DeniedDevice, Identity, identify
 from gpu_triage.errors import DriverUnavailable
-from gpu_triage.read.exporter.health import DRIVER
+from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import HostGpus

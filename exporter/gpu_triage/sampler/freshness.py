@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpu_triage.machine import Clock
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import judgment
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, HostCollector
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore

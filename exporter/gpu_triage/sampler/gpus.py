@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.health import DRIVER
+from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector
 from gpu_triage.read.metrics.rounds import ExpectedLink

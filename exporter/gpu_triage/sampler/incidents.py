@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import Final, TypeVar
 
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.gpu.ecc import ECC, EccReading
 from gpu_triage.read.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.read.gpu.recovery import RECOVERY, RecoveryReading
-from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.incident_metrics import GpuIncidents
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import (
     LOST,
     RESET,
@@ -22,7 +23,6 @@ from gpu_triage.read.incidents.ledger import (
     Recent,
     kind_of_xid,
 )
-from gpu_triage.read.incidents.metrics import GpuIncidents
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
@@ -160,16 +160,23 @@ class IncidentWatch:
             self._note(kind, replace(board, slot=slot), xid.at, now)
 
     def _identify(self, record: GpuRecord, now: Moment) -> None:
-        """Publish what is known of a GPU that does not say what it is: its address, and its board's serial number."""
+        """Publish what is known of a silent GPU."""
         known, name = self._store.get(IDENTITY.name, record.key), IDENTITY.name
-        if record.error is None or record.pci_bus_id is None or name not in self._store.collectors:
+        if record.error is None or name not in self._store.collectors:
             return
         if known is None or known.samples[0].labels[: len(record.labels)] != record.labels:
-            board, reading = self._ledger.board(record.labels.uuid), None if known is None else known.reading
-            if not isinstance(reading, IdentityReading):
-                reading = IdentityReading("", record.pci_bus_id, serial="" if board is None else board.serial)
-            samples = tuple(IDENTITY.render(reading, record.labels))
-            self._store.put(Outcome(name, record.key, samples, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+            reading = self._remembered(record) if known is None else known.reading
+            if isinstance(reading, IdentityReading):
+                samples = tuple(IDENTITY.render(reading, record.labels))
+                self._store.put(Outcome(name, record.key, samples, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+
+    def _remembered(self, record: GpuRecord) -> IdentityReading | None:
+        """What a GPU was before the exporter started; only its address if the UUID is unknown, too."""
+        board = self._ledger.board(record.labels.uuid)
+        if board is not None and board.facts:
+            return IdentityReading(*board.facts)
+        # With a UUID, other facts would follow, and two sets of facts break every join.
+        return None if record.labels.uuid or record.pci_bus_id is None else IdentityReading("", record.pci_bus_id)
 
     def _note_loss(self, record: GpuRecord, now: Moment) -> None:
         if record.error != _LOST or not (record.labels.uuid or record.pci_bus_id):
@@ -198,8 +205,10 @@ class IncidentWatch:
         if asked is not None:
             action = asked[1].action if asked[1].action is not None else action
         serial = self._serial(record) or before.serial
+        identity = self._outcome(IDENTITY, IdentityReading, record)
+        facts = before.facts if identity is None else astuple(identity[1])
         boot, index = self.file.boot.boot_id, record.labels.gpu
-        after = Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index)
+        after = Board(uuid, serial, slot, before.first_seen_at, boot, uncorrected, action, index, facts)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
             self._note(UNCORRECTED, after, now.monotonic, now)

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.metric import Sample, declared_in
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import is_due, next_due

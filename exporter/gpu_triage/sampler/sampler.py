@@ -9,16 +9,16 @@ from queue import SimpleQueue
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
+from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import flight_recorder, judgment
-from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import FlightWatch
-from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.gpu import presence
 from gpu_triage.read.gpu.presence import PresenceReading
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
 from gpu_triage.read.metrics.metric import Sample, Tier
-from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.calls import CallWatch
 from gpu_triage.sampler.freshness import Freshness

@@ -13,7 +13,7 @@ from gpu_triage.driver.kernel.boot import Boot
 from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews

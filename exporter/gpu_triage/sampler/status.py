@@ -12,7 +12,7 @@ from typing import Final
 from gpu_triage import __revision__, __version__
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
-from gpu_triage.read.exporter.health import (
+from gpu_triage.read.exporter.exporter_health import (
     CallInFlight,
     CollectorHealth,
     ExporterReading,

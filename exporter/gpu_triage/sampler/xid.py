@@ -18,11 +18,10 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import repeated
 from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid import metrics as xid
-from gpu_triage.read.xid.kernel_log import KernelLog, KernelXids
-from gpu_triage.read.xid.metrics import XidReading
+from gpu_triage.read.xid import xid_metrics as xid
+from gpu_triage.read.xid.kernel_records import KernelLog, KernelXids
 from gpu_triage.read.xid.xid_events import (
     UNKNOWN,
     CardFound,
@@ -33,6 +32,7 @@ from gpu_triage.read.xid.xid_events import (
     XidSource,
 )
 from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, CountedXid, SwitchErrors, XidCounts
+from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.xid_owners import XidOwners

@@ -9,8 +9,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.serve.messages import RETRY, Answer, QueryError, Request, accepts_gzip, metric_names, prefers_text, text
-from gpu_triage.serve.paths import ACQUIRE_PATH, HEALTHY_PATH, READY_PATH, RELEASE_PATH, RUNBOOKS_PATH, VERDICT_PATH
+from gpu_triage.serve.messages import (
+    ACQUIRE_PATH,
+    HEALTHY_PATH,
+    READY_PATH,
+    RELEASE_PATH,
+    RETRY,
+    RUNBOOKS_PATH,
+    VERDICT_PATH,
+    Answer,
+    QueryError,
+    Request,
+    accepts_gzip,
+    metric_names,
+    prefers_text,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

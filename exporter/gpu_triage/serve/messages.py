@@ -108,3 +108,11 @@ def metric_names(query: bytes) -> tuple[str, ...]:
     if any(len(name) > MAX_NAME_LENGTH for name in names):
         raise QueryError(f"a name[] has at most {MAX_NAME_LENGTH} characters")
     return names
+
+
+HEALTHY_PATH = "/-/healthy"
+READY_PATH = "/-/ready"
+VERDICT_PATH = "/api/v1/verdict"
+RELEASE_PATH = "/-/release"
+ACQUIRE_PATH = "/-/acquire"
+RUNBOOKS_PATH = "/runbooks/"

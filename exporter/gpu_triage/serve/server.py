@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.serve.clients import Clients, Limits
 from gpu_triage.serve.connection import Connection, Responder
-from gpu_triage.serve.hosts import AllowedHosts
 from gpu_triage.serve.listen import close_listener, inherited_listeners, listener_url, open_listeners
-from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, SecuritySource
+from gpu_triage.serve.security import RELOAD_SECONDS, AccessCheck, AllowedHosts, SecuritySource
 
 if TYPE_CHECKING:
     import socket

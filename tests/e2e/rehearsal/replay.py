@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.rules.rulefile import rule_files
 
-from gpu_triage.read.exporter.health import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage_simulator.history import History, history_config, record_history
 from gpu_triage_simulator.scenario_file import read_scenario
 from gpu_triage_simulator.schema import read_toml

@@ -13,10 +13,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gathered import every
 
-from gpu_triage.alerting.command import rules_command
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.rules_command import rules_command
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.alerting.shipped import shipped_sources
@@ -145,7 +146,7 @@ def test_the_job_is_quoted_for_promql(read: Read) -> None:
 
 def test_runbooks_and_dashboards_are_linked_below_the_addresses_given(read: Read) -> None:
     rules = rules_of(read("{runbook_base_url: 'https://wiki/r/', grafana_base_url: 'https://g/'}"))
-    for key, rule in rules.items():
+    for key, rule in every(rules.items()):
         links = rule["annotations"]
         assert links["runbook_url"] == f"https://wiki/r/{ALERTS[key].name}"
         assert links["dashboard_url"].startswith(f"https://g/d/{links['dashboard_uid']}?var-job=")
@@ -187,7 +188,7 @@ def test_without_an_address_every_alert_has_the_command_that_prints_its_runbook(
         ("runbook_base_url: ''", "gpu-triage explain"),
         (f"{{runbook_base_url: '', runbook_command: {command}}}", command),
     ):
-        for key, rule in rules_of(read(text)).items():
+        for key, rule in every(rules_of(read(text)).items()):
             assert rule["annotations"]["runbook_url"] == f"{printer} {ALERTS[key].name}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.files import inhibitions
@@ -73,7 +73,7 @@ def first_alert(source: RuleSource) -> Alert:
 
 @every_source
 def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
-    for group in built(source, DEFAULTS).groups:
+    for group in every(built(source, DEFAULTS).groups):
         for rule in group.rules:
             assert "${" not in str(rule.fields)
 
@@ -84,13 +84,12 @@ def test_a_threshold_that_can_be_set_stands_in_the_expression(alert: Alert) -> N
     assert set(alert.thresholds) - used == set()
 
 
-@every_alert
-def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Alert) -> None:
-    source = RuleSource("a.yml", "", ())
-    for name, each in alert.thresholds.items():
-        for value in {each.low, each.high} - {each.value}:
-            chosen = Settings(alerts={alert.key: AlertSettings(thresholds={name: value})})
-            assert expr_of(source, alert, chosen) != expr_of(source, alert, DEFAULTS)
+@for_each(("alert", "name"), [(alert, name) for alert in ALERTS for name in alert.thresholds])
+def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Alert, name: str) -> None:
+    source, threshold = RuleSource("a.yml", "", ()), alert.thresholds[name]
+    for value in every({threshold.low, threshold.high} - {threshold.value}):
+        chosen = Settings(alerts={alert.key: AlertSettings(thresholds={name: value})})
+        assert expr_of(source, alert, chosen) != expr_of(source, alert, DEFAULTS)
 
 
 @every_alert
@@ -119,7 +118,7 @@ def test_a_text_that_names_the_wait_has_one(alert: Alert) -> None:
 
 def test_every_macro_is_used() -> None:
     texts = " ".join([*(a.summary + a.description for a in ALERTS), *read_macros().values()])
-    assert [name for name in read_macros() if f"${{{name}}}" not in texts] == []
+    assert [name for name in every(read_macros()) if f"${{{name}}}" not in texts] == []
 
 
 def test_every_part_of_an_expression_is_used_and_leaves_only_what_settings_fill_in() -> None:

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.conftest import RequiresTool
+from tests.gathered import every
 
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, built
 from gpu_triage.alerting.files import rule_files
@@ -38,7 +39,7 @@ def read_again(fields: Fields) -> object:
 
 
 def test_what_is_written_reads_as_what_was_built() -> None:
-    for source in shipped_sources():
+    for source in every(shipped_sources()):
         file = built(source, DEFAULTS)
         read = yaml.safe_load(to_yaml(file))["groups"]
         assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in file.groups]
@@ -65,7 +66,7 @@ def test_folding_gives_the_same_text_back(text: str) -> None:
 
 
 def test_no_shipped_line_ends_in_a_space() -> None:
-    assert [line for text in rule_files().values() for line in text.splitlines() if line != line.rstrip()] == []
+    assert [line for text in every(rule_files().values()) for line in text.splitlines() if line != line.rstrip()] == []
 
 
 def test_comments_stand_above_what_they_explain() -> None:
@@ -76,7 +77,7 @@ def test_comments_stand_above_what_they_explain() -> None:
 
 def test_keys_come_in_one_order() -> None:
     order = "alert expr for keep_firing_for labels annotations"
-    for text in rule_files().values():
+    for text in every(rule_files().values()):
         for group in yaml.safe_load(text)["groups"]:
             for rule in group["rules"]:
                 assert list(rule) == [key for key in [*order.split(), "record"] if key in rule] or "record" in rule
@@ -87,7 +88,7 @@ def test_keys_come_in_one_order() -> None:
 
 def test_promtool_finds_nothing_to_complain_about(tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
-    for name, text in rule_files().items():
+    for name, text in every(rule_files().items()):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

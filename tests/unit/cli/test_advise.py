@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tests.advise_hosts import HOSTS, NARROW, advice, job, look, look_at
 from tests.advise_jobs import CASES, STUDY, Case
+from tests.gathered import every
 from tests.rig import scenario_with
 
 from gpu_triage.cli.advise.assumptions import ASSUMPTIONS, Range
@@ -269,7 +270,7 @@ def test_the_answer_comes_as_text_and_as_json(capsys: pytest.CaptureFixture[str]
 def test_the_example_of_the_docs_is_what_is_printed(repository: FilePath) -> None:
     example = (repository / "docs/advise.md").read_text().split("```")[3]
     printed = as_text(advice(look_at("2 RTX 4070 Ti"), "--params 350M --step-time 500ms")).splitlines()
-    assert [line for line in example.strip().splitlines() if line not in printed] == []
+    assert [line for line in every(example.strip().splitlines()) if line not in printed] == []
 
 
 def test_the_docs_have_every_assumption_with_its_value(repository: FilePath) -> None:

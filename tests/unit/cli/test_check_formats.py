@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
+from tests.gathered import every
 from tests.one_shot import look_at, with_life
 from tests.parts import some
 from tests.rig import pair_with
@@ -103,7 +104,7 @@ def test_every_key_of_the_json_is_documented(ailing: Report, request: pytest.Fix
         *document["areas"][0],
         *document["findings"][0],
     }
-    assert {key for key in keys if f"`{key}`" not in page} == set()
+    assert {key for key in every(keys) if f"`{key}`" not in page} == set()
 
 
 def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from gpu_triage import __version__
 from gpu_triage.errors import DriverUnavailable, ScenarioError
-from gpu_triage.options.command import OptionsCommand, serve_options, version_option
 from gpu_triage.options.config import Config
+from gpu_triage.options.option_table import CollectorSwitch, all_options
+from gpu_triage.options.options_command import OptionsCommand, serve_options, version_option
 from gpu_triage.options.run import run_cli
-from gpu_triage.options.table import CollectorSwitch, all_options
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),

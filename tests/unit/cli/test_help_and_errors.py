@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from tests.gathered import every
 
 from gpu_triage.cli.main import group
 from gpu_triage.options.run import run_cli
@@ -63,7 +64,7 @@ def commands(command: click.Command, ctx: click.Context) -> Iterator[click.Conte
 def test_no_parameter_has_a_type_with_messages_that_name_no_remedy() -> None:
     unclear = (
         f"{ctx.command_path} {parameter.opts[0]}: {parameter.type}"
-        for ctx in commands(group, click.Context(group, info_name="gpu-triage"))
+        for ctx in every(commands(group, click.Context(group, info_name="gpu-triage")))
         for parameter in ctx.command.params
         if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType | click.Choice)
         and not isinstance(parameter.type, OneOf | StrictBool)

@@ -11,12 +11,12 @@ import pytest
 
 from gpu_triage.cli.machines import Host, constants, judged_host, live_host, stepped_host
 from gpu_triage.options.config import Config
-from gpu_triage.read.incidents.file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
 MADE_UP = Config(simulate="dual-a10")
 DAEMON = ("driver", "read", "sampler", "judge")
-MAY_SAY_SO = ("read/exporter/health.py", "judge/report/")
+MAY_SAY_SO = ("read/exporter/exporter_health.py", "judge/report/")
 """The metric that says that a host is made up, and the report that is headed with it."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.gathered import every
 
 from gpu_triage.judge.findings.check import Measure, Unit, length_in_words
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS, EXPLAINED_BY
@@ -50,12 +51,12 @@ def alerts(repository: Path) -> list[dict[str, Any]]:
 
 
 def test_each_code_is_there_once() -> None:
-    assert [code for code, count in Counter(check.code for check in CHECKS).items() if count > 1] == []
+    assert [code for code, count in every(Counter(check.code for check in CHECKS).items()) if count > 1] == []
 
 
 def test_each_finding_says_what_it_means_and_what_to_do_in_a_sentence() -> None:
     for check in CHECKS:
-        for words in check.advice:
+        for words in every(check.advice):
             assert words[0].isupper(), check.code
             assert words.endswith("."), check.code
 

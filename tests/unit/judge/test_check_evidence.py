@@ -7,7 +7,7 @@ from tests.evidence import evidence_of
 
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Series
-from gpu_triage.read.exporter.health import GPU_EXPORTER_SIMULATED
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_SIMULATED
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.metrics.metric import MetricSpec

@@ -13,7 +13,7 @@ from gpu_triage.cli.measure import applies
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, owners_text
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED

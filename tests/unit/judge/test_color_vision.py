@@ -6,6 +6,7 @@ import math
 from itertools import combinations
 
 import pytest
+from tests.gathered import every
 
 from gpu_triage.judge.findings.verdicts import CLASS_COLORS, TONE_COLORS
 
@@ -73,7 +74,7 @@ def difference(one: str, other: str, vision: Matrix = NORMAL) -> float:
 def test_every_two_classes_differ_for_everyone(vision: Matrix) -> None:
     alike = {
         f"{one}, {other}": round(found, 1)
-        for (one, first), (other, second) in combinations(CLASS_COLORS.items(), 2)
+        for (one, first), (other, second) in every(combinations(CLASS_COLORS.items(), 2))
         if (found := difference(first, second, vision)) < LEAST_DIFFERENCE
     }
     assert alike == {}

@@ -21,7 +21,7 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage_simulator import load_scenario
 

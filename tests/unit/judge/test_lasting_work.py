@@ -13,8 +13,8 @@ from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host
-from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL

@@ -18,9 +18,9 @@ from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.judge.settings_source import SettingsSource
 from gpu_triage.options.config import Config, JudgeOption
-from gpu_triage.options.table import all_options
-from gpu_triage.read.exporter.health import JudgeSettingsHealth
-from gpu_triage.read.gpu.clocks import GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.options.option_table import all_options
+from gpu_triage.read.exporter.exporter_health import JudgeSettingsHealth
+from gpu_triage.read.gpu.clocks_and_limits import GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS

@@ -10,11 +10,11 @@ import pytest
 from tests.evidence import evidence_of
 
 from gpu_triage.judge.bottleneck.classes import Case, bottleneck_of
-from gpu_triage.judge.bottleneck.work import Work
+from gpu_triage.judge.bottleneck.gpu_work import Work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks import GPU_POWER_DEFAULT_LIMIT_WATTS
+from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL

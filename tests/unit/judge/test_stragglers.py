@@ -10,7 +10,7 @@ from tests.fed import MINUTE, Fed, Total, loaded
 
 from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.presence import GPU_UP
 from gpu_triage.read.metrics.metric import Sample

@@ -9,7 +9,7 @@ from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 from tests.parts import some
 
 from gpu_triage.judge.evidence.thresholds import EVENTS_REMEMBERED_SECONDS
-from gpu_triage.read.gpu.clocks import GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.pcie import GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
@@ -18,7 +18,7 @@ from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec, Sample
-from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL, GPU_XID_LAST_TIMESTAMP_SECONDS
 
 Series = Callable[[float], Iterator["Sample"]]
 STEPS = some([15.0, 60.0], usual=[60.0])

@@ -14,7 +14,7 @@ from tests.command_line import config_from
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, LineRate, collector_enabled
 from gpu_triage.options.option import Option
-from gpu_triage.options.table import CollectorSwitch, all_options, options_markdown
+from gpu_triage.options.option_table import CollectorSwitch, all_options, options_markdown
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),

@@ -13,7 +13,7 @@ from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config
-from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.options.option_table import CollectorSwitch
 
 SWITCHES = (
     CollectorSwitch("process", "Processes on each GPU.", default=True),

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpu_triage.cli.main import group
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.option import Option
+from gpu_triage.options.options_command import OptionsCommand
 
 COMMANDS = (
     "advise",

@@ -9,8 +9,8 @@ from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
-from gpu_triage.options.sources import config_of_scenario, judge_options_now
-from gpu_triage.options.table import all_options
+from gpu_triage.options.option_sources import config_of_scenario, judge_options_now
+from gpu_triage.options.option_table import all_options
 
 FILE = """
 judge:

@@ -6,7 +6,7 @@ import pytest
 from tests.command_line import config_from
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.options.option_table import CollectorSwitch
 
 SWITCHES = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))
 SOCKET = {"GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock"}

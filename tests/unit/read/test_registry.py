@@ -6,6 +6,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 
 import pytest
+from tests.gathered import every
 
 from gpu_triage.machine import Moment
 from gpu_triage.read import baseline, exporter, gpu, host, incidents, processes, xid
@@ -25,7 +26,7 @@ def modules_of(package: ModuleType) -> list[ModuleType]:
 
 
 def test_every_metric_belongs_to_exactly_one_subject() -> None:
-    assert [spec.name for spec, count in Counter(METRICS).items() if count > 1] == []
+    assert [spec.name for spec, count in every(Counter(METRICS).items()) if count > 1] == []
 
 
 def test_every_metric_that_is_declared_is_published_under_the_name_of_its_constant() -> None:

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.gathered import every
 from tests.rig import Rig, only, pair_with, rig, three_with
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics.metric import declared_in
 from gpu_triage_simulator import load_scenario
 
@@ -119,7 +120,7 @@ def test_counters_do_not_go_back_over_loss_and_return(tmp_path: Path) -> None:
         for second in range(10, 150, 10):
             running.run_to(second)
             for name in counters:
-                for labels, value in running.series(name):
+                for labels, value in every(running.series(name)):
                     series = (name, *sorted(labels.values()))
                     assert value >= last.get(series, 0.0), series
                     last[series] = value

@@ -13,7 +13,7 @@ from gpu_triage.judge.findings.verdicts import COLORS, DESK, Verdict, verdict_on
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.report import JudgedHost
 from gpu_triage.machine import Moment
-from gpu_triage.read.exporter.health import (
+from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,

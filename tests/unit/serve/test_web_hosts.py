@@ -17,8 +17,7 @@ from tests.logged import Log
 from tests.web_sources import Host
 
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.hosts import AllowedHosts
-from gpu_triage.serve.security import SecuritySource
+from gpu_triage.serve.security import AllowedHosts, SecuritySource
 from gpu_triage.serve.server import WebServer
 
 NAMES = ("gpu-1", "gpu-1.example.com", ".cluster.example")

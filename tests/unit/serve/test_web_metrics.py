@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.rig import rig
 
-from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage_simulator import load_scenario
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
 
-from gpu_triage.read.exporter.health import WebConfigHealth
+from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.passwords import hashed
 
 

@@ -7,6 +7,7 @@ import math
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.read.metrics.metric import Kind
@@ -44,7 +45,7 @@ def test_every_series_bears_the_labels_of_its_target() -> None:
     target = {"instance": "node-1:9836", "rack": "r2"}
     history = record_history(load_scenario("rtx-4070-ti-super"), seconds=60, step_seconds=30, target=target)
     wanted = {"job": "gpu-triage", **target}.items()
-    assert all(wanted <= dict(labels).items() for _, labels in history.series)
+    assert all(wanted <= dict(labels).items() for _, labels in every(history.series))
 
 
 def test_openmetrics_says_what_was_recorded(history: History) -> None:

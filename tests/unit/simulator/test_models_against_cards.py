@@ -10,6 +10,7 @@ from typing import Any, Final
 import pynvml
 import pytest
 from tests.captured_cards import FOLDER, Capture, text_captures, xml_captures
+from tests.gathered import every
 from tests.simulated_driver import Driver, driver
 
 from gpu_triage_simulator import Scenario, load_scenario
@@ -168,7 +169,7 @@ def answers(nvml: Driver) -> Iterator[tuple[str, bool]]:
 
 
 def test_a_model_tells_what_the_card_tells_and_nothing_else(captures: list[Capture], tmp_path: Path) -> None:
-    for capture in captures:
+    for capture in every(captures):
         with driver(host_of(capture, tmp_path)) as nvml:
             told = dict(answers(nvml))
         asked = {fact: capture.present(fact) for fact in told if capture.present(fact) is not None}
@@ -176,7 +177,7 @@ def test_a_model_tells_what_the_card_tells_and_nothing_else(captures: list[Captu
 
 
 def test_a_model_has_the_limits_of_the_card(captures: list[Capture]) -> None:
-    for capture in captures:
+    for capture in every(captures):
         model = load_model(MODELS[capture.name])
         old = int(capture.driver.split(".")[0]) < 510
         expected = {fact: number for fact in VALUES if (number := capture.number(fact)) is not None}
@@ -189,7 +190,7 @@ def test_a_model_has_the_limits_of_the_card(captures: list[Capture]) -> None:
 def test_a_model_is_in_the_p_state_of_the_card_and_its_memory_runs_as_fast(
     captures: list[Capture], tmp_path: Path
 ) -> None:
-    for capture in captures:
+    for capture in every(captures):
         if capture.name == "Tesla T4":
             continue  # a process held it awake
         with driver(host_of(capture, tmp_path)) as nvml:
@@ -199,7 +200,7 @@ def test_a_model_is_in_the_p_state_of_the_card_and_its_memory_runs_as_fast(
 
 
 def test_links_are_told_as_the_card_tells_them(captures: list[Capture], tmp_path: Path) -> None:
-    for capture in captures:
+    for capture in every(captures):
         if not capture.nvlink:
             continue
         with driver(host_of(capture, tmp_path)) as nvml:

@@ -7,6 +7,7 @@ from itertools import permutations
 
 import pynvml
 import pytest
+from tests.gathered import every
 from tests.simulated_driver import driver
 
 from gpu_triage.read.gpu.topology import PciPlace, level_between, pci_chain
@@ -37,8 +38,10 @@ def ancestor(here: Slot, there: Slot) -> int:
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("*.toml")))
 def test_shipped_hosts_say_the_same_in_both_places(name: str) -> None:
     scenario = load_scenario(name)
+    if len(scenario.gpus) == 1:
+        return
     one_node = len(scenario.machine.node) == 1
-    for here, there in permutations([gpu.slot for gpu in scenario.gpus], 2):
+    for here, there in every(permutations([gpu.slot for gpu in scenario.gpus], 2)):
         places = [PciPlace(pci_chain(path_of(slot)), slot.node) for slot in (here, there)]
         level = level_between(*places, one_node=one_node)
         if level is not None:

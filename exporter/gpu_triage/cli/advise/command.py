@@ -17,8 +17,8 @@ from gpu_triage.cli.one_shot import for_option, format_option, host_options
 from gpu_triage.documents import printable
 from gpu_triage.judge.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration, number_among, whole_number
 
 

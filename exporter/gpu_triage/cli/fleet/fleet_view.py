@@ -15,7 +15,11 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
-from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.exporter.exporter_health import (
+    GPU_EXPORTER_BUILD_INFO,
+    GPU_EXPORTER_SIMULATED,
+    GPU_EXPORTER_TIME_SECONDS,
+)
 from gpu_triage.read.exporter.judgment import (
     BOTTLENECK_CLASSES,
     GPU_BOTTLENECK,
@@ -27,7 +31,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_VERDICT,
 )
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO

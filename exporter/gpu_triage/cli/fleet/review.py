@@ -21,7 +21,7 @@ from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
-from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 
 MOST_ROWS: Final = 20
 """The most rows per table."""

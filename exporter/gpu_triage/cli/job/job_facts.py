@@ -17,7 +17,7 @@ from gpu_triage.cli.fleet.fleet_view import HostKey, Selection, key_of
 from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run, matcher_of_any, owned
 from gpu_triage.errors import PrometheusUnavailable
-from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
 from gpu_triage.read.exporter.judgment import (
     BOTTLENECK_CLASSES,
     GPU_BOTTLENECK,
@@ -27,7 +27,7 @@ from gpu_triage.read.exporter.judgment import (
     GPU_HOST_FINDING_VALUE,
 )
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED

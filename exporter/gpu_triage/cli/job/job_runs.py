@@ -20,7 +20,7 @@ from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.documents import nearest, quoted
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.options.values import TextType
-from gpu_triage.read.exporter.health import GPU_EXPORTER_BUILD_INFO
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_BUILD_INFO
 from gpu_triage.read.processes.allocation import GPU_ALLOCATED
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 

@@ -26,14 +26,14 @@ from gpu_triage.read.gpu.pcie import LinkExpectation
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.gpu.presence import render as render_presence
 from gpu_triage.read.gpu.topology import LEVELS, PeerReading, TopologyReading
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.processes import on_gpu
-from gpu_triage.read.xid.metrics import XidReading
-from gpu_triage.read.xid.metrics import render as render_xids
 from gpu_triage.read.xid.xid_ledger import XidCount, XidCounts
+from gpu_triage.read.xid.xid_metrics import XidReading
+from gpu_triage.read.xid.xid_metrics import render as render_xids
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _COLLECTOR: Final = "files"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.read.host import device_messages, driver_messages, kernel_messages
+from gpu_triage.read.host import driver_messages, kernel_messages
 
 _MONTHS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -212,13 +212,14 @@ FORMS: Final = (
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
-    *device_messages.MARKERS,
+    *driver_messages.DEVICE_MARKERS,
     *kernel_messages.MARKERS,
     *kernel_messages.OVER_MARKERS,
 )
 """Substrings to search for; a line without any of them contains no known event."""
 
-_MESSAGE: Final = re.compile(rf"{driver_messages.BEGINNINGS}|{device_messages.BEGINNINGS}|{kernel_messages.BEGINNINGS}")
+_BEGINNINGS: Final = (driver_messages.BEGINNINGS, driver_messages.DEVICE_BEGINNINGS, kernel_messages.BEGINNINGS)
+_MESSAGE: Final = re.compile("|".join(_BEGINNINGS))
 _LONGEST_PREFIX: Final = 240
 _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
 _SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")

@@ -13,14 +13,15 @@ from typing import Final, NamedTuple
 from gpu_triage.cli.offline.lines import About
 from gpu_triage.cli.offline.log_lines import FORMS, NO_TIME, LogTime, log_time, minute_of, said_by_kernel
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.read.host.device_messages import (
+from gpu_triage.read.host.driver_messages import (
+    SENTENCES,
     PcieError,
     parse_device_message,
     parse_device_over,
+    parse_driver_message,
     parse_failing_gpu,
     parse_pcie_error,
 )
-from gpu_triage.read.host.driver_messages import SENTENCES, parse_driver_message
 from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
 from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
 

@@ -27,7 +27,7 @@ from gpu_triage.cli.offline.smi_readings import (
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.gpu.activity import ActivityReading, MediaReading
-from gpu_triage.read.gpu.clocks import ClocksReading, ClockTargetsReading
+from gpu_triage.read.gpu.clocks_and_limits import ClocksReading, ClockTargetsReading
 from gpu_triage.read.gpu.fabric import (
     FABRIC_JOINED,
     FABRIC_UNHEALTHY,

@@ -10,16 +10,16 @@ from typing import Final
 from gpu_triage.cli.offline import smi_facts
 from gpu_triage.cli.offline.smi_facts import Facts, RawGpu, RawProcess, Unit
 from gpu_triage.machine import Workload
-from gpu_triage.read.gpu.clocks import LimitsReading
+from gpu_triage.read.gpu.clocks_and_limits import LimitsReading
 from gpu_triage.read.gpu.device_memory import DeviceMemoryReading
 from gpu_triage.read.gpu.ecc import BANK_AVAILABILITIES, EccReading, MemoryRepairReading
 from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLicenseReading
 from gpu_triage.read.gpu.power import PowerReading, other_limit
 from gpu_triage.read.gpu.thermal import ThermalReading
 from gpu_triage.read.gpu.throttle import ThrottleReading
+from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
 from gpu_triage.read.processes.pids import Owner, ProcessFacts
-from gpu_triage.read.processes.placement import Locality
 
 REASONS_OF_CLOCKS: Final = (
     ("idle", "idle", "gpu_idle"),

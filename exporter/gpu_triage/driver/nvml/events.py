@@ -15,7 +15,7 @@ from typing import Any, Final
 import pynvml
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.driver.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.driver.nvml.nvml_errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.machine import Clock
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.driver.nvml.errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import plain
+from gpu_triage.driver.nvml.nvml_errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.machine import Clock, Moment
 

@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from gpu_triage.driver.nvml.errors import (
+from gpu_triage.driver.nvml.fields import FieldId, read_fields
+from gpu_triage.driver.nvml.lists import read_list
+from gpu_triage.driver.nvml.nvml_errors import (
     DRIVER_GONE,
     EMPTY,
     GPU_GONE,
@@ -19,8 +21,6 @@ from gpu_triage.driver.nvml.errors import (
     driver_unavailable,
     name_of,
 )
-from gpu_triage.driver.nvml.fields import FieldId, read_fields
-from gpu_triage.driver.nvml.lists import read_list
 from gpu_triage.driver.nvml.session import CurrentCall, Device
 from gpu_triage.errors import GpuUnavailable
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pynvml
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
-from gpu_triage.driver.nvml.errors import DRIVER_GONE, MALFORMED, driver_unavailable, name_of
 from gpu_triage.driver.nvml.library_file import refuse_cut_short
+from gpu_triage.driver.nvml.nvml_errors import DRIVER_GONE, MALFORMED, driver_unavailable, name_of
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.machine import NvmlLibrary
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.bound import Bound, bound_of
-from gpu_triage.judge.bottleneck.work import Work
+from gpu_triage.judge.bottleneck.gpu_work import Work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.faults import (
     contained_error,

@@ -11,7 +11,7 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share
 from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdown_margin, slowdowns, slowed_down, uncounted
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks import (
+from gpu_triage.read.gpu.clocks_and_limits import (
     GPU_CLOCK_HERTZ,
     GPU_CLOCK_MAX_HERTZ,
     GPU_POWER_DEFAULT_LIMIT_WATTS,

@@ -22,7 +22,7 @@ from gpu_triage.judge.evidence.series import Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
-from gpu_triage.read.exporter.health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
+from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.read.gpu.ecc import (
     GPU_ECC_MEMORY_ERRORS_TOTAL,
     GPU_ECC_MODE,
@@ -39,9 +39,9 @@ from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
-from gpu_triage.read.xid.metrics import (
+from gpu_triage.read.xid.xid_metrics import (
     GPU_XID_ERRORS_TOTAL,
     GPU_XID_LAST_TIMESTAMP_SECONDS,
     GPU_XID_SUSPECT_UNIT_PROCESSES,

@@ -22,7 +22,7 @@ from gpu_triage.read.host.kernel_log import (
     GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
 )
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 
 _SHOWN: Final = 3
 _RECENT: Final = thresholds.KERNEL_RECENT_SECONDS

@@ -44,9 +44,9 @@ from gpu_triage.read.gpu.pcie import (
     GPU_PCIE_LINK_WIDTH,
 )
 from gpu_triage.read.host.pcie_uplinks import devices_behind
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {

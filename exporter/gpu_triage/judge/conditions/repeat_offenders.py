@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_slot
-from gpu_triage.read.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 
 _DAYS: Final = ((30, "in_30_days"), (7, "in_7_days"))
 _NEVER_ALONE: Final = "reset"  # a reset is a response to a fault, not a fault itself

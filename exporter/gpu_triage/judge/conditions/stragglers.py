@@ -11,7 +11,7 @@ from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_gpu
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.power import GPU_POWER_WATTS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 

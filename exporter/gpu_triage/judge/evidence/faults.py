@@ -7,14 +7,14 @@ from typing import NamedTuple
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.read.gpu.activity import GPU_PERFORMANCE_STATE
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_TARGET_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR, XID_CODES, XidKind
-from gpu_triage.read.xid.metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid.xid_metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 
 
 def is_critical(xid: str, fatal: str) -> bool:

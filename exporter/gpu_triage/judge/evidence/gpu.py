@@ -11,7 +11,7 @@ from typing import Final
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.identity import identity_of
-from gpu_triage.read.exporter.health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.read.gpu.activity import (
     GPU_BUSY_SECONDS_TOTAL,
     GPU_DECODER_UTILIZATION_RATIO,
@@ -19,7 +19,7 @@ from gpu_triage.read.gpu.activity import (
     GPU_PERFORMANCE_STATE,
     GPU_SM_UTILIZATION_RATIO,
 )
-from gpu_triage.read.gpu.clocks import GPU_POWER_DEFAULT_LIMIT_WATTS
+from gpu_triage.read.gpu.clocks_and_limits import GPU_POWER_DEFAULT_LIMIT_WATTS
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.mig import GPU_MIG_SM_ACTIVE_RATIO

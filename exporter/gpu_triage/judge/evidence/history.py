@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.exporter.health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
 from gpu_triage.read.gpu.activity import (
     GPU_SM_OCCUPANCY_RATIO,
 )

@@ -14,7 +14,7 @@ from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.identity import KnownGpus
-from gpu_triage.read.exporter.health import GPU_EXPORTER_GPUS_RELEASED
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.read.host.cpu import (

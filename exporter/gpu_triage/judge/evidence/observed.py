@@ -42,7 +42,7 @@ from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTA
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL
 from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_RATIO
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 

@@ -39,7 +39,7 @@ from gpu_triage.read.processes.cgroup_limits import (
     GPU_CGROUP_MEMORY_EVENTS_TOTAL,
 )
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
-from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
+from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 
 
 class Share:

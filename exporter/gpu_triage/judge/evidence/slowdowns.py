@@ -9,7 +9,11 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import SLOWDOWN_CAUSES, GpuEvidence
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ, GPU_CLOCK_MAX_HERTZ, GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.read.gpu.clocks_and_limits import (
+    GPU_CLOCK_HERTZ,
+    GPU_CLOCK_MAX_HERTZ,
+    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
+)
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
 from gpu_triage.read.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 

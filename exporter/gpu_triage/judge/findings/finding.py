@@ -69,7 +69,7 @@ class Finding:
 
     @property
     def identity(self) -> str:
-        """The key of its GPU, slot or host."""
+        """The identity of its GPU, slot or host."""
         return identity_of(self)
 
     def about(self, gpu: GpuIdentity) -> Finding:

@@ -1,4 +1,4 @@
-"""Which GPU something is about: the only place where GPUs are distinguished.
+"""Which GPU something is about: the only place that distinguishes GPUs.
 
 A GPU is its UUID if that is known, else its PCI address, else its index. The same GPU may be known by more later: one
 that was lost before the exporter started has an address, and a UUID once it answers.
@@ -47,7 +47,7 @@ G = TypeVar("G", bound=GpuIdentity)
 
 
 def identity_of(about: GpuIdentity | AboutGpu) -> str:
-    """Return what identifies it: a UUID, a PCI address, an index (``GPU 3``), or ``host``."""
+    """Return what distinguishes it: a UUID, a PCI address, an index (``GPU 3``), or ``host``."""
     return about.uuid or about.pci_bus_id or ("host" if about.gpu is None else f"GPU {about.gpu}")
 
 

@@ -126,7 +126,7 @@ class FindingStates:
         return tuple(present), tuple(ended)
 
     def _with_uuids(self, found: Sequence[Finding], gpus: KnownGpus[Any]) -> list[Finding]:
-        """Return the findings, those known by an address alone with the UUID that an earlier finding has for it."""
+        """Return the findings, those known by an address alone with the UUID of an earlier finding at that address."""
         active = (life.finding for life in self._lives.values() if life.state is not State.ENDED)
         gone = (each for each in active if gpus.of(each) is None and not gpus.have_replaced(each))
         uuids = {each.pci_bus_id: each.uuid for each in gone if each.uuid and each.pci_bus_id}

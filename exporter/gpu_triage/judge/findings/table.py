@@ -6,16 +6,15 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.findings.check import Action, Area, Check, Measure, Severity, Unit
-from gpu_triage.judge.findings.kinds.clocks import CLOCKS
-from gpu_triage.judge.findings.kinds.driver import DRIVER
-from gpu_triage.judge.findings.kinds.health import GSP, HEALTH
-from gpu_triage.judge.findings.kinds.host import HARDWARE, RESOURCES
-from gpu_triage.judge.findings.kinds.job_limits import JOB_LIMITS
-from gpu_triage.judge.findings.kinds.links import PCIE
-from gpu_triage.judge.findings.kinds.network import NETWORK
-from gpu_triage.judge.findings.kinds.peers import PEERS
-from gpu_triage.judge.findings.kinds.settings import BASELINE, SETTINGS
-from gpu_triage.judge.findings.kinds.work import WORK
+from gpu_triage.judge.findings.kinds.clocks_findings import CLOCKS
+from gpu_triage.judge.findings.kinds.driver_findings import DRIVER
+from gpu_triage.judge.findings.kinds.health_findings import GSP, HEALTH
+from gpu_triage.judge.findings.kinds.host_findings import HARDWARE, RESOURCES
+from gpu_triage.judge.findings.kinds.links_findings import PCIE
+from gpu_triage.judge.findings.kinds.network_findings import NETWORK
+from gpu_triage.judge.findings.kinds.peers_findings import PEERS
+from gpu_triage.judge.findings.kinds.settings_findings import BASELINE, SETTINGS
+from gpu_triage.judge.findings.kinds.work_findings import JOB_LIMITS, WORK
 from gpu_triage.judge.findings.kinds.xids import XIDS
 
 __all__ = (

@@ -28,7 +28,7 @@ _UNUSUAL_ENDS: Final[Mapping[str, str]] = MappingProxyType(
         EndReason.UNSEEN.value: "could not be observed for a day",
         EndReason.RESET.value: "the GPU was reset",
         EndReason.REPLACED.value: "the GPU was replaced",
-        EndReason.MOVED.value: "it continues under the GPU's UUID",
+        EndReason.MOVED.value: "continued under the UUID of its GPU, which was unknown",
     }
 )
 """Why a finding ended, except for the usual reason that its condition no longer held."""

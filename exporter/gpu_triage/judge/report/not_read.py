@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.driver.kernel.mounts import MISSING, SHOWS
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Series
-from gpu_triage.read.exporter.health import (
+from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_CALL_INFLIGHT_SECONDS,
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
@@ -23,8 +23,8 @@ from gpu_triage.read.host.access import GPU_EXPORTER_DEGRADED_INFO
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.read.registry import HOST_COLLECTORS
-from gpu_triage.read.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
+from gpu_triage.read.xid.xid_metrics import GPU_EXPORTER_XID_SOURCE_UP
 from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 
 _FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors with a finding or report line of their own

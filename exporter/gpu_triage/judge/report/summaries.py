@@ -9,7 +9,7 @@ from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.table import Area
-from gpu_triage.read.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.ecc import GPU_ECC_MODE
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
@@ -20,7 +20,7 @@ from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.platform import GPU_HOST_IOMMU_ACTIVE
-from gpu_triage.read.xid.metrics import (
+from gpu_triage.read.xid.xid_metrics import (
     GPU_EXPORTER_XID_SOURCE_UP,
     GPU_XID_LAST_TIMESTAMP_SECONDS,
     GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,

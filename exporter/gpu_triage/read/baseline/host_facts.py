@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeVar, cast
 
 from gpu_triage.documents import AtMost, Key, Parsed, Range
 from gpu_triage.documents.pcie_values import BUILT_LANES, Generation, Width
-from gpu_triage.read.gpu.clocks import CLOCK_TARGETS, LIMITS
+from gpu_triage.read.gpu.clocks_and_limits import CLOCK_TARGETS, LIMITS
 from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES

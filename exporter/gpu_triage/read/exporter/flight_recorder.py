@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from gpu_triage.read.exporter.health import CollectorHealth
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge
 

@@ -12,8 +12,9 @@ from typing import Final
 import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
-from gpu_triage.driver.kernel.files import read_link, read_names, refusal, text_of
+from gpu_triage.driver.kernel.files import is_present, read_link, read_names, refusal, text_of
 from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
+from gpu_triage.driver.kernel.pci_bus import handles_aer
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
@@ -21,14 +22,7 @@ from gpu_triage.options.config import Config, collector_enabled
 from gpu_triage.read.gpu.pcie_errors import PCIE_AER
 from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
-from gpu_triage.read.host.limitations import (
-    NO_PERMISSION,
-    Configured,
-    Limitation,
-    errors_kept_by_firmware,
-    links_out_of_sight,
-)
-from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK
+from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK, interface_names, shows_interfaces
 from gpu_triage.read.host.nfs import HOST_NFS
 from gpu_triage.read.host.pressure import HOST_PRESSURE
 from gpu_triage.read.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
@@ -44,7 +38,7 @@ from gpu_triage.read.processes.pids import names_are_host_pids, sees_every_proce
 from gpu_triage.read.processes.pods import POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
-from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.read.xid.xid_events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)
@@ -68,6 +62,24 @@ _FOLDERS: Final = {
 """Consequence and fix if a folder cannot be read."""
 
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
+
+
+@dataclass(frozen=True, slots=True)
+class Limitation:
+    """A feature that is limited.
+
+    Attributes:
+        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``,
+            ``other_cgroup_namespace``, ``other_network_namespace``, ``firmware_first``, ``io_error``, or ``excluded``
+            for a metric.
+        remedy: consequence and fix, for the log.
+    """
+
+    feature: str
+    reason: str
+    remedy: str
+
+
 _PACKAGE: Final = Path(gpu_triage.__file__)
 _REPLACED: Final = Limitation(
     "package", "replaced", f"this process continues as version {__version__}: restart it to run what is installed now"
@@ -334,3 +346,45 @@ ACCESS = HostCollector(
     # It accesses mounts, and folders on disks that may hang.
     own_lane=True,
 )
+
+
+NO_PERMISSION: Final = "no_permission"
+OTHER_NETWORK_NAMESPACE: Final = "other_network_namespace"
+FIRMWARE_FIRST: Final = "firmware_first"
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What this exporter is configured to do; features that are not named are not checked, and unset paths are None."""
+
+    features: frozenset[str]
+    textfile: Path | None
+    pod_resources: Path | None
+    state: Path | None = None
+    excluded: tuple[str, ...] = ()
+    slurm_jobs: Path | None = None
+    container_logs: Path | None = None
+
+
+def links_out_of_sight(machine: Machine) -> Limitation | None:
+    """Check whether sysfs belongs to another network namespace than the host's, so it lacks the host's interfaces."""
+    names = interface_names(machine.procfs)
+    mounted = is_present(machine.sysfs / "class" / "net")
+    if not names or not mounted or shows_interfaces(machine.sysfs, names):
+        return None
+    remedy = (
+        "speeds and links of the host's interfaces are unknown, because /sys shows a container's: mount the host's "
+        "/sys and set --path.sysfs, or use the host's network namespace"
+    )
+    return Limitation("host_network_link", OTHER_NETWORK_NAMESPACE, remedy)
+
+
+def errors_kept_by_firmware(machine: Machine) -> Limitation | None:
+    """Check whether PCIe errors go to the firmware (APEI, with a table of error sources) instead of the kernel."""
+    if not is_present(machine.sysfs / "firmware/acpi/tables/HEST") or handles_aer(machine.sysfs) is not False:
+        return None
+    remedy = (
+        "the firmware keeps PCIe errors to itself, so that the kernel counts few of them or none, and 0 is not "
+        "published: read the BMC's event log, or let the operating system handle AER (firmware setup)"
+    )
+    return Limitation("pcie_aer", FIRMWARE_FIRST, remedy)

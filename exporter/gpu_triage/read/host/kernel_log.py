@@ -10,8 +10,14 @@ from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Moment, WallTimes
-from gpu_triage.read.host.device_messages import parse_device_message, parse_device_over
-from gpu_triage.read.host.driver_messages import AT_PROBE, LOADING_SECONDS, UNTIL_LOADED, parse_driver_message
+from gpu_triage.read.host.driver_messages import (
+    AT_PROBE,
+    LOADING_SECONDS,
+    UNTIL_LOADED,
+    parse_device_message,
+    parse_device_over,
+    parse_driver_message,
+)
 from gpu_triage.read.host.kernel_messages import (
     HostMessage,
     ProblemKind,
@@ -24,7 +30,7 @@ from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.pids import Owner, parse_cgroup
-from gpu_triage.read.xid.kernel_log import KernelClock, KernelLog, KernelRecord
+from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
 _KEPT_SECONDS: Final = 86_400.0

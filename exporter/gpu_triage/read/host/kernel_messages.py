@@ -1,7 +1,7 @@
 r"""Parse kernel messages about problems of the host around the GPUs.
 
 The wording is that of Linux 5.4 to 6.12, and of Lustre's client, without timestamp, level or facility; for messages of
-NVIDIA's driver and of other devices see driver_messages.py and device_messages.py. A message is recognized from its
+NVIDIA's driver and of other devices see driver_messages.py. A message is recognized from its
 first word on, so a process name, which is user-controlled, is never mistaken for a kernel message.
 """
 

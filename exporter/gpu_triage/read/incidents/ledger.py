@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Final
 
-from gpu_triage.documents import Pattern, Range
+from gpu_triage.documents import AtMost, Pattern, Range
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.read.xid.codes import XID_CODES, XidKind
 
@@ -33,6 +33,8 @@ WINDOW_DAYS: Final = (7, 30)
 _LASTING_SECONDS: Final = 600.0
 """A continuing incident is updated only this often, so that the file isn't rewritten for every repetition."""
 
+_MOST_FACTS: Final = 16
+_MOST_CHARACTERS: Final = 200
 _MOST_KINDS: Final = 16
 """The most kinds published per GPU."""
 
@@ -82,7 +84,8 @@ class Incident:
 class Board:
     """Last known state of a board, to detect changes while the exporter wasn't running; None for what isn't reported.
 
-    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen, and `gpu` its NVML index then.
+    `uncorrected` are volatile memory errors; `boot` is that in which it was last seen, `gpu` its NVML index then, and
+    `facts` are what gpu_info has of it.
     """
 
     uuid: Name
@@ -93,6 +96,7 @@ class Board:
     uncorrected: Annotated[float, Range(0, 1 << 48)] | None = None
     recovery_action: Annotated[int, Range(0, 1 << 16)] | None = None
     gpu: Annotated[str, Pattern("[0-9]{0,5}", "an index")] = ""
+    facts: Annotated[tuple[Annotated[str, AtMost(_MOST_CHARACTERS)], ...], AtMost(_MOST_FACTS)] = ()
 
 
 @dataclass(frozen=True, slots=True)

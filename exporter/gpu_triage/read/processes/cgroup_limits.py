@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeVar
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, Place, levels
 from gpu_triage.driver.kernel.files import parse_count, read_text, text_of
-from gpu_triage.driver.kernel.pressure import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample

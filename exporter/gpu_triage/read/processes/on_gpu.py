@@ -21,8 +21,8 @@ from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
 from gpu_triage.read.processes.facts import ProcessFactsReader
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
+from gpu_triage.read.processes.locality import GpuLocality, Locality
 from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
-from gpu_triage.read.processes.placement import GpuLocality, Locality
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.read.processes.workloads import WorkloadFinder

@@ -19,8 +19,8 @@ from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.exporter.flight_recorder import NAME, FlightReading, WrittenRecording
-from gpu_triage.read.exporter.health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.record.capture import Capture
 from gpu_triage.record.flight.directory import clean_up_unless_written, file_name, refuse_unusable

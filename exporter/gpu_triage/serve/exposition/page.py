@@ -16,7 +16,7 @@ from operator import is_
 from typing import Final, NamedTuple
 
 from gpu_triage.machine import Clock, RealClock
-from gpu_triage.read.exporter.health import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.read.selection import EVERYTHING, Selection
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.serve.exposition.compression import deflated, gzip_of

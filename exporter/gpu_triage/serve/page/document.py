@@ -13,6 +13,7 @@ from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, WORST_FIRST, Verdict
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.report import Report
+from gpu_triage.serve.messages import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 from gpu_triage.serve.page.markup import chip, date_time, foreign, moment, safe, section, whole_page, window
 from gpu_triage.serve.page.sections import (
     areas_section,
@@ -26,7 +27,6 @@ from gpu_triage.serve.page.sections import (
     settings_section,
 )
 from gpu_triage.serve.page.style import ICONS, SCRIPT, STYLE
-from gpu_triage.serve.paths import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 
 _RELOAD_SECONDS: Final = 10
 """Reload interval for browsers without scripts; the script refreshes more often."""

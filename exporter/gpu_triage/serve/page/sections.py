@@ -22,8 +22,7 @@ from gpu_triage.judge.findings.verdicts import CLUSTER, WORST_FIRST, Verdict, Wo
 from gpu_triage.judge.host_judge import Judgment
 from gpu_triage.judge.report.entries import ended_text, entry_of, grouped
 from gpu_triage.judge.report.report import AreaVerdict, GpuReadings, GpuVerdict, Report
-from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
-from gpu_triage.read.exporter.health import (
+from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
@@ -31,9 +30,10 @@ from gpu_triage.read.exporter.health import (
     STALE_GRACE_SECONDS,
     STALE_INTERVALS,
 )
+from gpu_triage.read.exporter.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
-from gpu_triage.read.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES
 from gpu_triage.serve.page.markup import (

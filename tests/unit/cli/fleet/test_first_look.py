@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.dashboards.store import Store
+from tests.gathered import every
 
 from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient
@@ -64,7 +65,7 @@ def test_a_selection_is_a_part_of_it(found: Review, store: Store) -> None:
 
 def test_no_query_reads_a_recorded_series() -> None:
     for selection in (Selection(), Selection(cluster="east")):
-        for query in first_look_queries(selection, 21_600).values():
+        for query in every(first_look_queries(selection, 21_600).values()):
             assert "last5m" not in query
             assert "instance_gpu:" not in query
             assert "owner:" not in query

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.gathered import every
 from tests.offline_files import codes, real_files, report_on_text, smi, smi_gpu
 from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
@@ -88,7 +89,7 @@ CAPTURES = [] if FOLDER is None else sorted((FOLDER / "nvidia-smi-text").iterdir
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_a_real_capture_that_was_pasted_says_what_it_said(tmp_path: Path, way: str) -> None:
-    for path in CAPTURES:
+    for path in every(CAPTURES):
         text = path.read_text(encoding="utf-8")
         start = text.rindex("==============NVSMI LOG")
         plain = text[start : text.index("\n\n\n", start)] + "\n"

@@ -146,7 +146,7 @@ def test_however_a_file_is_packed_the_report_says_when_its_time_was_up(
     pack(tmp_path / "file")
     assert codes(report_on(tmp_path / "file")) == ["xid.62"]
     hours = itertools.count(0.0, 3600.0)
-    monkeypatch.setattr("gpu_triage.cli.offline.check.TimeLimit", lambda: TimeLimit(now=lambda: next(hours)))
+    monkeypatch.setattr("gpu_triage.cli.offline.files_report.TimeLimit", lambda: TimeLimit(now=lambda: next(hours)))
     notes = [file.note for file in report_on(tmp_path / "file").files]
     assert notes == ["ends early: only what could be read within 600 s was read"]
 

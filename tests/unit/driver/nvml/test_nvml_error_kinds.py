@@ -9,8 +9,8 @@ import pytest
 from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, EMPTY, FAILED, GPU_GONE, KINDS, NOT_SUPPORTED
 from tests.nvml_bench import Bench, fields_say
 
-from gpu_triage.driver.nvml.errors import name_of
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.nvml_errors import name_of
 from gpu_triage.driver.nvml.session import DeniedDevice, Session, identify
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_triage.machine import Moment
-from gpu_triage.read.exporter.health import (
+from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_COLLECTOR_STALE_SECONDS,
     GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS,
     CollectorHealth,

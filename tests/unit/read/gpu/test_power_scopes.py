@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 from tests.nvml_bench import BenchMaker, says, shown
 
-from gpu_triage.read.gpu.clocks import LIMITS, read_limits
+from gpu_triage.read.gpu.clocks_and_limits import LIMITS, read_limits
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.metrics.contract import GpuLabels
 

@@ -6,7 +6,7 @@ from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
 from gpu_triage.read.gpu.activity import read_media
-from gpu_triage.read.gpu.clocks import read_clocks, read_limits
+from gpu_triage.read.gpu.clocks_and_limits import read_clocks, read_limits
 from gpu_triage.read.gpu.device_memory import read_device_memory
 from gpu_triage.read.gpu.ecc import EccReader, read_memory_repair
 from gpu_triage.read.gpu.identity import read_identity

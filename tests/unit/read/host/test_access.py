@@ -12,8 +12,7 @@ import pytest
 
 from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.access import AccessReader, AccessReading, render, wanted
-from gpu_triage.read.host.limitations import Configured, Limitation
+from gpu_triage.read.host.access import AccessReader, AccessReading, Configured, Limitation, render, wanted
 from gpu_triage.read.metrics.rounds import HostRound
 
 EVERYTHING = frozenset(

@@ -6,14 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.read.host.device_messages import (
+from gpu_triage.read.host.driver_messages import (
+    AT_PROBE,
+    UNTIL_LOADED,
+    DriverMessage,
     PcieError,
     parse_device_message,
     parse_device_over,
+    parse_driver_message,
     parse_failing_gpu,
     parse_pcie_error,
 )
-from gpu_triage.read.host.driver_messages import AT_PROBE, UNTIL_LOADED, DriverMessage, parse_driver_message
 from gpu_triage.read.host.kernel_messages import HostMessage, ProblemKind, ProblemResolved, parse_host_message
 
 

@@ -11,7 +11,7 @@ from gpu_triage.machine import Moment, real_machine
 from gpu_triage.read.host.kernel_log import HostKernelLogReader, HostKernelLogReading, render
 from gpu_triage.read.host.kernel_messages import ProblemKind
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.xid.kernel_log import ROUND_BYTES, KernelLog
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog
 
 WALL = 1_768_435_200.0
 POD = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

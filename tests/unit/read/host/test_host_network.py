@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.gathered import every
 from tests.host_tree import HostTree
 
 from gpu_triage.read.host.network_interfaces import (
@@ -150,7 +151,7 @@ def test_rendering_leaves_out_a_node_that_is_not_known() -> None:
     ],
 )
 def test_names_that_hardware_gets(names: str, *, is_hardware: bool) -> None:
-    assert [name for name in names.split() if is_named_like_hardware(name) is not is_hardware] == []
+    assert [name for name in every(names.split()) if is_named_like_hardware(name) is not is_hardware] == []
 
 
 @given(st.text())

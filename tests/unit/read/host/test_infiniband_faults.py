@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.captured_cards import FOLDER
+from tests.captured_cards import captured
 from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
@@ -252,7 +252,7 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
 
 
 def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> None:
-    for tree in sorted((FOLDER / "infiniband").glob("h100-mlx5_0.tsv")):
+    for tree in captured("infiniband/h100-mlx5_0.tsv"):
         for line in tree.read_text().splitlines():
             path, _, text = line.partition("\t")
             host.write({f"sys/class/infiniband/{path}": text})

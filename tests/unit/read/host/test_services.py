@@ -9,8 +9,7 @@ import pytest
 from tests.host_tree import HostTree
 
 from gpu_triage.machine import Moment
-from gpu_triage.read.host.access import AccessReader
-from gpu_triage.read.host.limitations import Configured
+from gpu_triage.read.host.access import AccessReader, Configured
 from gpu_triage.read.host.services import ServicesReader, ServicesReading, has_switches
 from gpu_triage.read.metrics.rounds import HostRound
 

@@ -14,14 +14,14 @@ from tests.rig import rig
 
 from gpu_triage.options.config import Config
 from gpu_triage.read.baseline import differences as baseline
-from gpu_triage.read.exporter import health as exporter
+from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.gpu import presence
-from gpu_triage.read.incidents import metrics as incidents
+from gpu_triage.read.incidents import incident_metrics as incidents
 from gpu_triage.read.metrics import rendering
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.read.xid import metrics as xid
+from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.outcomes import Outcome
 from gpu_triage_simulator import load_scenario
 

@@ -11,8 +11,8 @@ import pytest
 from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
+from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReader
-from gpu_triage.read.processes.placement import Locality
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
 NO_INSTANCE = 0xFFFFFFFF

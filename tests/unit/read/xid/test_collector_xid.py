@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.xid.metrics import XidReading, render
 from gpu_triage.read.xid.xid_ledger import XidCount, XidName
+from gpu_triage.read.xid.xid_metrics import XidReading, render
 
 
 def rendered(reading: XidReading) -> list[tuple[str, tuple[str, ...], float]]:

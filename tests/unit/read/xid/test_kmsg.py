@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.xid.kernel_log import ROUND_BYTES, KernelLog, KernelXids
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES, KernelLog, KernelXids
 from gpu_triage.read.xid.xid_events import CardFound, DriverLoaded, KernelNews, XidReport
 
 NOW = 1000.0

@@ -7,7 +7,7 @@ import os
 import pytest
 from tests.rig import Rig, only, rig
 
-from gpu_triage.read.xid.kernel_log import KernelLog
+from gpu_triage.read.xid.kernel_records import KernelLog
 from gpu_triage.sampler import xid as xid_sampler
 from gpu_triage_simulator import load_scenario
 

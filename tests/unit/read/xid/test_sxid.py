@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.captured_cards import FOLDER
+from tests.captured_cards import captured
 from tests.rig import only, pair_with, rig
 
 from gpu_triage.read.xid.xid_events import SwitchError, parse_sxid
@@ -40,7 +40,7 @@ def test_an_error_is_told_from_its_details(text: str, found: tuple[str, int, boo
 
 
 def test_of_real_lines_those_that_say_how_bad_it_is_are_errors() -> None:
-    for path in FOLDER.glob("sxid-lines.txt"):
+    for path in captured("sxid-lines.txt"):
         lines = path.read_text().splitlines()
         said = [line for line in lines if "Fatal, " in line or "Non-fatal" in line]
         assert [line for line in lines if parse_sxid(line) is not None] == said

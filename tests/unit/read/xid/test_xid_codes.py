@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.gathered import every
+
 import gpu_triage
 from gpu_triage.read.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidKind, codes_of
 
@@ -48,6 +50,8 @@ def test_meanings_complete_a_sentence_and_actions_are_one() -> None:
 def test_no_other_module_keeps_a_list_of_codes() -> None:
     lists = re.compile(r"(?<![0-9])(?:13, 31, 32|48, 62, 64|63, 92, 94|range\(144)")
     found = [
-        path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if lists.search(path.read_text(encoding="utf-8"))
+        path.relative_to(SOURCES)
+        for path in every(SOURCES.rglob("*.py"))
+        if lists.search(path.read_text(encoding="utf-8"))
     ]
     assert found == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.captured_cards import FOLDER
+from tests.captured_cards import captured
 from tests.one_shot import look_at
 from tests.rig import rig, scenario_with
 
@@ -61,7 +61,7 @@ def test_an_xid_of_another_kind_names_no_place() -> None:
 
 
 def test_real_lines_of_one_crash_name_many_places() -> None:
-    for path in FOLDER.glob("xid-lines.txt"):
+    for path in captured("xid-lines.txt"):
         failures = UnitFailures()
         sites = [site for line in path.read_text().splitlines() if (site := parse_site(line)) is not None]
         assert len({site.unit for site in sites}) > 3

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.read.xid.codes import XID_CODES
-from gpu_triage.read.xid.kernel_log import ROUND_BYTES
+from gpu_triage.read.xid.kernel_records import ROUND_BYTES
 from gpu_triage_simulator import load_scenario
 
 ADDRESS = "0000:65:00"

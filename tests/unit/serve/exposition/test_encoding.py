@@ -17,7 +17,7 @@ from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINK_ERRORS_TOTAL
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Sample, host_gauge
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.read.selection import Selection
-from gpu_triage.read.xid.metrics import GPU_XID_ERRORS_TOTAL
+from gpu_triage.read.xid.xid_metrics import GPU_XID_ERRORS_TOTAL
 from gpu_triage.sampler.outcomes import HOST, Outcome
 from gpu_triage.serve.exposition.encoding import Encoder, Format, go_float, label_value
 from gpu_triage.serve.exposition.metric_families import encode

@@ -7,7 +7,7 @@ from functools import cache
 from html import unescape
 
 import pytest
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from gpu_triage.judge.findings.table import BY_CODE
@@ -198,7 +198,7 @@ def test_a_runbook_begins_with_one_short_sentence_that_says_what_happened(name: 
 def test_the_terminals_width_is_kept_by_prose_and_lists(name: str, width: int) -> None:
     text = render_terminal(find(name).text, width, styled=False)
     prose = [line for line in text.splitlines() if "  " not in line]
-    assert [line for line in prose if len(line) > width and " " in line.strip(" -")] == []
+    assert [line for line in every(prose) if len(line) > width and " " in line.strip(" -")] == []
 
 
 def test_a_terminal_shows_headings_lists_tables_and_commands_without_markup() -> None:

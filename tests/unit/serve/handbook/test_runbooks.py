@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.gathered import for_each
+from tests.gathered import every, for_each
 from tests.promql.queries import faults
 from tests.promql.vocabulary import CLASSES, TARGET_LABELS, series_labels
 from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
@@ -174,17 +174,16 @@ def test_a_runbook_agrees_with_its_rule_on_how_long_its_condition_has_to_hold(pa
     assert [wait for wait in spoken if wait not in meaning.lower()] == []
 
 
-@every_runbook_of_findings
-def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone(page: Path) -> None:
-    prose = COMMENTED.sub("", _prose(page))
-    lengths = {
-        seconds
-        for check in CHECKS
-        if check.runbook == page.stem
-        for seconds in (check.wait_seconds, check.hold_seconds)
-    }
-    told = [found[0] for found in LENGTH.finditer(prose) if int(found[1]) * SECONDS[found[2][0]] in lengths]
-    assert told == []
+def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone() -> None:
+    named = [
+        (page.stem, int(found[1]) * SECONDS[found[2][0]])
+        for page in RUNBOOKS
+        if page.stem in OF_FINDINGS
+        for found in LENGTH.finditer(COMMENTED.sub("", _prose(page)))
+    ]
+    lengths = {(each.runbook, seconds) for each in CHECKS for seconds in (each.wait_seconds, each.hold_seconds)}
+    assert named
+    assert [each for each in named if each in lengths] == []
 
 
 @for_each("step", STEPS)
@@ -222,15 +221,16 @@ def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
-@every_page
-def test_queries_ask_for_what_there_is(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
-    assert [(query, fault) for query in _queries(page) for fault in faults(query, labels)] == []
+def test_queries_ask_for_what_there_is(labels: Callable[[str], frozenset[str]]) -> None:
+    queries = [(page.stem, query) for page in PAGES for query in _queries(page)]
+    assert queries
+    assert [(page, query, fault) for page, query in queries for fault in faults(query, labels)] == []
 
 
-@every_page
-def test_metrics_named_in_prose_exist(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
-    named = {word for code in CODE.findall(_prose(page)) for word in METRIC.findall(code)} - NOT_METRICS
-    assert sorted(name for name in named if not _exists(name, labels)) == []
+def test_metrics_named_in_prose_exist(labels: Callable[[str], frozenset[str]]) -> None:
+    code = {each for page in PAGES for each in CODE.findall(_prose(page))}
+    named = {word for each in code for word in METRIC.findall(each)} - NOT_METRICS
+    assert sorted(name for name in every(named) if not _exists(name, labels)) == []
 
 
 def _exists(name: str, labels: Callable[[str], frozenset[str]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.judge.findings.check import MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
-from gpu_triage.judge.findings.kinds.host import WAITING
+from gpu_triage.judge.findings.kinds.host_findings import WAITING
 
 NETWORK: Final = (
     Check(

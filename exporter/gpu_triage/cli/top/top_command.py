@@ -21,8 +21,8 @@ from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.report import Report
 from gpu_triage.log import configure
-from gpu_triage.options.command import OptionsCommand
 from gpu_triage.options.config import Config
+from gpu_triage.options.options_command import OptionsCommand
 from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner

@@ -11,7 +11,7 @@ from gpu_triage.documents import Place, Range, read_value
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, LoadedState, StateKind, read_entries
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError
-from gpu_triage.read.incidents import metrics
+from gpu_triage.read.incidents import incident_metrics as metrics
 from gpu_triage.read.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory, Name
 
 

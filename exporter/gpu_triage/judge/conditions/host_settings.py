@@ -1,11 +1,12 @@
-"""Does a setting slow down every CPU: a clock that stays low under load, or an expensive clock source?"""
+"""Do settings slow things down: a CPU clock that stays low under load, an expensive clock source, a missing license?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.findings.finding import Finding, of_host
+from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
+from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED
 from gpu_triage.read.host.cpu import (
     GPU_HOST_CLOCK_SOURCE_INFO,
     GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO,
@@ -29,3 +30,11 @@ def judge_cpu_settings(host: HostEvidence) -> Iterator[Finding]:
     for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
         if source["clock_source"] in SLOW_CLOCK_SOURCES:
             yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")
+
+
+def judge_licenses(host: HostEvidence) -> Iterator[Finding]:
+    for gpu in host.answering:
+        for state in gpu.series(GPU_VGPU_LICENSE_STATE):
+            if state.last != LICENSED:
+                product = state.labels["product"] or "its license"
+                yield of_gpu("vgpu.unlicensed", gpu, f"{product}: {GPU_VGPU_LICENSE_STATE.states[int(state.last)]}")

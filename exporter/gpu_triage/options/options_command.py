@@ -13,8 +13,8 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.options.option import VARIABLE_PREFIX, Option
-from gpu_triage.options.sources import ScenarioOptions, config_in, no_options
-from gpu_triage.options.table import CollectorSwitch, all_options
+from gpu_triage.options.option_sources import ScenarioOptions, config_in, no_options
+from gpu_triage.options.option_table import CollectorSwitch, all_options
 
 T = TypeVar("T")
 _HELP_COLUMNS = 100

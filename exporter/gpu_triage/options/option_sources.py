@@ -14,7 +14,7 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.options.combinations import refuse_useless_combinations
 from gpu_triage.options.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.options.option import VARIABLE_PREFIX, Option
-from gpu_triage.options.table import CONFIG_FILE, JUDGE, SIMULATE
+from gpu_triage.options.option_table import CONFIG_FILE, JUDGE, SIMULATE
 
 # Kubernetes sets environment variables for every Service of the namespace in every container, with the Service's name
 # as a prefix, and a Service called gpu-triage or gpu-triage-exporter is likely.
