@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from functools import cache
 
 import click
 
-from gpu_triage.cli.advise.command import advise_command, job_from
-from gpu_triage.cli.advise.job import Job
+from gpu_triage.cli.advise.command import advise_command
+from gpu_triage.cli.advise.estimate import Job
 from gpu_triage.cli.advise.recommendation import Recommendation, recommend
-from gpu_triage.cli.advise.steps import StepTime
 from gpu_triage.cli.main import group
 from gpu_triage.cli.measure import measure
 from gpu_triage.documents import parse_toml
@@ -20,18 +20,18 @@ from gpu_triage_simulator import Scenario, VirtualClock, load_scenario, simulate
 from gpu_triage_simulator.scenario_file import SCENARIOS, read_scenario
 
 HOSTS = {
-    "2 RTX 4070 Ti": ("rtx-4070-ti-super", 0.0),  # 16.0 GiB each, no peer access
+    "2 RTX 4070 Ti": ("rtx-4070-ti-super", 0.0),  # no peer access
     "2 RTX 4070 Ti, x4": ("rtx-4070-ti-super", 0.0),  # the second card in a slot with 4 lanes
     "2 RTX 4070 Ti, switch": ("rtx-4070-ti-super", 0.0),  # both behind one PCIe switch
-    "4 V100": ("v100-old-driver", 0.0),  # 15.8 GiB, NVLink without a switch
-    "8 H100": ("h100-8", 0.0),  # 79.6 GiB, NVSwitch
+    "4 V100": ("v100-old-driver", 0.0),  # NVLink without a switch
+    "8 H100": ("h100-8", 0.0),  # NVSwitch
     "8 H100, 2 sick": ("h100-8-bad-night", 1800.0),  # GPU 3 is too hot, GPU 5 lost lanes
-    "2 A10": ("idle-downshift", 0.0),  # 22.5 GiB, links at generation 1 at rest
+    "2 A10": ("idle-downshift", 0.0),  # links at generation 1 at rest
     "2 A10, 1 sick": ("dual-a10", 3600.0),  # GPU 0 lost lanes
     "2 A10, 1 lost": ("lost-before-start", 0.0),
     "2 A10, starved": ("sick-host", 600.0),  # the file server does not respond
-    "2 L40S": ("no-host-pids", 0.0),  # 45.0 GiB
-    "1 A100": ("a100-power-capped", 0.0),  # 40.0 GiB
+    "2 L40S": ("no-host-pids", 0.0),
+    "1 A100": ("a100-power-capped", 0.0),
     "2 H100, 1 MIG": ("h100-mig", 0.0),
 }
 
@@ -45,8 +45,6 @@ CHANGED = {
 }
 """Hosts that no shipped scenario has: what to replace in theirs."""
 
-STEP = StepTime(None, "--step-time")
-_OF_THE_JOB = frozenset(job_from.__kwdefaults__ or job_from.__annotations__) - {"return"}
 NARROW = 'at = 0\ngpu = 0\neffect = { kind = "link", width = 4 }'
 
 
@@ -54,7 +52,7 @@ def job(options: str) -> Job:
     # The command keeps its help option, with the names that the first context has: those of the program's.
     program = click.Context(group, **group.context_settings)
     context = advise_command.make_context("advise", options.split(), parent=program)
-    return job_from(**{name: value for name, value in context.params.items() if name in _OF_THE_JOB})
+    return Job(**{field.name: context.params[field.name] for field in fields(Job)})
 
 
 @cache

@@ -1,177 +1,116 @@
-"""Jobs on simulated hosts, with the arithmetic worked out by hand: `expression = result`.
+"""Jobs on simulated hosts, with the estimate worked out by hand: `expression = result`.
 
 Line rates per direction: 18 links of 26.562 GB/s on H100, 6 of 25.781 GB/s on V100 (2 to each of the three others),
-PCIe 4.0 x16 = 16e9 * 16 * 128/130 / 8 = 31.508e9 bytes per second. Shares: 0.75 of NVLink, 0.65 of PCIe with peer
-access, 0.33 through host memory.
+PCIe 4.0 x16 = 16e9 * 16 * 128/130 / 8 = 31.508e9 bytes per second. Shares that an all-reduce reaches: 0.6 to 0.75 of
+NVLink, 0.4 to 0.65 of PCIe with peer access, 0.17 to 0.33 through host memory. In the best case, 2/3 of the compute
+time hides the exchange, except for its last 25 MiB.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+NVSWITCH, PCIE4 = "18 * 26.562e9", "31.508e9"
+
 
 class Case(NamedTuple):
-    """A job and its answer. Memory is in GiB, the exchange in seconds of a group, efficiency that of this group."""
+    """A job and its answer; the exchange in seconds of the worst case, and the speedup, of a group."""
 
     host: str
     options: str
     choice: str
     use: str
-    memory: str
     exchange: str = ""
-    efficiency: str = ""
+    worst: str = ""
+    best: str = ""
     says: tuple[str, ...] = ()
 
 
 CASES = (
-    # The study's own models: a second GPU through host memory, the batch of one shared by two.
-    Case("2 RTX 4070 Ti", "--params 6.9M --precision fp32 --step-time 25.7ms --same-total-batch", "measure", "0-1",
-         "6.9e6 * (4 + 4 + 8) / 2**30 = 0.1028",
-         "2: 6.9e6 * 4 * 2 * 1/2 / (31.508e9 * 0.33) = 0.002654",
-         "(0.0257 / 2) / (0.0257 / 2 + 0.002654) = 0.8288",
-         ("chipset_not_supported", "steps below 100 ms", "2 x 2.65 ms / (2 - 1) = 5.31 ms")),
-    Case("2 RTX 4070 Ti", "--params 258K --precision fp32 --step-time 7.8ms --same-total-batch", "measure", "0-1",
-         "258e3 * 16 / 2**30 = 0.003844",
-         "2: 258e3 * 4 * 2 * 1/2 / (31.508e9 * 0.33) = 0.00009925",
-         "0.0039 / (0.0039 + 0.00009925) = 0.9752"),
-    Case("2 RTX 4070 Ti", "--params 350M", "depends", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 * 0.33) = 0.06732",
-         says=("two GPUs (0-1) are faster than one if its step takes more than 67.3 ms, and 70% efficient from 157",)),
-    Case("2 RTX 4070 Ti", "--params 350M --step-time 200ms", "several", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 * 0.33) = 0.06732",
-         "0.2 / (0.2 + 0.06732) = 0.7482",
-         ("use 2 GPUs: GPU 0-1", "1.50 times one GPU")),
-    Case("2 RTX 4070 Ti", "--params 350M --step-time 100ms", "measure", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 * 0.33) = 0.06732",
-         "0.1 / (0.1 + 0.06732) = 0.5977",
-         ("up to 99% if the exchange is hidden",)),
-    Case("2 RTX 4070 Ti", "--params 900M --precision bf16 --step-time 100ms", "one", "0",
-         "900e6 * (2 + 2 + 4) / 2**30 = 6.706",
-         "2: 900e6 * 2 * 2 * 1/2 / (31.508e9 * 0.33) = 0.1731",
-         "0.1 / (0.1 + 0.1731) = 0.3662",
-         ("leave GPU 1 to other jobs", "up to 48% if the exchange is hidden")),
-    Case("2 RTX 4070 Ti", "--params 1.3B --step-time 1s", "split", "0-1",
-         "1.3e9 * 16 / 2**30 = 19.37",
-         "2: (2 * 1.3e9 * 2 + 1.3e9 * 2) * 1/2 / (31.508e9 * 0.33) = 0.3751",
-         "1 / (1 + 0.3751) = 0.7272",
-         ("19.4 GiB / 14.4 GiB = 1.35: at least 2", "of a step computes")),
-    Case("2 RTX 4070 Ti", "--params 3B", "too_large", "",
-         "3e9 * 16 / 2**30 = 44.70",
-         says=("15.9 GiB more than its 2 usable GPUs", "--optimizer adamw8bit: 27.9 GiB, fits on 2 GPUs")),
-    Case("2 RTX 4070 Ti", "--params 3B --optimizer adamw8bit --precision bf16", "split", "0-1",
-         "3e9 * (2 + 2 + 2) / 2**30 = 16.76",
-         "2: (2 * 3e9 * 2 + 3e9 * 2) * 1/2 / (31.508e9 * 0.33) = 0.8656"),
-    Case("2 RTX 4070 Ti", "--params 7B --lora-rank 16 --precision int4 --optimizer adamw8bit", "depends", "0-1",
-         # Hidden size 4211, 33 layers: 18 * 4211 * 16 * 32.9 = 39.9e6. Llama 2 7B has 39.98e6 with rank 16.
-         "(7e9 * 0.5 + 39.89e6 * (2 + 2 + 6)) / 2**30 = 3.631",
-         "2: 39.89e6 * 2 * 2 * 1/2 / (31.508e9 * 0.33) = 0.007673",
-         says=("18 x 4211 x 16 x 33 = 39.9M",)),
-    Case("2 RTX 4070 Ti", "--params 7B --workload inference --precision int8", "one", "0",
-         "7e9 * 1 / 2**30 = 6.519",
-         says=("for a replica; GPU 1 can hold more, 2 in all", "KV cache")),
-    Case("2 RTX 4070 Ti", "--params 13B --workload inference", "split", "0-1",
-         "13e9 * 2 / 2**30 = 24.21",
-         says=("--precision int4: 6.1 GiB, fits on 1 GPU",)),
+    Case("2 RTX 4070 Ti", "--params 350M", "depends", "0",
+         f"2: 350e6 * 4 * 2 * 1/2 / ({PCIE4} * 0.17) = 0.26137",
+         # Worst: 2 * 7/3 * (0.26137 + 0.017); best: 2 * 7/3 * (0.13465 + 0.0044) / (1 + 7/3 * 2/3).
+         says=("two GPUs are worth it if a step takes one GPU more than 1.30 s, not if less than 254 ms; between, try",
+               "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 2 train.py",
+               "all_reduce_perf -b 1400000000 -e 1400000000 -g 2")),
+    Case("2 RTX 4070 Ti", "--params 350M --step-time 200ms", "one", "0",
+         f"2: 350e6 * 4 * 2 * 1/2 / ({PCIE4} * 0.17) = 0.26137",
+         "0.2 / (0.2 / 2 + 0.26137 + 0.017) = 0.5286",
+         # 0.13465 s of exchange, of which 2/3 of 0.1 s is hidden.
+         "0.2 / (0.2 / 2 + (0.13465 - 0.06667) + 0.0044) = 1.1602",
+         ("leave GPU 1 to other jobs", "chipset_not_supported")),
+    Case("2 RTX 4070 Ti", "--params 350M --step-time 500ms", "try", "0",
+         worst="0.5 / (0.5 / 2 + 0.26137 + 0.017) = 0.9463",
+         # All is hidden but the last bucket: 25 * 2**20 of 1.4e9 bytes.
+         best="0.5 / (0.5 / 2 + 0.13465 * 26.2144e6 / 1.4e9 + 0.0044) = 1.9460",
+         says=("until you have tried more", "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1 torchrun")),
+    Case("2 RTX 4070 Ti", "--params 350M --step-time 2s", "several", "0-1",
+         worst="2 / (2 / 2 + 0.26137 + 0.017) = 1.5645",
+         best="2 / (2 / 2 + 0.13465 * 26.2144e6 / 1.4e9 + 0.0044) = 1.9863"),
+    Case("2 RTX 4070 Ti", "--params 350M --step-time 2s --gradient-bits 16", "several", "0-1",
+         f"2: 350e6 * 2 * 2 * 1/2 / ({PCIE4} * 0.17) = 0.13068",
+         "2 / (2 / 2 + 0.13068 + 0.017) = 1.7426"),
+    Case("2 RTX 4070 Ti", "--params 350M --step-time 650ms --grow-batch", "several", "0-1",
+         worst="2 * 0.65 / (0.65 + 0.26137 + 0.017) = 1.4003",
+         says=("the total batch grows with the GPUs",)),
     # 16e9 * 4 * 128/130 / 8 = 7.877e9: the slower slot decides.
-    Case("2 RTX 4070 Ti, x4", "--params 350M --step-time 200ms", "one", "0",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (7.877e9 * 0.33) = 0.2693",
-         "0.2 / (0.2 + 0.2693) = 0.4262",
-         ("PCIe 4.0 x4 at GPU 1 = 7.88 GB/s, of which 33% = 2.60 GB/s",)),
+    Case("2 RTX 4070 Ti, x4", "--params 350M --step-time 500ms", "one", "0",
+         "2: 350e6 * 4 * 2 * 1/2 / (7.877e9 * 0.17) = 1.0455",
+         best="0.5 / (0.5 / 2 + (0.53858 - 0.16667) + 0.0044) = 0.7983",
+         says=("PCIe 4.0 x4 at GPU 1 = 7.88 GB/s",)),
     # Without peer access, data of both cards pass the switch's one uplink.
-    Case("2 RTX 4070 Ti, switch", "--params 350M --step-time 200ms", "measure", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 / 2 * 0.33) = 0.1346",
-         "0.2 / (0.2 + 0.1346) = 0.5977",
-         ("shared by 2 GPUs at the uplink of switch 0000:02:00.0 = 15.8 GB/s",)),
-    Case("2 A10", "--params 350M --step-time 200ms", "several", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 * 0.65) = 0.03418",
-         "0.2 / (0.2 + 0.03418) = 0.8540",
-         ("directly over PCIe, path SYS, which crosses the sockets",)),
-    Case("2 A10", "--params 350M --precision fp32 --step-time 200ms", "several", "0-1",
-         "350e6 * (4 + 4 + 8) / 2**30 = 5.215",
-         "2: 350e6 * 4 * 2 * 1/2 / (31.508e9 * 0.65) = 0.06836",
-         "0.2 / (0.2 + 0.06836) = 0.7453"),
-    Case("2 A10", "--params 350M --step-time 200ms --gpus 1", "one", "0",
-         "350e6 * 16 / 2**30 = 5.215", says=("one GPU was asked for",)),
+    Case("2 RTX 4070 Ti, switch", "--params 350M --step-time 2s", "try", "0",
+         f"2: 350e6 * 4 * 2 * 1/2 / ({PCIE4} / 2 * 0.17) = 0.52274",
+         "2 / (2 / 2 + 0.52274 + 0.017) = 1.2989",
+         says=("shared by 2 GPUs at the uplink of switch 0000:02:00.0 = 15.8 GB/s",)),
+    Case("2 A10", "--params 350M --step-time 600ms", "several", "0-1",
+         f"2: 350e6 * 4 * 2 * 1/2 / ({PCIE4} * 0.40) = 0.11108",
+         "0.6 / (0.6 / 2 + 0.11108 + 0.005) = 1.4420",
+         says=("directly over PCIe, path SYS, which crosses the sockets",)),
+    Case("2 A10", "--params 350M --step-time 200ms --gpus 1", "one", "0", says=("one GPU was asked for",)),
     Case("2 A10, 1 sick", "--params 350M --step-time 200ms", "one", "1",
-         "350e6 * 16 / 2**30 = 5.215",
          says=("only one GPU is usable", "GPU 0: critical finding pcie.width: 8 of 16 lanes under load")),
     Case("2 A10, 1 lost", "--params 350M --gpus 2", "one", "0",
-         "350e6 * 16 / 2**30 = 5.215",
-         says=("--gpus 2: this host has 2 GPUs, 1 of them usable", "GPU 1: critical finding gpu.lost")),
-    Case("2 A10, starved", "--params 350M --step-time 200ms", "one", "0",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (31.508e9 * 0.65) = 0.03418",
-         "0.2 / (0.2 + 0.03418) = 0.8540",
-         ("the host cannot feed more", "storage.not_responding")),
-    Case("2 L40S", "--params 1B --optimizer sgd --step-time 500ms", "several", "0-1",
-         "1e9 * (2 + 2 + 4 + 4) / 2**30 = 11.18",
-         "2: 1e9 * 2 * 2 * 1/2 / (31.508e9 * 0.65) = 0.09766",
-         "0.5 / (0.5 + 0.09766) = 0.8366"),
-    Case("2 L40S", "--params 7e9 --optimizer adafactor --precision bf16 --step-time 2s", "several", "0-1",
-         "7e9 * (2 + 2 + 0) / 2**30 = 26.08",
-         "2: 7e9 * 2 * 2 * 1/2 / (31.508e9 * 0.65) = 0.6836",
-         "2 / (2 + 0.6836) = 0.7453"),
-    Case("2 L40S", "--params 70B --workload inference --precision int4", "one", "1",
-         "70e9 * 0.5 / 2**30 = 32.60", says=("for a replica; GPU 0 can hold more, 2 in all",)),
-    Case("2 L40S", "--params 34B --workload inference", "split", "0-1", "34e9 * 2 / 2**30 = 63.33"),
-    Case("1 A100", "--params 1B --step-time 300ms", "one", "0",
-         "1e9 * 16 / 2**30 = 14.90", says=("only one GPU is usable",)),
-    Case("1 A100", "--params 7B", "too_large", "",
-         "7e9 * 16 / 2**30 = 104.3",
-         says=("68.3 GiB more than its one usable GPU", "--lora-rank 16: 13.6 GiB, fits on 1 GPU")),
-    Case("1 A100", "--params 7B --lora-rank 16 --precision bf16", "one", "0",
-         "(7e9 * 2 + 39.89e6 * (2 + 2 + 4)) / 2**30 = 13.34"),
-    Case("4 V100", "--params 350M --step-time 100ms", "several", "0-3",
-         "350e6 * 16 / 2**30 = 5.215",
-         "4: 350e6 * 2 * 2 * 3/4 / (6 * 25.781e9 * 0.75) = 0.009051",
-         "0.1 / (0.1 + 0.009051) = 0.9170",
-         ("6 links of 25.8 GB/s at GPU 0 = 155 GB/s, of which 75% = 116 GB/s",)),
-    Case("4 V100", "--params 350M --step-time 100ms --gpus 2", "several", "0-1",
-         "350e6 * 16 / 2**30 = 5.215",
-         "2: 350e6 * 2 * 2 * 1/2 / (2 * 25.781e9 * 0.75) = 0.01810",
-         "0.1 / (0.1 + 0.01810) = 0.8467"),
-    Case("8 H100", "--params 3B --step-time 900ms", "several", "0-7",
-         "3e9 * 16 / 2**30 = 44.70",
-         "8: 3e9 * 2 * 2 * 7/8 / (18 * 26.562e9 * 0.75) = 0.02928",
-         "0.9 / (0.9 + 0.02928) = 0.9685",
-         ("4 GPUs: 3B x 2 bytes x 2 x 3/4 = 9.00 GB; / 359 GB/s = 25.1 ms", "7.75 times one GPU")),
-    Case("8 H100", "--params 3B --precision fp32 --step-time 50ms --same-total-batch", "one", "0",
-         "3e9 * (4 + 4 + 8) / 2**30 = 44.70",
-         "2: 3e9 * 4 * 2 * 1/2 / (18 * 26.562e9 * 0.75) = 0.03347",
-         "0.025 / (0.025 + 0.03347) = 0.4276",
-         ("leave GPU 1-7 to other jobs",)),
-    Case("8 H100", "--params 7B --step-time 2s", "split", "0-1",
-         "7e9 * 16 / 2**30 = 104.3",
-         "8: (2 * 7e9 * 2 + 7e9 * 2) * 7/8 / (18 * 26.562e9 * 0.75) = 0.1025",
-         "2 / (2 + 0.1025) = 0.9512"),
-    Case("8 H100", "--params 30B", "split", "0-7",
-         # 447 / 71.7 = 6.24: 7 GPUs would do, but groups are powers of two.
-         "30e9 * 16 / 2**30 = 447.0",
-         "8: (2 * 30e9 * 2 + 30e9 * 2) * 7/8 / (18 * 26.562e9 * 0.75) = 0.4392"),
-    Case("8 H100", "--params 70B --workload inference --heads 64", "split", "0-1",
-         "70e9 * 2 / 2**30 = 130.4", says=("the usable GPUs hold 4 such replicas",)),
-    Case("8 H100", "--params 180B --workload inference --heads 40", "split", "0-4",
-         # 335 / 71.7 = 4.68, and 5 divides 40 heads.
-         "180e9 * 2 / 2**30 = 335.3"),
-    Case("8 H100", "--params 405B --workload inference --precision int8 --heads 128", "split", "0-7",
-         # 377 / 71.7 = 5.26: 6 and 7 do not divide 128 heads.
-         "405e9 * 1 / 2**30 = 377.2"),
-    Case("8 H100", "--params 8B --workload inference", "one", "0",
-         "8e9 * 2 / 2**30 = 14.90", says=("GPU 1-7 can hold more, 8 in all",)),
-    Case("8 H100, 2 sick", "--params 3B --step-time 900ms", "several", "0-2, 4",
-         # Six usable GPUs: the largest power of two is 4.
-         "3e9 * 16 / 2**30 = 44.70",
-         "4: 3e9 * 2 * 2 * 3/4 / (18 * 26.562e9 * 0.75) = 0.02510",
-         "0.9 / (0.9 + 0.02510) = 0.9729",
-         ("GPU 3: critical finding thermal.hw", "GPU 5: critical finding pcie.width")),
-    Case("8 H100, 2 sick", "--params 30B", "too_large", "",
-         "30e9 * 16 / 2**30 = 447.0", says=("more than its 6 usable GPUs can hold",)),
-    Case("2 H100, 1 MIG", "--params 3B --step-time 900ms", "one", "1",
-         "3e9 * 16 / 2**30 = 44.70", says=("GPU 0: split by MIG",)),
+         says=("--gpus 2: the answer is for the usable GPUs, 1 of 2", "GPU 1: critical finding gpu.lost")),
+    Case("2 A10, starved", "--params 350M --step-time 2s", "one", "0",
+         worst="2 / (2 / 2 + 0.11108 + 0.005) = 1.7920",
+         says=("the host cannot feed more", "storage.not_responding")),
+    Case("2 L40S", "--params 1B --step-time 2s", "several", "0-1",
+         f"2: 1e9 * 4 * 2 * 1/2 / ({PCIE4} * 0.40) = 0.31738"),
+    Case("1 A100", "--params 1B --step-time 300ms", "one", "0", says=("only one GPU is usable",)),
+    Case("4 V100", "--params 350M --step-time 100ms", "try", "0",
+         "4: 350e6 * 4 * 2 * 3/4 / (6 * 25.781e9 * 0.60) = 0.022627",
+         "0.1 / (0.1 / 4 + 0.022627 + 0.005) = 1.9002",
+         "0.1 / (0.1 / 4 + 0.018101 - 0.016667 + 0.0002) = 3.7546",
+         ("6 links of 25.8 GB/s at GPU 0 = 155 GB/s", "CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc-per-node 4")),
+    Case("4 V100", "--params 350M --step-time 500ms --gpus 2", "several", "0-1",
+         "2: 350e6 * 4 * 2 * 1/2 / (2 * 25.781e9 * 0.60) = 0.045253",
+         "0.5 / (0.5 / 2 + 0.045253 + 0.005) = 1.6653"),
+    # Four are sure, eight only possible.
+    Case("8 H100", "--params 3B --step-time 900ms", "several", "0-3",
+         f"8: 3e9 * 4 * 2 * 7/8 / ({NVSWITCH} * 0.60) = 0.073204",
+         "0.9 / (0.9 / 8 + 0.073204 + 0.005) = 4.7193",
+         "0.9 / (0.9 / 8 + 0.058563 * 26.2144e6 / 12e9 + 0.0002) = 7.9768",
+         ("4 GPUs: compute 225 ms, exchange 18.0 GB in", "CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 torchrun")),
+    Case("8 H100", "--params 3B --step-time 5s", "several", "0-7",
+         worst="5 / (5 / 8 + 0.073204 + 0.005) = 7.1102"),
+    # A model of 70 B neither fits nor splits here: whether a second GPU pays is a question of its exchange alone.
+    Case("8 H100", "--params 70B --step-time 120s", "several", "0-7"),
+    # Six usable GPUs: the largest power of two is 4.
+    Case("8 H100, 2 sick", "--params 3B --step-time 5s", "several", "0-2, 4",
+         f"4: 3e9 * 4 * 2 * 3/4 / ({NVSWITCH} * 0.60) = 0.062747",
+         says=("GPU 3: critical finding thermal.hw", "GPU 5: critical finding pcie.width")),
+    Case("2 H100, 1 MIG", "--params 3B --step-time 900ms", "one", "1", says=("GPU 0: split by MIG",)),
 )  # fmt: skip
+
+STUDY = (
+    # Trained parameters, total batch, samples per second of one GPU and of two, as published; all lose.
+    ("258K", 16, 2422, 2039),
+    ("258K", 32, 4156, 3567),
+    ("258K", 64, 8234, 6789),  # 7.8 ms
+    ("258K", 128, 16883, 12345),
+    ("6.9M", 8, 431, 336),
+    ("6.9M", 16, 789, 678),
+    ("6.9M", 32, 1245, 1123),  # 25.7 ms
+    ("6.9M", 64, 2101, 1841),
+)

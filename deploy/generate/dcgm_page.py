@@ -1,8 +1,9 @@
-"""The table in docs/dcgm.md: which alerts work with only the series recorded by `rules/compat/dcgm.yml`."""
+"""The list in docs/dcgm.md: which alerts work with only the series recorded by `rules/compat/dcgm.yml`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Final
 
 from gpu_triage.alerting import dcgm
@@ -13,28 +14,18 @@ _WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuT
 
 
 def alerts_from_dcgm() -> str:
-    """A row for each alert that is enabled by default, working ones first."""
+    """The alerts, of those enabled by default, that can fire from DCGM's metrics."""
     codes: dict[str, tuple[str, ...]] = {}
     for alert in (alert for source in shipped_sources() for alert in source.alerts if alert.enabled):
         codes[alert.name] = (*codes.get(alert.name, ()), *alert.codes)
-    rows = sorted((not _works(name, codes), name, _lacks(name, codes)) for name in codes)
-    lines = (
-        f"| [{name}]({_runbook(name)}) | {'blind' if blind else 'works'} | {lacks} |" for blind, name, lacks in rows
+    working = sorted(name for name in codes if _works(name, codes))
+    links = ", ".join(f"[{name}](../exporter/gpu_triage/serve/handbook/runbooks/{name}.md)" for name in working)
+    said = (
+        f"From DCGM's metrics alone, {len(working)} of {len(codes)} alerts can fire, if you collect the fields above: "
+        f"{links}. The others need an exporter on the host."
     )
-    return "\n".join(("| Alert | From DCGM alone | Lacks |", "|---|---|---|", *lines, ""))
+    return f"{fill(said, 130, break_long_words=False, break_on_hyphens=False)}\n"
 
 
 def _works(name: str, codes: Mapping[str, tuple[str, ...]]) -> bool:
     return name in _WORKING or not dcgm.recorded_codes().isdisjoint(codes[name])
-
-
-def _lacks(name: str, codes: Mapping[str, tuple[str, ...]]) -> str:
-    if _works(name, codes):
-        return "nothing"
-    return ", ".join(f"`{code}`" for code in codes[name] if not code.startswith("xid.")) or (
-        "Xids of programs" if codes[name] else "an exporter"
-    )
-
-
-def _runbook(name: str) -> str:
-    return f"../exporter/gpu_triage/serve/handbook/runbooks/{name}.md"

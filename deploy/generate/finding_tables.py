@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from textwrap import fill
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.findings.check import Check, Severity, Unit, length_in_words
+from gpu_triage.judge.findings.check import Check, Unit, length_in_words
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
-from gpu_triage.judge.findings.verdicts import OF_SEVERITY, exit_code
 
-_FINDINGS_INTRO = """\
-- **Verdict:** on the GPU, or on the host if the finding is about the host, once it is confirmed.
-- **One look** and **Exit code:** what one `gpu-triage check` makes of it. A critical finding with a wait stays pending,
-  and its verdict is `watch`.
-- **Value:** the unit of `gpu_finding_value` and `gpu_host_finding_value`; empty where nothing is measured.
-- **Alert:** what fires once it is confirmed; `(off)` if it has to be turned on.
-
-Waits and holds are the defaults; the section `judge` of the [configuration](configuration.md) changes them.
-
-"""
-_FINDINGS_HEAD = (
-    "| Finding | Severity | Action | Verdict | Wait | Hold | One look | Exit code | Value | Alert |\n"
-    "|---|---|---|---|---|---|---|---|---|---|\n"
-)
 _FACTS_HEAD = (
     "| severity | confirmed after | ends after | playbook step | bottleneck class | action | finding |\n"
     "|---|---|---|---|---|---|---|\n"
@@ -36,49 +19,8 @@ _WORDS_HEAD = "| word | means |\n|---|---|\n"
 _AT_ONCE = "at once"
 
 
-def findings_table() -> str:
-    """All findings with their times and consequences; Xids of the same kind share a row."""
-    drained = dict.fromkeys(_name(check) for check in CHECKS if _after_one_look(check) is Severity.CRITICAL)
-    listed = fill(f"One look drains for these: {', '.join(drained)}.", 120, break_on_hyphens=False)
-    rows = "".join(_finding(tuple(checks)) for _, checks in groupby(CHECKS, key=_row_key))
-    return f"{_FINDINGS_INTRO}{listed}\n\n{_FINDINGS_HEAD}{rows}"
-
-
-def _after_one_look(check: Check) -> Severity:
-    """Severity in a one-shot check, which confirms only findings without a wait."""
-    pending = check.wait_seconds > 0 and check.severity is Severity.CRITICAL
-    return Severity.WARNING if pending else check.severity
-
-
-def _name(check: Check) -> str:
-    return f"critical Xids (`{check.alert}`)" if _is_xid(check) else f"`{check.code}`"
-
-
-def _row_key(check: Check) -> tuple[object, ...]:
-    """Grouping key that is the same for all Xids of a kind."""
-    return (check.severity, check.action, check.alert) if _is_xid(check) else (check.code,)
-
-
 def _is_xid(check: Check) -> bool:
     return check.code.removeprefix("xid.").isdecimal()
-
-
-def _finding(checks: tuple[Check, ...]) -> str:
-    check = checks[0]
-    pending = _after_one_look(check)
-    cells = (
-        ", ".join(f"`{each.code}`" for each in checks),
-        check.severity.value,
-        check.action.value,
-        OF_SEVERITY[check.severity].text,
-        _length(check.wait_seconds),
-        _length(check.hold_seconds),
-        OF_SEVERITY[pending].text,
-        str(exit_code([pending], Severity.CRITICAL, blocked=check.code == "driver.unavailable")),
-        "" if check.measure is None else check.measure.unit.text,
-        f"{check.alert or ''}{'' if check.relayed else ' (off)'}",
-    )
-    return f"| {' | '.join(cells)} |\n"
 
 
 def facts(alert: str, current: str) -> str:

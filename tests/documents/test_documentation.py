@@ -34,14 +34,6 @@ def test_the_manual_page_names_every_option_and_the_exit_codes(repository: Path)
     assert ".SH EXIT STATUS\n0 after a signal; 2 " in serve
 
 
-def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:
-    page = (repository / "docs/check.md").read_text(encoding="utf-8")
-    assert "| `gpu.lost` | critical | drain | drain | at once | 7 minutes | drain | 1 |  | GpuLost |" in page
-    assert (
-        "| `thermal.hw` | critical | inspect_hardware | drain | 10 minutes | 20 minutes | watch | 0 | ratio |" in page
-    )
-
-
 def test_what_stands_between_markers_is_replaced_and_nothing_else() -> None:
     page = "above\n<!-- a: b-c -->\nold\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n"
     assert between(page, "a", lambda word: f"new {word}\n") == (

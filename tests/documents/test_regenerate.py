@@ -26,7 +26,11 @@ def test_about_something_else():
 """
 
 
-@pytest.mark.parametrize("name", STEPS)
+SLOW = {"tutorial": (pytest.mark.slow, pytest.mark.timeout(600))}
+"""Its commands play eleven minutes of eight GPUs."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in STEPS])
 def test_what_a_step_writes_is_up_to_date(name: str) -> None:
     assert stale(STEPS[name]) == [], "run `make regenerate`"
 

@@ -62,7 +62,7 @@ from gpu_triage.options.values import duration
     "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
 )
 @click.argument("more_paths", nargs=-1, metavar="")
-@click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
+@click.option("--verbose", "-v", is_flag=True, help="Log sampler messages to stderr.")
 @host_options(applies)
 def check_command(
     *,

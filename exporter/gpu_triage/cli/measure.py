@@ -26,12 +26,9 @@ from gpu_triage.options.progress import ProgressLine
 from gpu_triage.options.values import duration
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
-from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import FINDINGS, INCIDENTS, StateDirectory
-
-Watch = Callable[[OutcomeStore], None]
 
 MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset(
@@ -52,9 +49,7 @@ def applies(option: Option) -> bool:
     return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
 
 
-def measure(
-    machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0, watch: Watch | None = None
-) -> Judgment:
+def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgment:
     """Measure and judge a machine, with a progress line on a terminal; a stepped clock runs at full speed.
 
     Args:
@@ -62,7 +57,6 @@ def measure(
         config: as for the daemon.
         seconds: how long to measure, from the time when everything has responded.
         patience_seconds: how long to wait for that; after this, whatever responds is measured.
-        watch: called with each publication, for what the judge does not use.
 
     Raises:
         ConfigError: the configuration's judge settings are invalid.
@@ -76,7 +70,7 @@ def measure(
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
     run = _step if isinstance(machine.clock, SteppedClock) else _watch
-    host, error = run(machine, config, seconds, patience_seconds, watch).evidence()
+    host, error = run(machine, config, seconds, patience_seconds).evidence()
     host.memory.widest.see(_links_seen_by_the_exporter(machine, config))
     return judge.judge(host, error)
 
@@ -120,16 +114,13 @@ def sample_for(
 class _Measurement:
     """Follows a sampler from its first response to the end. `note` runs on the sampler's thread."""
 
-    def __init__(
-        self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float, watch: Watch | None
-    ) -> None:
+    def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
         self.done = threading.Event()
         self.measured_seconds = 0.0
         self._sampler = sampler
         self._clock = clock
         self._seconds = seconds
         self._patience_seconds = patience_seconds
-        self._watch = watch
         self._now = clock.now()
         self._started_at = self._now.monotonic
         self._began_at: float | None = None
@@ -140,8 +131,6 @@ class _Measurement:
         """Process a publication."""
         if self.done.is_set():
             return
-        if self._watch is not None:
-            self._watch(self._sampler.store)
         self._now = self._clock.now()
         now = self._now.monotonic
         patient = now - self._started_at < self._patience_seconds
@@ -180,25 +169,21 @@ class _Measurement:
         return "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
 
 
-def _watch(
-    machine: Machine, config: Config, seconds: float, patience_seconds: float, watch: Watch | None
-) -> _Measurement:
+def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
     runner = Runner(machine.clock, config.sample_fast_seconds)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-    measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds, watch)
+    measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
     most_seconds = patience_seconds + seconds + _GRACE_SECONDS
     note, done = measurement.note, measurement.done
     sample_for(most_seconds, runner, sampler, note, done, progress=lambda _: measurement.progress)
     return measurement
 
 
-def _step(
-    machine: Machine, config: Config, seconds: float, patience_seconds: float, watch: Watch | None
-) -> _Measurement:
+def _step(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
     sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
-    measurement = _Measurement(sampler, clock, seconds, patience_seconds, watch)
+    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
     with ProgressLine() as line:
         while True:
             sampler.step()

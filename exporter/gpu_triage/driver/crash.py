@@ -27,7 +27,7 @@ _TITLES: Final = {signal.SIGBUS: "Bus error", signal.SIGSEGV: "Segmentation faul
 
 EXPLANATION: Final = (
     "; ".join(f"{title}: {MEANINGS[number]}" for number, title in _TITLES.items())
-    + '. "Current thread" shows the call. See docs/operations.md, Crashes'
+    + '. "Current thread" shows the call. See docs/troubleshooting.md, Crashes'
 )
 """`faulthandler` truncates names after 500 characters."""
 

@@ -64,7 +64,7 @@ _LEADING = (
     Option(
         "web.config.file",
         values.FILE_NAME,
-        "YAML file with TLS, passwords and headers, as Prometheus's own exporters take it.",
+        "YAML file with TLS, passwords and headers, in exporter-toolkit format.",
     ),
     Option(
         "sample.fast",
@@ -277,12 +277,11 @@ def options_markdown(switches: Iterable[CollectorSwitch]) -> str:
     sections: dict[str, list[str]] = {}
     for option in all_options(switches):
         sections.setdefault(option.section, []).append(_markdown_row(option))
-    head = "| Flag | Environment variable | File key | Default | Meaning |\n|---|---|---|---|---|"
+    head = "| Flag | Default | Meaning |\n|---|---|---|"
     return "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
 
 
 def _markdown_row(option: Option) -> str:
-    file_key = "none" if option.field is None else f"`{option.key}`"
-    cells = (f"`{option.synopsis}`", f"`{option.variable}`", file_key, f"`{option.shown_default}`", option.help or "")
+    cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
     escaped = (cell.replace("|", "\\|") for cell in cells)
     return f"| {' | '.join(escaped)} |\n"

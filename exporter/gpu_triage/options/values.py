@@ -130,12 +130,10 @@ def parse_duration(text: str) -> float:
     """Parse a duration such as ``500ms``, ``5s``, ``1.5m`` or ``1h`` to seconds.
 
     Raises:
-        ValueError: the text is not a duration; a bare number is rejected, because its unit is ambiguous.
+        ValueError: the text is not a duration; nor is a bare number, because its unit is ambiguous.
     """
     match = _DURATION.fullmatch(text)
     if match is None:
-        if _NUMBER.fullmatch(text):
-            raise ValueError(f"{quoted(text)} has no unit; write {text[:_LONGEST_SHOWN]}s")
         raise ValueError(f"{quoted(text)} is no duration; write a number and a unit: 500ms, 5s, 1m or 1h")
     number, unit = float(match[1]), match[2]
     # Division, because 300 * 0.001 is not the float nearest to 0.3.
@@ -158,6 +156,10 @@ def duration(minimum: str, maximum: str) -> TextType:
     lowest, highest = parse_duration(minimum), parse_duration(maximum)
 
     def parse(text: str) -> float:
+        if _NUMBER.fullmatch(text):
+            sensible = [unit for unit in ("ms", "s") if lowest <= parse_duration(text + unit) <= highest] or ["s"]
+            meant = one_of([text[:_LONGEST_SHOWN] + unit for unit in sensible])
+            raise ValueError(f"{quoted(text)} has no unit; write {meant}")
         seconds = parse_duration(text)
         if not lowest <= seconds <= highest:
             raise ValueError(f"{quoted(text)} is out of range; write a duration from {minimum} to {maximum}")
@@ -270,7 +272,7 @@ HOST_NAME = TextType("NAME", _parse_host_name)
 
 
 def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callable[[str], object] = str) -> TextType:
-    """Text that a function accepts; `wrong` is what is invalid about other text, and what to write."""
+    """Text that a function accepts; `wrong` explains what is invalid, and what to write."""
 
     def parse(text: str) -> object:
         if not accepts(text):

@@ -1,1 +1,1 @@
-"""Advice on using one GPU or several for a job on this host."""
+"""Advice on whether a second GPU of this host pays for a training job."""

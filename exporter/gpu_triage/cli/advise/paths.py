@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise.assumptions import HOST_SHARE, NVLINK_SHARE, PEER_SHARE, Assumption
-from gpu_triage.cli.advise.links import Link, Mesh, Uplink, pcie_link, uplinks_of
+from gpu_triage.cli.advise.assumptions import DIRECT_COST, HOST_COST, HOST_SHARE, NVLINK_SHARE, PEER_SHARE, Range
+from gpu_triage.cli.advise.links import Link, pcie_link, slowest_nvlink, uplink_shares
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
@@ -20,21 +20,17 @@ _RING_NEIGHBORS: Final = 2
 
 
 class Access(Enum):
-    """How GPUs exchange data."""
+    """How GPUs exchange data, the fastest first."""
 
-    NVLINK = "nvlink"
-    PEER = "pcie_peer"
-    HOST_MEMORY = "host_memory"
+    NVLINK = "nvlink", "over NVLink", NVLINK_SHARE, DIRECT_COST
+    PEER = "pcie_peer", "directly over PCIe", PEER_SHARE, DIRECT_COST
+    HOST_MEMORY = "host_memory", "through host memory", HOST_SHARE, HOST_COST
 
-    @property
-    def rank(self) -> int:
-        """Lower is faster."""
-        return tuple(Access).index(self)
-
-    @property
-    def share(self) -> Assumption:
-        """Share of the line rate that is reached."""
-        return {Access.NVLINK: NVLINK_SHARE, Access.PEER: PEER_SHARE, Access.HOST_MEMORY: HOST_SHARE}[self]
+    def __init__(self, label: str, words: str, share: Range, fixed_seconds: Range) -> None:
+        self.label = label
+        self.words = words
+        self.share = share  # of the line rate that an all-reduce reaches
+        self.fixed_seconds = fixed_seconds  # of each step, whatever the size of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +44,28 @@ class Path:
     slowest: Link | None  # None if a link's speed is not reported
 
     @property
-    def bandwidth(self) -> float | None:
+    def bandwidth(self) -> Range | None:
         """Bytes per second and direction that each GPU reaches in an all-reduce; None if unknown."""
-        return None if self.slowest is None else self.slowest.line_rate * self.access.share.value
+        link = self.slowest
+        return None if link is None else Range(*(link.line_rate * share for share in self.access.share))
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """The path between two GPUs; lower is better."""
 
-    access: int
+    access: int  # index in Access
     slowness: float  # negative line rate of the slower link, 0 if unknown
     distance: int
+    level: str
+    refused: str
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """All paths between some GPUs of a host."""
+    """All paths between some GPUs of a host, by the keys of two."""
 
-    pairs: Mapping[frozenset[str], tuple[_Pair, str, str]]  # by key: path, level, reason for no peer access
-    links: Mapping[str, Link | None]  # PCIe links by key
-    uplinks: tuple[Uplink, ...]
-    mesh: Mesh
+    host: HostEvidence
+    pairs: Mapping[frozenset[str], Pair]
 
     def nearest(self, candidates: tuple[GpuEvidence, ...], count: int) -> tuple[GpuEvidence, ...]:
         """Return the `count` GPUs with the best worst path between them; of one, the first candidate.
@@ -82,30 +79,20 @@ class Paths:
 
     def of(self, gpus: tuple[GpuEvidence, ...]) -> Path:
         """Return the path of a group of at least two GPUs."""
-        pairs = [self.pairs[frozenset((one.key, other.key))] for one, other in combinations(gpus, 2)]
-        worst, level, refused = max(pairs, key=lambda pair: (pair[0].access, pair[0].distance))
+        worst = max(map(self._pair, combinations(gpus, 2)), key=lambda pair: (pair.access, pair.distance))
         if self._ring_of_nvlinks(gpus):
-            return Path(gpus, Access.NVLINK, level, "", self.mesh.slowest(gpus))
-        access = tuple(Access)[max(worst.access, Access.PEER.rank)]
-        links = [self.links[gpu.key] for gpu in gpus]
+            return Path(gpus, Access.NVLINK, worst.level, "", slowest_nvlink(self.host, gpus))
+        access = tuple(Access)[worst.access or 1]
+        links = [*map(pcie_link, gpus), *uplink_shares(self.host, gpus, direct=access is Access.PEER)]
         known = [link for link in links if link is not None]
-        above = (each.share_of(gpus, stays_below=access is Access.PEER) for each in self.uplinks)
-        all_links = (*known, *(link for link in above if link is not None))
-        slowest = min(all_links, key=lambda link: link.line_rate) if len(known) == len(links) else None
-        return Path(gpus, access, level, refused, slowest)
+        slowest = min(known, key=lambda link: link.line_rate) if len(known) == len(links) else None
+        return Path(gpus, access, worst.level, worst.refused, slowest)
 
     def _ring_of_nvlinks(self, gpus: tuple[GpuEvidence, ...]) -> bool:
         """Whether NVLink connects each GPU to two others of the group (of a pair, to the other)."""
+        linked = [pair for pair in combinations(gpus, 2) if tuple(Access)[self._pair(pair).access] is Access.NVLINK]
         needed = min(_RING_NEIGHBORS, len(gpus) - 1)
-        return all(
-            sum(
-                self.pairs[frozenset((gpu.key, other.key))][0].access == Access.NVLINK.rank
-                for other in gpus
-                if other.key != gpu.key
-            )
-            >= needed
-            for gpu in gpus
-        )
+        return all(sum(gpu in pair for pair in linked) >= needed for gpu in gpus)
 
     def _grown(self, seed: GpuEvidence, candidates: tuple[GpuEvidence, ...], count: int) -> tuple[GpuEvidence, ...]:
         group = [seed]
@@ -114,17 +101,11 @@ class Paths:
             group.append(min(rest, key=lambda gpu: (self._worst([(gpu, other) for other in group]), int(gpu.gpu))))
         return tuple(sorted(group, key=lambda gpu: int(gpu.gpu)))
 
-    def _worst(self, pairs: Iterable[tuple[GpuEvidence, GpuEvidence]]) -> _Pair:
-        return max(self.pairs[frozenset((one.key, other.key))][0] for one, other in pairs)
+    def _worst(self, pairs: Iterable[tuple[GpuEvidence, GpuEvidence]]) -> Pair:
+        return max(map(self._pair, pairs))
 
-
-def usable(host: HostEvidence, unfit: Collection[str]) -> tuple[GpuEvidence, ...]:
-    """Return the largest group of GPUs of one model that answer, are not split by MIG and not `unfit` (by index)."""
-    models: dict[str, list[GpuEvidence]] = defaultdict(list)
-    for gpu in host.answering:
-        if not gpu.partitioned and gpu.gpu not in unfit:
-            models[gpu.name].append(gpu)
-    return max((tuple(group) for group in models.values()), key=len, default=())
+    def _pair(self, gpus: tuple[GpuEvidence, GpuEvidence]) -> Pair:
+        return self.pairs[frozenset(gpu.key for gpu in gpus)]
 
 
 def paths_between(host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Paths:
@@ -133,17 +114,16 @@ def paths_between(host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Paths:
     statuses: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for labels in host.labels_of(GPU_P2P_STATUS):
         statuses[labels["uuid"], labels["peer_uuid"]][labels["capability"]] = labels["status"]
-    links, mesh = {gpu.key: pcie_link(gpu) for gpu in gpus}, Mesh.of(host, gpus)
-    pairs = {}
+    links, pairs = {gpu.key: pcie_link(gpu) for gpu in gpus}, {}
     for one, other in combinations(gpus, 2):
-        ways = [statuses[one.uuid, other.uuid], statuses[other.uuid, one.uuid]]
         level = levels.get(frozenset((one.uuid, other.uuid)), "")
-        access, refused = _access(ways)
-        nvlink = (mesh.slowest((one, other)),) if access is Access.NVLINK else ()
+        access, refused = _access([statuses[one.uuid, other.uuid], statuses[other.uuid, one.uuid]])
+        nvlink = (slowest_nvlink(host, (one, other)),) if access is Access.NVLINK else ()
         rates = [0.0 if link is None else link.line_rate for link in nvlink or (links[one.key], links[other.key])]
         distance = _LEVELS.index(level) if level in _LEVELS else len(_LEVELS)
-        pairs[frozenset((one.key, other.key))] = _Pair(access.rank, -min(rates), distance), level, refused
-    return Paths(pairs, links, uplinks_of(host), mesh)
+        pair = Pair(tuple(Access).index(access), -min(rates), distance, level, refused)
+        pairs[frozenset((one.key, other.key))] = pair
+    return Paths(host, pairs)
 
 
 def _access(ways: list[dict[str, str]]) -> tuple[Access, str]:

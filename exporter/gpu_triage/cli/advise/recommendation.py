@@ -1,16 +1,14 @@
-"""The answer about a job on a measured host: what to do, the arithmetic behind it, and what to fix first."""
+"""The answer about a job on a measured host: what to do, the estimate behind it, and what to fix first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.advise.decision import Choice, Decision, decide
-from gpu_triage.cli.advise.exchange import Exchange
-from gpu_triage.cli.advise.job import Job, Workload
-from gpu_triage.cli.advise.memory import Alternative, Memory, alternatives, group_sizes, memory_of
-from gpu_triage.cli.advise.paths import Paths, paths_between, usable
+from gpu_triage.cli.advise.estimate import Estimate, Job
+from gpu_triage.cli.advise.paths import paths_between
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.wording import ranges
@@ -33,6 +31,24 @@ _FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
 """Topics of host resources that more GPUs would only make scarcer."""
 
 
+class Choice(Enum):
+    """The course of action."""
+
+    ONE = "one"
+    SEVERAL = "several"
+    TRY = "try"  # the answer is within the uncertainty
+    DEPENDS = "depends"  # on the step time, which is not known
+    NO_GPU = "no_gpu"
+
+
+class Decision(NamedTuple):
+    """What to do, how many GPUs to use until more is measured, and why."""
+
+    choice: Choice
+    gpus: int
+    because: str
+
+
 class LeftOut(NamedTuple):
     """GPUs that the answer does not use, and why."""
 
@@ -44,121 +60,130 @@ class LeftOut(NamedTuple):
 class Recommendation:
     """The complete answer."""
 
+    job: Job
     decision: Decision
     words: Words  # in which the report on the host speaks
-    first: tuple[Finding, ...]  # findings to fix before the arithmetic holds, links first
-    unfit: tuple[Finding, ...]  # those that make the whole host unfit for any job
-    usable_gpus: int  # GPUs that may be used, after --gpus
+    first: tuple[Finding, ...]  # findings to fix before the estimate holds, links first
     gpus: tuple[str, ...]  # indices of the GPUs to use
-    other_gpus: tuple[str, ...]  # those left for other jobs or replicas
-    replicas: int  # of a model that is served; 0 for training
+    other_gpus: tuple[str, ...]  # those left for other jobs
     left_out: tuple[LeftOut, ...]
     notes: tuple[str, ...]  # how the request was interpreted
-    memory: Memory | None  # None if no GPU reports its memory
-    alternatives: tuple[Alternative, ...]  # options that need less memory, if one GPU is too small
-    exchanges: tuple[Exchange, ...]  # by group size; none for inference and one GPU
+    estimates: tuple[Estimate, ...]  # by group size from 2; none for one GPU
+
+    @property
+    def trial(self) -> Estimate | None:
+        """The group to try against the one to use, as the estimate does not settle it; None if it settles all."""
+        if self.decision.choice in (Choice.ONE, Choice.NO_GPU):
+            return None
+        may_pay = [each for each in self.estimates if each.gpus > self.decision.gpus and _may_pay(each)]
+        untried = () if self.decision.choice is Choice.SEVERAL else self.estimates[:1]
+        return next(iter((*may_pay[-1:], *untried)), None)
 
 
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     """Return the answer for a job on a measured host."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
     # Leave out GPUs with any critical finding, even pending: a short measurement confirms few of them.
-    unfit_gpus = {
-        finding.gpu for finding in report.findings if finding.gpu is not None and finding.severity is Severity.CRITICAL
-    }
+    critical = [finding for finding in reversed(report.findings) if finding.severity is Severity.CRITICAL]
+    # Of several findings of a GPU, the first of the most confirmed ones gives the reason.
+    sick = {finding.gpu: finding for finding in sorted(critical, key=lambda finding: finding.state)}
     # For a job on one GPU, prefer GPUs with the best verdict, then free ones.
-    group = tuple(sorted(usable(host, unfit_gpus), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied(gpu) > 0)))
+    group = tuple(sorted(_usable(host, sick), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied(gpu))))
     count = min(len(group), job.gpus or len(group))
     paths = paths_between(host, group)
-    memory = memory_of(job, group, count)
+    host_codes = dict.fromkeys(finding.check.code for finding in critical if finding.subject == "host")
+    unfit = ", ".join(code for code in host_codes if code not in _ABOUT_GPUS)
     first = tuple(_first(report, paths.nearest(group, count)))
-    starved = tuple(finding.measured for finding in first if _starves(finding))
-    decision = decide(job, memory, _exchanges(job, paths, group, group_sizes(count)), count, starved)
-    unfit = tuple(_unfit(report))
+    starved = tuple(
+        finding.measured for finding in first if finding.check.area is Area.HOST and finding.check.topic in _FEED
+    )
+    sizes = (1 << power for power in range(1, count.bit_length()))
+    estimates = () if unfit else tuple(Estimate(job, paths.of(paths.nearest(group, size))) for size in sizes)
+    decision = decide(job, estimates, count, starved)
     if unfit:
-        decision = Decision(Choice.NO_GPU, 0, "a critical finding about the host itself comes before any job")
+        decision = Decision(Choice.NO_GPU, 0, f"this comes before any job: {unfit}")
     chosen = paths.nearest(group, decision.gpus)
-    split = decision.choice is Choice.SPLIT
-    sizes = tuple(size for size in group_sizes(count, job.heads if split else None) if size >= max(2, decision.gpus))
-    copies = tuple(size for size in group_sizes(count) if size > 1)
-    shown = () if decision.choice in (Choice.NO_GPU, Choice.TOO_LARGE) else sizes if split else copies
-    small = memory is not None and not memory.fits
+    free = decision.choice is Choice.ONE and not starved
     return Recommendation(
+        job=job,
         decision=decision,
         words=report.words,
         first=first,
-        unfit=unfit,
-        usable_gpus=count,
         gpus=tuple(gpu.gpu for gpu in chosen),
-        other_gpus=_others(decision, starved, group, chosen),
-        replicas=_replicas(job, decision, starved, count),
-        left_out=tuple(_left_out(host, report, group, unfit_gpus)),
+        other_gpus=tuple(sorted((gpu.gpu for gpu in group if gpu not in chosen), key=int)) if free else (),
+        left_out=tuple(_left_out(host, group, sick)),
         notes=tuple(_notes(job, host, group, chosen)),
-        memory=memory,
-        alternatives=tuple(alternatives(job, memory)) if memory is not None and small and not unfit else (),
-        exchanges=_exchanges(job, paths, group, shown, sharded=split),
+        estimates=estimates,
     )
 
 
-def _exchanges(
-    job: Job, paths: Paths, group: tuple[GpuEvidence, ...], sizes: tuple[int, ...], *, sharded: bool = False
-) -> tuple[Exchange, ...]:
-    if job.workload is Workload.INFERENCE:
-        return ()
-    return tuple(Exchange(job, paths.of(paths.nearest(group, size)), sharded) for size in sizes if size > 1)
+def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple[str, ...] = ()) -> Decision:
+    """Decide between one and `count` usable GPUs.
+
+    Args:
+        job: the job.
+        estimates: one for each group size from 2.
+        count: number of usable GPUs, after `--gpus`.
+        starved: why the host cannot feed more GPUs.
+    """
+    if not count:
+        return Decision(Choice.NO_GPU, 0, "no GPU answers, is not split by MIG, and has no critical finding")
+    if count == 1:
+        return Decision(Choice.ONE, 1, "one GPU was asked for" if job.gpus == 1 else "only one GPU is usable")
+    if starved:
+        return Decision(Choice.ONE, 1, f"the host cannot feed more: {'; '.join(starved)}")
+    pair = estimates[0]
+    if pair.exchange_seconds is None:
+        return Decision(Choice.TRY, 1, "the speed of the links is not reported, so nothing can be estimated")
+    if pair.speedup is None:
+        return Decision(Choice.DEPENDS, 1, "the time of a step on one GPU decides: give it with --step-time")
+    sure = [each for each in estimates if _pays(each)]
+    possible = [each for each in estimates if _may_pay(each)]
+    best = (sure or possible or [pair])[-1]
+    because = (
+        f"{best.gpus} GPUs are estimated at {best.speedup} times as fast as one, and are worth their cost from "
+        f"{best.worthwhile_speedup:.2f} on"
+    )
+    choice = Choice.SEVERAL if sure else Choice.TRY if possible else Choice.ONE
+    return Decision(choice, best.gpus if sure else 1, because)
 
 
-def _others(
-    decision: Decision, starved: tuple[str, ...], group: tuple[GpuEvidence, ...], chosen: tuple[GpuEvidence, ...]
-) -> tuple[str, ...]:
-    """Return the GPUs that other jobs can use; none if the host cannot feed them."""
-    if starved or decision.choice is not Choice.ONE:
-        return ()
-    return tuple(sorted((gpu.gpu for gpu in group if gpu not in chosen), key=int))
+def _usable(host: HostEvidence, sick: Mapping[str | None, Finding]) -> tuple[GpuEvidence, ...]:
+    """Return the largest group of GPUs of one model that answer, are not split by MIG and not sick."""
+    fit = [gpu for gpu in host.answering if not gpu.partitioned and gpu.gpu not in sick]
+    names = [gpu.name for gpu in fit]
+    most = max(names, key=names.count, default="")
+    return tuple(gpu for gpu in fit if gpu.name == most)
 
 
-def _replicas(job: Job, decision: Decision, starved: tuple[str, ...], count: int) -> int:
-    if job.workload is not Workload.INFERENCE or not decision.gpus:
-        return 0
-    return 1 if starved else count // decision.gpus
+def _pays(estimate: Estimate) -> bool:
+    return estimate.speedup is not None and estimate.speedup.worst >= estimate.worthwhile_speedup
+
+
+def _may_pay(estimate: Estimate) -> bool:
+    return estimate.speedup is not None and estimate.speedup.best >= estimate.worthwhile_speedup
 
 
 def _first(report: Report, compared: tuple[GpuEvidence, ...]) -> Iterator[Finding]:
-    """Yield the sick and slow links of the host, then what else matters for the compared GPUs and the host."""
+    """Yield what to fix: sick and slow links of the host, then what else matters for the compared GPUs and the host."""
     subjects = {"host", *(f"GPU {gpu.gpu}" for gpu in compared)}
-    yield from (finding for finding in report.findings if finding.check.area in _LINKS)
-    for finding in report.findings:
-        matters = finding.severity is not Severity.INFO or finding.check.topic in _FEED
-        if finding.check.area in _RELEVANT and finding.subject in subjects and matters:
-            yield finding
-
-
-def _starves(finding: Finding) -> bool:
-    """Whether the finding means that the host cannot feed its GPUs."""
-    return finding.check.area is Area.HOST and finding.check.topic in _FEED
-
-
-def _unfit(report: Report) -> Iterator[Finding]:
-    for finding in report.findings:
-        critical = finding.subject == "host" and finding.severity is Severity.CRITICAL
-        if critical and finding.check.code not in _ABOUT_GPUS:
-            yield finding
+    findings = [finding for finding in report.findings if finding.severity is not Severity.INFO]
+    yield from (finding for finding in findings if finding.check.area in _LINKS)
+    yield from (each for each in findings if each.check.area in _RELEVANT and each.subject in subjects)
 
 
 def _left_out(
-    host: HostEvidence, report: Report, group: tuple[GpuEvidence, ...], unfit_gpus: set[str]
+    host: HostEvidence, group: tuple[GpuEvidence, ...], sick: Mapping[str | None, Finding]
 ) -> Iterator[LeftOut]:
     """Yield every GPU of the host that is not in the group, by reason."""
     reasons: dict[str, list[str]] = {}
     names = {gpu.gpu for gpu in group}
     for gpu in host.gpus:
+        finding = sick.get(gpu.gpu)
         if gpu.gpu in names:
             continue
-        if gpu.gpu in unfit_gpus:
-            critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
-            # Prefer a confirmed finding.
-            worst = max(critical, key=lambda f: f.state)
-            reason = f"critical finding {worst.check.code}: {worst.measured} ({life_cycle(worst)})"
+        if finding is not None:
+            reason = f"critical finding {finding.check.code}: {finding.measured} ({life_cycle(finding)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:
@@ -173,17 +198,12 @@ def _notes(
     job: Job, host: HostEvidence, group: tuple[GpuEvidence, ...], chosen: tuple[GpuEvidence, ...]
 ) -> Iterator[str]:
     if job.gpus is not None and job.gpus > len(group):
-        there = len(host.gpus)
-        of_them = "" if there == len(group) else f", {len(group)} of them usable"
-        gpus = "1 GPU" if there == 1 else f"{there} GPUs"
-        yield f"--gpus {job.gpus}: this host has {gpus}{of_them}; the answer is for {len(group)}"
-    occupied = {gpu.gpu: share for gpu in chosen if (share := _occupied(gpu))}
-    if occupied:
-        names, most = ranges(occupied), f"{max(occupied.values()):.0%}"
-        yield f"other work is on GPU {names} now, in up to {most} of a GPU's memory; the answer assumes it is gone"
+        yield f"--gpus {job.gpus}: the answer is for the usable GPUs, {len(group)} of {len(host.gpus)}"
+    if occupied := [gpu.gpu for gpu in chosen if _occupied(gpu)]:
+        yield f"other work is on GPU {ranges(occupied)} now; the answer assumes it is gone"
 
 
-def _occupied(gpu: GpuEvidence) -> float:
-    """Return the share of memory in use by workloads, 0-1; 0 if only the driver uses it."""
+def _occupied(gpu: GpuEvidence) -> bool:
+    """Whether workloads, and not only the driver, use memory of the GPU."""
     used, total = gpu.last(GPU_MEMORY_USED_BYTES) or 0.0, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
-    return used / total if used > total * _OCCUPIED else 0.0
+    return used > total * _OCCUPIED

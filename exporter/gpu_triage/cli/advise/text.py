@@ -1,47 +1,68 @@
-"""The answer as text: each number with the arithmetic that leads to it."""
+"""The answer as text: what was read, given and assumed, and the estimate that follows from it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from dataclasses import replace
 
-from gpu_triage.cli.advise.assumptions import USABLE_MEMORY, WORTHWHILE
-from gpu_triage.cli.advise.exchange import Exchange
-from gpu_triage.cli.advise.headline import headline
-from gpu_triage.cli.advise.job import Job, Workload
-from gpu_triage.cli.advise.limits import limits_of
-from gpu_triage.cli.advise.memory import Memory
+from gpu_triage.cli.advise.assumptions import BACKWARD_SHARE, WORTHWHILE, Range
+from gpu_triage.cli.advise.estimate import Estimate, Job
 from gpu_triage.cli.advise.paths import Access, Path
-from gpu_triage.cli.advise.recommendation import Recommendation
-from gpu_triage.cli.advise.steps import StepTime
-from gpu_triage.cli.advise.units import count, gib, rate, time, traffic
+from gpu_triage.cli.advise.recommendation import Choice, Recommendation
+from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.report.entries import entry_of, grouped
 
-_ACCESS: Final = {
-    Access.NVLINK: "over NVLink",
-    Access.PEER: "directly over PCIe",
-    Access.HOST_MEMORY: "through host memory",
-}
+
+def as_text(answer: Recommendation) -> str:
+    """Return the answer as lines of text."""
+    return "\n".join(printable(line) for line in _lines(answer))
 
 
-def as_text(job: Job, answer: Recommendation, step: StepTime) -> Iterator[str]:
-    """Yield the answer as lines of text."""
+def _lines(answer: Recommendation) -> Iterator[str]:
     yield from _first(answer)
-    yield f"recommendation: {headline(job, answer)}"
+    yield f"recommendation: {headline(answer)}"
     yield f"    because {answer.decision.because}"
-    unknown = f"the step time is not known: {step.words}"
-    asked = answer.exchanges and job.step_seconds is None
-    yield from _section("note", (*answer.notes, *((unknown,) if asked else ())))
+    yield from _section("note", answer.notes)
     yield from _section("left out", (f"GPU {ranges(each.gpus)}: {each.reason}" for each in answer.left_out))
-    yield from _section("memory of the model", _memory(job, answer))
-    yield from _section("what needs less memory", _alternatives(answer))
-    if answer.exchanges:
-        yield from _section("paths", _paths(answer.exchanges))
-        yield from _section("exchange in each step", (_exchange(each) for each in answer.exchanges))
-        yield from _section(f"efficiency ({step.words})", _efficiencies(answer.exchanges))
-        yield from _section("break-even", _break_evens(answer.exchanges))
-    yield from _section("limits of this advice", limits_of(job, answer))
+    if not answer.estimates:
+        return
+    yield from _section("read from this host", (_path(each.path) for each in answer.estimates))
+    yield from _section("given", _given(answer.job))
+    yield from _section("assumed", _assumed(answer))
+    yield from _section("estimate", _estimates(answer))
+    yield from _section("try it: 100 steps each after a warm-up, and compare samples per second", commands(answer))
+
+
+def headline(answer: Recommendation) -> str:
+    """Return what to do, as a sentence without its full stop."""
+    gpus = f"GPU {ranges(answer.gpus)}"
+    others = f", and leave GPU {ranges(answer.other_gpus)} to other jobs" if answer.other_gpus else ""
+    return {
+        Choice.NO_GPU: "run nothing on this host",
+        Choice.TRY: f"use one GPU, {gpus}, until you have tried more: the estimate does not settle it",
+        Choice.DEPENDS: _depends(answer),
+        Choice.SEVERAL: f"use {len(answer.gpus)} GPUs: {gpus}",
+        Choice.ONE: f"use one GPU, {gpus}{others}",
+    }[answer.decision.choice]
+
+
+def commands(answer: Recommendation) -> Iterator[str]:
+    """Yield the commands that settle what the estimate does not."""
+    if answer.trial is None:
+        return
+    size, tried = f"{answer.job.gradient_bytes:.0f}", tuple(gpu.gpu for gpu in answer.trial.path.gpus)
+    for gpus in (answer.gpus, tried):
+        devices = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={','.join(gpus)}"
+        yield f"{devices} torchrun --nproc-per-node {len(gpus)} train.py"
+    yield f"all_reduce_perf -b {size} -e {size} -g {len(tried)}"
+
+
+def _depends(answer: Recommendation) -> str:
+    if not answer.estimates or (seconds := answer.estimates[0].worthwhile_seconds) is None:
+        return ""
+    worst, best = _time(seconds.worst), _time(seconds.best)
+    return f"two GPUs are worth it if a step takes one GPU more than {worst}, not if less than {best}; between, try it"
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
@@ -65,87 +86,77 @@ def _first(answer: Recommendation) -> Iterator[str]:
     yield ""
 
 
-def _memory(job: Job, answer: Recommendation) -> Iterator[str]:
-    for part in job.parts:
-        product = f"{count(part.parameters)} x {part.bytes_each:g} bytes = {gib(part.size_bytes)}"
-        yield f"{part.what:<10} {product} ({part.words})"
-    memory = answer.memory
-    if memory is None:
-        yield "No GPU reports its memory: whether the model fits is not known."
-        return
-    share = f"{USABLE_MEMORY.value:.0%} of {gib(memory.total_bytes)} = {gib(memory.usable_bytes)}"
-    yield f"{'together':<10} {gib(memory.needed_bytes)}; a GPU has {share} to plan with: {_fits(memory)}"
-    if not memory.fits:
-        quotient = f"{gib(memory.needed_bytes)} / {gib(memory.usable_bytes)}"
-        ratio = memory.needed_bytes / memory.usable_bytes
-        yield f"{'GPUs':<10} {quotient} = {ratio:.2f}: at least {memory.fewest_gpus}"
-    left_out = "the KV cache" if job.workload is Workload.INFERENCE else "activations"
-    yield f"Not included: {left_out} and temporary buffers. They come on top."
-
-
-def _fits(memory: Memory) -> str:
-    left = memory.usable_bytes - memory.needed_bytes
-    return f"fits, {gib(left)} left" if memory.fits else f"{gib(-left)} too much for one"
-
-
-def _alternatives(answer: Recommendation) -> Iterator[str]:
-    for each in answer.alternatives:
-        holds = "does not fit on this host" if each.gpus is None else f"fits on {each.gpus}"
-        gpus = "" if each.gpus is None else " GPU" if each.gpus == 1 else " GPUs"
-        yield f"{each.options}: {gib(each.needed_bytes)}, {holds}{gpus}"
-
-
-def _paths(exchanges: tuple[Exchange, ...]) -> Iterator[str]:
-    for each in exchanges:
-        yield _path(each.path)
-
-
 def _path(path: Path) -> str:
     level = f", path {path.level.upper()}" if path.level and path.access is not Access.NVLINK else ""
     crossing = ", which crosses the sockets" if level and path.level == "sys" else ""
     refused = f" (peer access: {path.refused})" if path.refused else ""
-    start = f"GPU {ranges(gpu.gpu for gpu in path.gpus)} {_ACCESS[path.access]}{refused}{level}{crossing}"
-    link, bandwidth = path.slowest, path.bandwidth
-    if link is None or bandwidth is None:
+    start = f"GPU {ranges(gpu.gpu for gpu in path.gpus)} {path.access.words}{refused}{level}{crossing}"
+    link = path.slowest
+    if link is None:
         return f"{start}: the speed of a link is not reported"
-    share = f"{path.access.share.value:.0%}"
-    return f"{start}: {link.words} at {link.owner} = {rate(link.line_rate)}, of which {share} = {rate(bandwidth)}"
+    return f"{start}: {link.words} at {link.owner} = {_traffic(link.line_rate)}/s"
 
 
-def _exchange(exchange: Exchange) -> str:
-    gpus, payload = exchange.gpus, traffic(exchange.payload_bytes)
-    if exchange.sharded:
-        what = f"(2 x weights + gradients = {payload}) x {gpus - 1}/{gpus}"
+def _given(job: Job) -> Iterator[str]:
+    gradients = f"{job.gradient_bits} bits = {_traffic(job.gradient_bytes)}"
+    yield f"{_count(job.parameters)} trained parameters with gradients of {gradients} to exchange in each step"
+    if job.step_seconds is not None:
+        yield f"a step takes one GPU {_time(job.step_seconds)}"
+
+
+def _assumed(answer: Recommendation) -> Iterator[str]:
+    for access in dict.fromkeys(each.path.access for each in answer.estimates):
+        share = f"{access.share.worst:.0%} to {access.share.best:.0%} of the line rate"
+        yield f"{access.words}, an all-reduce reaches {share}"
+        yield f"{access.words}, each step takes {_times(access.fixed_seconds)} longer, whatever the model's size"
+    yield f"from none of the exchange to {BACKWARD_SHARE:.0%} of the compute time overlaps"
+    if answer.job.grow_batch:
+        yield "each GPU has the batch of one: the total batch grows with the GPUs"
     else:
-        precision = exchange.job.trained_precision
-        what = f"{count(exchange.job.trained)} x {precision.gradient:g} bytes x 2 x {gpus - 1}/{gpus}"
-    moved, seconds, bandwidth = traffic(exchange.moved_bytes), exchange.seconds, exchange.path.bandwidth
-    over = "" if seconds is None or bandwidth is None else f"; / {rate(bandwidth)} = {time(seconds)}"
-    return f"{gpus} GPUs: {what} = {moved}{over}"
+        yield "the GPUs share the batch of one, and half of the batch takes half of the time: time that on one GPU"
 
 
-def _efficiencies(exchanges: tuple[Exchange, ...]) -> Iterator[str]:
-    for each in exchanges:
-        compute, seconds, efficiency = each.compute_seconds, each.seconds, each.efficiency
-        if compute is None or seconds is None or efficiency is None:
+def _estimates(answer: Recommendation) -> Iterator[str]:
+    for each in answer.estimates:
+        exchange, compute, speedup = each.exchange_seconds, each.compute_seconds, each.speedup
+        if exchange is None:
             continue
-        low, high = efficiency
-        fraction = f"{time(compute)} / ({time(compute)} + {time(seconds)}) = {low:.0%}"
-        best = f"up to {high:.0%} if the exchange is hidden"
-        if each.sharded:
-            yield f"{each.gpus} GPUs: {fraction} of a step computes, {best}"
-        else:
-            yield f"{each.gpus} GPUs: {fraction}, {low * each.gpus:.2f} times one GPU; {best}"
+        parts = f"exchange {_traffic(each.moved_bytes)} in {_times(exchange)}"
+        if compute is not None and speedup is not None:
+            yield f"{each.gpus} GPUs: compute {_time(compute)}, {parts}: {speedup} times as fast as one"
+        elif (seconds := each.worthwhile_seconds) is not None:
+            yield f"{each.gpus} GPUs: {parts}: {WORTHWHILE:.0%} efficient from a step of {_times(seconds)}"
+    larger = [Estimate(replace(answer.job, grow_batch=True), each.path) for each in answer.estimates]
+    grown = [f"{each.gpus} GPUs {each.speedup}" for each in larger if each.speedup is not None]
+    if grown and not answer.job.grow_batch:
+        yield f"with --grow-batch, where each GPU has the batch of one: {', '.join(grown)} times as many samples"
 
 
-def _break_evens(exchanges: tuple[Exchange, ...]) -> Iterator[str]:
-    for each in exchanges:
-        faster, worth = each.break_even_seconds, each.worthwhile_seconds
-        if each.sharded or faster is None or worth is None or each.seconds is None:
-            continue
-        factor = f"{each.gpus} x " if each.job.same_total_batch else ""
-        arithmetic = f"{factor}{time(each.seconds)} / ({each.gpus} - 1) = {time(faster)}"
-        yield (
-            f"{each.gpus} GPUs are faster than one if its step takes more than {arithmetic}; "
-            f"{WORTHWHILE.value:.0%} efficient from {time(worth)} on"
-        )
+def _traffic(size_bytes: float) -> str:
+    """Format data to exchange, in decimal units as bandwidth has them: ``6.00 GB``, ``27.6 MB``."""
+    unit, size = next((each for each in (("GB", 1e9), ("MB", 1e6)) if size_bytes >= each[1]), ("kB", 1e3))
+    return f"{_digits(size_bytes / size)} {unit}"
+
+
+def _time(seconds: float) -> str:
+    """Format a time: ``1.20 s``, ``33.3 ms``, ``0.115 ms``."""
+    return f"{_digits(seconds)} s" if seconds >= 1 else f"{_digits(seconds * 1000)} ms"
+
+
+def _times(seconds: Range) -> str:
+    """Format a range of times, the best first: ``2.65 ms to 5.15 ms``."""
+    return f"{_time(seconds.best)} to {_time(seconds.worst)}"
+
+
+def _count(parameters: float) -> str:
+    """Format a number of parameters as the option takes it: ``6.9M``."""
+    unit, size = next(each for each in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)) if parameters >= each[1])
+    return f"{parameters / size:.3g}{unit}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    for limit, decimals in ((100, 0), (10, 1), (1, 2)):
+        if value >= limit:
+            return f"{value:,.{decimals}f}"
+    return f"{value:.3g}"

@@ -92,8 +92,8 @@ GPU_FINDING_LASTED_SECONDS = _judge_gauge(
 )
 GPU_FINDING_VALUE = _judge_gauge(
     "gpu_finding_value",
-    "What was last measured of a finding; docs/check.md has the unit of each code. Absent when gpu_finding is, and for "
-    "findings that measure nothing.",
+    "What was last measured of a finding; docs/alerts.md has the unit of each code. Absent when gpu_finding is, and "
+    "for findings that measure nothing.",
     labels=("pci_bus_id", "code"),
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(

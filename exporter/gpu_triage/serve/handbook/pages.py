@@ -20,11 +20,11 @@ CONFIGURATION: Final = "configuration"
 _OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
 
 FATAL_IN_TEXT: Final = (
-    "The kernel log says Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU goes on working."
+    "The kernel log has Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU keeps working."
 )
 _URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
     {
-        XidKind.PAGE: "pages a person: the GPU must not go on",
+        XidKind.PAGE: "critical, pages on-call: the GPU must be taken out of use",
         XidKind.TICKET: "a ticket for the working day",
         XidKind.APPLICATION: "a matter of the job: a program caused it",
         XidKind.INFORMATION: "context only: no alert",
