@@ -106,7 +106,7 @@ def _worst(findings: Sequence[Finding]) -> str:
 
 
 def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
-    """How long a finding has lasted and must last, and what follows; "" for a confirmed one with a condition that holds.
+    """How long a finding has lasted and must last, and what follows; "" for a confirmed one whose condition holds.
 
     Example: ``has lasted 40 s of 10 min; then critical: drain``.
     """
