@@ -272,7 +272,7 @@ HOST_NAME = TextType("NAME", _parse_host_name)
 
 
 def _text(name: str, accepts: Callable[[str], object], wrong: str, make: Callable[[str], object] = str) -> TextType:
-    """Text that a function accepts; `wrong` is what is invalid about other text, and what to write."""
+    """Text that a function accepts; `wrong` explains what is invalid, and what to write."""
 
     def parse(text: str) -> object:
         if not accepts(text):

@@ -1,7 +1,7 @@
 """Capacity review: what a fleet's GPUs did on each of the last days, from the series recorded by the rules.
 
 Days are UTC: the value of a recorded series at midnight covers the preceding day. Before the rules have recorded a day,
-the exporters' own series of the last hours are used.
+the exporters' own series of the last hours replace it.
 """
 
 from __future__ import annotations
