@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from tests.evidence import evidence_of
@@ -45,7 +45,7 @@ def memory(stalled: float, events: float, at: float) -> Iterator[Sample]:
     [("cpu", cpu, SHARE, THROTTLED_CPUS), ("memory", memory, PRESSURE, 1.0)],
 )
 def test_both_conditions_count_at_their_thresholds(
-    resource: str, readings: type[Iterator[Sample]], first: float, second: float
+    resource: str, readings: Callable[[float, float, float], Iterator[Sample]], first: float, second: float
 ) -> None:
     def slows_down(one: float, other: float, ease: float = 1.0) -> bool:
         rounds = (

@@ -317,7 +317,7 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
     ids=str,
 )
 def test_a_combination_just_beside_a_useless_one_is_accepted(flags: dict[str, str]) -> None:
-    config_of(**flags)
+    config_of({}, **flags)
 
 
 @pytest.mark.parametrize("addresses", [":0,127.0.0.1:0", "127.0.0.1:80,127.0.0.1:81", "127.0.0.1:80,[::1]:80"])
