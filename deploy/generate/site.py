@@ -93,7 +93,7 @@ def build() -> None:
     """Build the site with MkDocs, which has an environment of its own because nothing else needs its packages."""
     built = REPOSITORY / "build"
     stage(built / "site" / "pages")
-    python = built / "site-venv" / "bin" / "python"
+    python = str(built / "site-venv" / "bin" / "python")
     subprocess.run([sys.executable, "-m", "venv", built / "site-venv"], check=True)
     locked = ("--require-hashes", "-r", str(REPOSITORY / "requirements" / "site.txt"))
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *locked], check=True)
