@@ -70,6 +70,7 @@ class Daemon:
             security=SecuritySource(config.web_config_file, self._web_config_loaded),
             hosts=AllowedHosts(config.web_allowed_hosts),
             limits=Limits(unread=config.web_max_requests),
+            also_reload=None if config.config_file is None else self._settings.reload,
         )
         self._fatal: str | None = None
         self._stopping = False
@@ -126,7 +127,6 @@ class Daemon:
             "reading the web configuration, the baseline and the judge's settings again", extra=fields(cause="SIGHUP")
         )
         self._server.reload()
-        self._settings.reload_soon()
         self._sampler.reload()
 
     def _end(self, cause: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,8 +21,8 @@ log = logging.getLogger(__name__)
 class SettingsSource:
     """Reloads the judge's settings from the configuration file; all other options need a restart.
 
-    `use` applies new settings, on another thread. `report` receives the result of each load of the file, including the
-    one at startup. `options` are those allowed in the file.
+    `use` applies new settings. `report` receives the result of each load of the file, including the one at startup.
+    `options` are those allowed in the file.
     """
 
     def __init__(
@@ -40,25 +39,8 @@ class SettingsSource:
         self._report = report
         self._wall = wall
         self._loaded_at = wall()
-        self._asked = threading.Event()
-        self._thread: threading.Thread | None = None
         if config.config_file is not None:
             report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
-
-    def reload_soon(self) -> None:
-        """Reload the file on a separate thread, since it may be on a hung file server; returns at once."""
-        if self._config.config_file is None:
-            return
-        self._asked.set()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._reload_when_asked, name="judge-settings", daemon=True)
-            self._thread.start()
-
-    def _reload_when_asked(self) -> None:
-        while True:
-            self._asked.wait()
-            self._asked.clear()
-            self.reload()
 
     def reload(self) -> None:
         """Reload the file now. If it is invalid, the settings stay, and the error is logged and reported."""

@@ -1,6 +1,6 @@
 """The baseline at run time: reload it when its file changes, record it on request, compare it with current readings.
 
-The file has its own lane, because it may be on a network file system that hangs.
+The file has its own lane, because it may be on a network file system that hangs, unless it is in the state directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpu_triage.read.exporter.exporter_health import CollectorHealth
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.lanes import Job, Lane, Step, overdue
 from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 
 log = logging.getLogger(__name__)
@@ -68,19 +68,19 @@ class BaselineWatch:
         self,
         clock: Clock,
         config: Config,
-        make_lane: LaneMaker,
+        lane: Lane,
         report: Callable[[BaselineNews], None],
         state: StateDirectory | None,
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
-        self.lane: Lane = make_lane(baseline.NAME)  # where files are read and written
+        self.lane = lane  # where files are read and written
         self.recorded: Baseline | None = None  # the baseline in use, or None
         self.expected = Expected()  # the values that the baseline expects
         self._changed = False
         self._clock = clock
         self._interval_seconds = config.sample_medium_seconds
         self._settled_seconds = 2 * config.sample_slow_seconds
-        self._learns = config.baseline_from_host
+        self.learns = config.baseline_from_host  # whether it records the baseline itself
         self._wants_facts = False
         self._candidate: HostFacts | None = None
         self._candidate_since = 0.0
@@ -113,7 +113,7 @@ class BaselineWatch:
         if path is None:
             self._report(BaselineNews(known, missing=known is None))
         else:
-            self.lane.submit(lambda: self._read(path, identity, known))
+            self._start(lambda: self._read(path, identity, known))
 
     def _learn(self, facts: HostFacts | None, now: float) -> None:
         """Record the host once it has stayed unchanged for a while: services set limits and bring up links after boot.
@@ -129,7 +129,7 @@ class BaselineWatch:
         if (path := self._path) is None:
             self._report(BaselineNews(baseline_of(facts)))
         else:
-            self.lane.submit(lambda: self._write(path, facts))
+            self._start(lambda: self._write(path, facts))
 
     def take(self, news: BaselineNews) -> tuple[str, ...]:
         """Apply the result of an attempt; returns the names of the errors to count."""
@@ -197,6 +197,13 @@ class BaselineWatch:
         """What a GPU's PCIe link supports according to the baseline: the entry of the GPU, else that of its slot."""
         return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
 
+    def _start(self, job: Job) -> None:
+        def run() -> None:
+            self.lane.mark(Step(baseline.NAME))
+            job()
+
+        self.lane.submit(run)
+
     def _read(self, path: Path, identity: FileIdentity | None, known: Baseline | None) -> None:
         began = self._clock.now().monotonic
         found: Baseline | None = None
@@ -207,7 +214,7 @@ class BaselineWatch:
             found = known if known is not None and present is not None and present == identity else read_baseline(path)
         except Exception as unusable:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = _named(unusable)
-        missing = self._learns and error is not None and error.reason == "missing"
+        missing = self.learns and error is not None and error.reason == "missing"
         error = None if missing else error
         self._report(BaselineNews(found, present, error, missing, self._clock.now().monotonic - began))
 

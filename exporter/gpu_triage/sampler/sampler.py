@@ -76,8 +76,11 @@ class Sampler:
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder)
-        self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put, self._state)
-        self._access = StateAccess(machine, config, make_lane, self._reports.put, self._state, may_write=writes_state)
+        # One thread for all files of the directory: they share a disk, which may hang.
+        lane = make_lane(incidents.NAME)
+        elsewhere = lane if config.baseline_file is None else make_lane(baseline.NAME)
+        self._baseline = BaselineWatch(machine.clock, config, elsewhere, self._reports.put, self._state)
+        self._access = StateAccess(machine, config, lane, self._reports.put, self._state, may_write=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._flight = flight
         own = (exporter.NAME,) + (judgment.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
@@ -101,7 +104,7 @@ class Sampler:
         self._host_gpus, self._driver = self._gpus.host_gpus, self._gpus.driver
         self._incidents = IncidentWatch(self._access, self._host_gpus, self._driver, self.store, self._xid)
         findings = StateStore(*judge.saved, self._access) if judge is not None and self._access.writes else None
-        self._saved = StateStores(self._incidents.file, findings)
+        self._saved = StateStores(self._access, self._incidents.file, findings)
         medium_seconds = config.sample_medium_seconds
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self.view = HostReadings(self._host_gpus, self._driver, self.store)
@@ -131,8 +134,8 @@ class Sampler:
         ending_session = self._driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
-        self._baseline.submit(now)
         self._saved.submit(now)
+        self._baseline.submit(now)
         self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
         self._host.submit(now, self._host_gpus.present(self._driver.count))
@@ -215,6 +218,12 @@ class Sampler:
         apart = (self._gpus.probe_lane, *self._disk_lanes)
         return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
+    def save_incidents(self) -> None:
+        """Start writing the incidents, between the steps of the last round: before anything else is done with it."""
+        self._drain()
+        self._incidents.observe(self._machine.clock.now())
+        self._saved.finish(most=1)
+
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """End sampling, shut NVML down and start the writes that `save` then waits for.
 
@@ -239,7 +248,7 @@ class Sampler:
         self._saved.save(wait, self._take_last)
         self._incidents.end()
         self._saved.log_lost()
-        if not wait(lambda: self._baseline.lane.busy_since is None):
+        if self._baseline.learns and not wait(lambda: self._baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
         elif self._state is not None and self._saved.idle():
             self._state.release()
@@ -269,7 +278,8 @@ class Sampler:
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
-        return (self._baseline.lane, *self._saved.lanes)
+        own = () if self._baseline.lane is self._access.lane else (self._baseline.lane,)
+        return (self._access.lane, *own)
 
     def _end_session(self) -> None:
         # An event set must be freed before its session ends; all lanes are idle, so this one may do it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.documents import discard_partials
+from gpu_triage.documents import discard_partials, sync_directory
 from gpu_triage.documents.process_lock import ProcessLock
 from gpu_triage.documents.saved_state import failure
 from gpu_triage.errors import LockTaken, StateError
@@ -19,9 +19,14 @@ BASELINE: Final = "baseline"
 
 
 class StateDirectory:
-    """The state directory as used by one exporter. Thread-safe."""
+    """The state directory as used by one exporter. Thread-safe.
+
+    Attributes:
+        hurried: whether the exporter is about to exit, so that it must not wait for a slow disk more than necessary.
+    """
 
     def __init__(self, directory: Path) -> None:
+        self.hurried = False
         self._directory = directory
         self._lock_path = directory / ".lock"
         self._lock = ProcessLock(self._lock_path)
@@ -57,6 +62,19 @@ class StateDirectory:
             for name in (INCIDENTS, FINDINGS, BASELINE):
                 discard_partials(self.path(name))
         return self._generation
+
+    def sync(self) -> None:
+        """Make the writes so far survive a host crash. If `hurried`, do nothing: the last sync covers all writes.
+
+        Raises:
+            StateError: as in `lock`.
+        """
+        if self.hurried:
+            return
+        try:
+            sync_directory(self._directory)
+        except OSError as error:
+            raise failure(self._directory, error, "cannot be synced") from error
 
     def release(self) -> None:
         """Let another exporter write here, when the sampler ends but its process continues."""

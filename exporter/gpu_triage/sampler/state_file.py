@@ -1,4 +1,4 @@
-"""Reads and writes one file of the state directory, in its own lane: it may be on a network file system that hangs."""
+"""Reads and writes one file of the state directory, in a lane: it may be on a network file system that hangs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from gpu_triage.documents import sync_directory
-from gpu_triage.documents.saved_state import StateKind, copy_aside, failure, set_aside
+from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
 from gpu_triage.driver.kernel.boot import Boot, read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine
@@ -32,7 +31,6 @@ class StateNews(Generic[T]):
     loaded: T | None = None  # contents of the file; None if it was not read
     generation: int = 0  # of the lock under which the file may be written; 0 if it may not
     written: T | None = None  # what was written; None if nothing was
-    synced: bool = False  # whether the previous write is now safe from a host crash
     error: StateError | None = None  # what went wrong; None on success
     duration_seconds: float = 0.0  # of the visit
 
@@ -53,14 +51,13 @@ class StateFile(Generic[T]):
         self._writes = writes
         self.path = None if state is None else state.path(kind.name)
 
-    def visit(self, generation: int, memory: T | None, *, loads: bool, syncs: bool) -> StateNews[T]:
+    def visit(self, generation: int, memory: T | None, *, loads: bool) -> StateNews[T]:
         """Read or write the file, as far as the lock and the disk permit, and read the boot ID. Never raises.
 
         Args:
             generation: of the lock when the file was read; if it has changed, the file is reread instead.
             memory: what to write; None for nothing.
             loads: whether to read the file, because it has not been read yet.
-            syncs: whether to fsync the directory, so that the previous write survives a host crash.
         """
         began_at = self._machine.clock.now().monotonic
         news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
@@ -69,8 +66,10 @@ class StateFile(Generic[T]):
             locked = replace(news, generation=held, error=error)
             if loads or held not in (0, generation):
                 news = self._load(locked)
-            elif held and self.path is not None:
-                news = self._save(self.path, memory, locked, syncs=syncs)
+            elif held and memory is not None and self._state is not None and self.path is not None:
+                self._kind.write(self.path, memory)
+                self._state.sync()
+                news = replace(locked, written=memory)
             else:
                 news = locked
         except StateError as error:
@@ -78,17 +77,6 @@ class StateFile(Generic[T]):
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             news = replace(news, error=StateError("exception", traceback.format_exc()))
         return replace(news, duration_seconds=self._machine.clock.now().monotonic - began_at)
-
-    def _save(self, path: Path, memory: T | None, news: StateNews[T], *, syncs: bool) -> StateNews[T]:
-        if memory is not None:
-            self._kind.write(path, memory)
-            return replace(news, written=memory)
-        if syncs:
-            try:
-                sync_directory(path.parent)
-            except OSError as failed:
-                raise failure(path.parent, failed, "cannot be synced") from failed
-        return replace(news, synced=syncs)
 
     def _lock(self) -> tuple[int, StateError | None]:
         """The generation of the lock, 0 without it, and why this process does not have it."""

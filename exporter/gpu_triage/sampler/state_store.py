@@ -1,9 +1,10 @@
-"""Schedules the reads and writes of one state file, and tracks whether they succeed."""
+"""Schedules the reads and writes of the state files, and tracks whether they succeed."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -14,7 +15,7 @@ from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter.exporter_health import CollectorHealth
-from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.lanes import Lane, Step, overdue
 from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 from gpu_triage.sampler.state_file import UNUSABLE, AnyStateNews, StateFile, StateNews
 
@@ -61,6 +62,9 @@ class PersistentState(Protocol[T]):
 
 AnyKept = PersistentState[Any]
 
+Visit = Callable[[], AnyStateNews]
+"""Reads or writes a file; never raises."""
+
 
 @dataclass(frozen=True, slots=True)
 class StateAccess:
@@ -68,7 +72,7 @@ class StateAccess:
 
     machine: Machine  # the host that the state belongs to
     config: Config  # of the exporter
-    make_lane: LaneMaker  # creates the lane for a file
+    lane: Lane  # in which all files are visited
     report: Callable[[AnyStateNews], None]  # takes the result of each visit to a file; called on its lane
     directory: StateDirectory | None  # the state directory; None if nothing is kept on disk
     may_write: bool  # whether this process may write, or only read
@@ -99,7 +103,7 @@ class StateStore(Generic[T]):
     ) -> None:
         self.name = kind.name
         machine, config = access.machine, access.config
-        self.lane: Lane = access.make_lane(kind.name)
+        self._lane = access.lane
         self.boot = Boot("", None)
         self._kept = kept
         self._kind = kind
@@ -115,7 +119,6 @@ class StateStore(Generic[T]):
         self._generation = 0
         self._writing = False
         self._on_disk = kind.nothing
-        self._unsynced = False
         self._visit_at = 0.0
         self._save_at = 0.0
         self._ends = False
@@ -135,41 +138,32 @@ class StateStore(Generic[T]):
         """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
         if not self._writes:
             return False
-        if overdue(self.lane.busy_since, now, self._deadline_seconds):
+        if overdue(self._lane.busy_since, now, self._deadline_seconds):
             return False
         return None if self._duration_seconds is None else self._error is None and self._generation > 0
 
-    def submit(self, now: float) -> None:
-        """Start a visit to the file if one is due and none is running."""
+    def due(self, now: float) -> Visit | None:
+        """The next visit to the file if one is due, for an idle lane; it counts as started."""
         if self._began_at is None:
             self._began_at = now
         saves = self._has_to_save() and now >= self._save_at
-        syncs = self._unsynced and self._error is None
-        if (now < self._visit_at and not saves and not syncs) or not self.lane.ready():
-            return
+        if now < self._visit_at and not saves:
+            return None
         self._visit_at = now + self._interval_seconds
         if saves:
             self._save_at = now + _SAVE_SECONDS
-        self._start(saves=saves)
+        return self._visit(saves=saves)
 
-    def finish(self) -> bool:
-        """Start the next visit that is needed before the exporter exits, unless one is running.
-
-        Returns whether there is anything left to do. A visit that fails now is not retried.
-        """
+    def end(self) -> bool:
+        """Note that the exporter is exiting; returns whether the file is still of use. A failed visit isn't retried."""
         if not self._ends:
             self._ends = True
             self._kept.before_last_save()
-        if not self._writes or self._gave_up:
-            return False
-        if self.lane.busy_since is not None:
-            return True
-        left = not self._loaded or self._kept.changed or self._unsynced
-        if left and not self.lane.ready():
-            return False
-        if left:
-            self._start(saves=self._has_to_save())
-        return left
+        return self._writes and not self._gave_up
+
+    def last(self) -> Visit | None:
+        """The next visit that is needed before the exporter exits, as in `due`; None if everything is on disk."""
+        return self._visit(saves=self._has_to_save()) if not self._loaded or self._kept.changed else None
 
     def log_lost(self) -> None:
         """Log what is not on disk when the exporter exits, if anything."""
@@ -202,10 +196,7 @@ class StateStore(Generic[T]):
             kept.add(news.loaded)
             self._on_disk = news.loaded
         elif news.written is not None:
-            self._unsynced = True
             self._on_disk = news.written
-        elif news.synced:
-            self._unsynced = False
         if self._writing and news.written is None:
             kept.changed = True
         self._writing = False
@@ -229,7 +220,7 @@ class StateStore(Generic[T]):
         """Health of the store; empty if nothing is kept on disk."""
         if not self._writes:
             return ()
-        stuck = overdue(self.lane.busy_since, now, self._deadline_seconds)
+        stuck = overdue(self._lane.busy_since, now, self._deadline_seconds)
         health = CollectorHealth(
             name=self._kind.name,
             interval_seconds=self._interval_seconds,
@@ -242,12 +233,11 @@ class StateStore(Generic[T]):
     def _has_to_save(self) -> bool:
         return self._writes and self._loaded and self._kept.changed
 
-    def _start(self, *, saves: bool) -> None:
+    def _visit(self, *, saves: bool) -> Visit:
         memory: T | None = None
         if saves:
             memory, self._writing, self._kept.changed = self._kept.memory, True, False
-        visit = partial(self._file.visit, self._generation, memory, loads=not self._loaded, syncs=self._unsynced)
-        self.lane.submit(lambda: self._report(visit()))
+        return partial(self._file.visit, self._generation, memory, loads=not self._loaded)
 
     def _log_turn(self, error: StateError | None) -> None:
         before, kind = self._error, self._kind
@@ -261,22 +251,29 @@ class StateStore(Generic[T]):
 
 
 class StateStores:
-    """A sampler's stores as a group; None arguments are ignored. Only the sampler's thread calls it."""
+    """A sampler's stores, the most important first; None is ignored. Only the sampler's thread calls it."""
 
-    def __init__(self, *stores: StateStore[Any] | None) -> None:
+    def __init__(self, access: StateAccess, *stores: StateStore[Any] | None) -> None:
+        self._access = access
+        self._lane = access.lane
         self._stores = [store for store in stores if store is not None]
 
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        return tuple(store.lane for store in self._stores)
-
     def submit(self, now: float) -> None:
-        for store in self._stores:
-            store.submit(now)
+        """Start the visits that are due, unless the lane is busy."""
+        if self._lane.ready():
+            self._start((store.name, store.due(now)) for store in self._stores)
 
-    def finish(self) -> bool:
-        left = [store.finish() for store in self._stores]
-        return any(left)
+    def finish(self, most: int | None = None) -> bool:
+        """Start the visits that are needed before the exporter exits, unless the lane is busy.
+
+        Returns whether there is anything to wait for. `most` limits it to the most important files.
+        """
+        if self._access.directory is not None:
+            self._access.directory.hurried = True
+        ending = [store for store in self._stores[:most] if store.end()]
+        if ending and self._lane.busy_since is not None:
+            return True
+        return self._lane.ready() and self._start((store.name, store.last()) for store in ending)
 
     def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
         """Write what is not on disk yet, as far as time permits, before the exporter exits.
@@ -284,20 +281,19 @@ class StateStores:
         `wait` returns whether the given condition holds before the time is up; `take` processes ended visits.
         """
         take()
-        while self.finish() and wait(self._next_done()):
+        while self.finish() and wait(self.idle):
             take()
-
-    def _next_done(self) -> Callable[[], bool]:
-        """Condition: at least one of the files that are busy now has become idle; true immediately if none is busy."""
-        busy = [lane for lane in self.lanes if lane.busy_since is not None]
-        return lambda: not busy or any(lane.busy_since is None for lane in busy)
+        take()
+        if self._access.writes and self.idle() and self._lane.ready():
+            self._lane.submit(self._sync)
+            wait(self.idle)
 
     def log_lost(self) -> None:
         for store in self._stores:
             store.log_lost()
 
     def idle(self) -> bool:
-        return all(lane.busy_since is None for lane in self.lanes)
+        return self._lane.busy_since is None
 
     def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
         (store,) = (store for store in self._stores if store.name == news.name)
@@ -310,3 +306,21 @@ class StateStores:
         """Whether all changes are being saved; None until that is known."""
         saved = [store.saves(now) for store in self._stores]
         return False if False in saved else None if None in saved else True
+
+    def _start(self, due: Iterable[tuple[str, Visit | None]]) -> bool:
+        visits = [(name, visit) for name, visit in due if visit is not None]
+
+        def run() -> None:
+            for name, visit in visits:
+                self._lane.mark(Step(name))
+                self._access.report(visit())
+
+        if visits:
+            self._lane.submit(run)
+        return bool(visits)
+
+    def _sync(self) -> None:
+        assert self._access.directory is not None  # noqa: S101 - it `writes`
+        self._access.directory.hurried = False
+        with suppress(StateError):  # the writes succeeded, and the exporter exits
+            self._access.directory.sync()

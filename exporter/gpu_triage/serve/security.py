@@ -105,21 +105,31 @@ class SecuritySource:
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
         return changed
 
-    def watch(self, changed: Callable[[], object], interval_seconds: float) -> None:
-        """Reload at this interval, then call `changed`; on a thread of its own, because a filesystem may hang."""
+    def watch(
+        self, changed: Callable[[], object], interval_seconds: float, also: Callable[[], object] | None = None
+    ) -> None:
+        """Reload at this interval and on `look_now`, and call `changed` after a change.
+
+        On a thread of its own, because a filesystem may hang. After each `look_now`, it calls `also`, if given.
+        """
 
         def reload_until_stopped() -> None:
             while True:
-                self._woken.wait(interval_seconds)
+                asked = self._woken.wait(None if self._path is None else interval_seconds)
                 if self._stopped:
                     return
                 self._woken.clear()
-                if self.reload():
-                    with suppress(RuntimeError):  # the server's loop has just closed
-                        changed()
+                try:
+                    if self.reload():
+                        with suppress(RuntimeError):  # the server's loop has just closed
+                            changed()
+                    if asked and also is not None:
+                        also()
+                except Exception:
+                    log.exception("reloading failed")  # a bug must not end the thread
 
-        if self._path is not None:
-            threading.Thread(target=reload_until_stopped, name="web-config", daemon=True).start()
+        if self._path is not None or also is not None:
+            threading.Thread(target=reload_until_stopped, name="reload", daemon=True).start()
 
     def look_now(self) -> None:
         self._woken.set()

@@ -47,6 +47,7 @@ class WebServer:
         hosts: the allowed Host names; None for any.
         wall: returns Unix seconds, for the Date header.
         reload_seconds: how often the files behind `security` are checked for changes.
+        also_reload: called after each request to `reload`, on the thread that reads those files.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class WebServer:
         limits: Limits | None = None,
         wall: Callable[[], float] = time.time,
         reload_seconds: float = RELOAD_SECONDS,
+        also_reload: Callable[[], object] | None = None,
     ) -> None:
         self._app = app
         self._addresses = None if listen_addresses is None else tuple(listen_addresses)
         self._security = security or SecuritySource()
         self._hosts = hosts or AllowedHosts()
         self._reload_seconds = reload_seconds
+        self._also_reload = also_reload
         self._limits = limits or Limits()
         self._wall = wall
         self._listeners: list[socket.socket] = []
@@ -72,6 +75,7 @@ class WebServer:
         self._stopping = False
         self._wake: Callable[[], object] | None = None
         self._look_now: Callable[[], object] = lambda: None
+        self._reload_asked = False
 
     def bind(self) -> list[str]:
         """Open the listening sockets and return their URLs; clients can connect from now on, but wait for `run`.
@@ -102,6 +106,7 @@ class WebServer:
 
     def reload(self) -> None:
         """Trigger a check of the files behind `security`; safe in any thread or signal handler."""
+        self._reload_asked = True
         with suppress(RuntimeError):  # as in `stop`
             self._look_now()
 
@@ -115,9 +120,11 @@ class WebServer:
         crowd = Clients(self._limits, self._wall, tls=self._security.current.context is not None)
         respond = AccessCheck(self._app, self._security, self._hosts).respond
         accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
-        self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
+        self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds, self._also_reload)
         # Runs on the loop, because a signal handler must not take locks that this thread may hold.
         self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
+        if self._reload_asked:
+            self._security.look_now()
         try:
             await stop.wait()
         finally:

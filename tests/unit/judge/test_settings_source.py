@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -194,27 +193,3 @@ def test_a_good_file_after_a_bad_one_is_used(source: Source) -> None:
     source.reload("judge: 5")
     assert source.reload("judge: {thermal.hw: {wait: 7m}}") == ("thermal.hw waits 7 minutes instead of 10 minutes",)
     assert source.health[-1] == JudgeSettingsHealth(success=True, loaded_at=200.0)
-
-
-def test_a_request_reads_the_file_on_another_thread(tmp_path: Path) -> None:
-    read = threading.Event()
-    path = tmp_path / "config.yml"
-    path.write_text("")
-    config = config_from([f"--config.file={path}"])
-    threads: list[str] = []
-
-    def use(_settings: JudgeSettings) -> None:
-        threads.append(threading.current_thread().name)
-        read.set()
-
-    source = SettingsSource(config, OPTIONS, use, lambda _health: None)
-    source.reload_soon()
-    assert read.wait(10)
-    assert threads == ["judge-settings"]
-
-
-def test_without_a_file_there_is_nothing_to_read_and_to_report() -> None:
-    health: list[JudgeSettingsHealth] = []
-    source = SettingsSource(config_from(), OPTIONS, lambda _settings: None, health.append)
-    source.reload_soon()
-    assert health == []

@@ -269,7 +269,7 @@ def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged
             host.simulated,
             host.clock,
             host.config,
-            make_lane=lambda name: (HangingLane if name == "baseline" else InlineLane)(host.clock),
+            make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(host.clock),
         )
         hanging.run(10)
         assert hanging.sampler.idle(), "it delays no publication"

@@ -15,7 +15,7 @@ from gpu_triage.cli.measure import measure
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.lanes import InlineLane, Step
 from gpu_triage.sampler.sampler import Sampler
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_disk_that_hangs_delays_the_first_judgment_by_seconds_and_nothing_else
         running.simulated,
         clock,
         config,
-        make_lane=lambda name: (HangingLane if name in ("findings", "incidents") else InlineLane)(clock, name),
+        make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(clock, name),
     )
     hanging.elapsed = running.elapsed
     hanging.run(STEP)
@@ -225,3 +225,31 @@ def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config
     assert finding.state is State.PENDING
     assert finding.lasted_seconds == 0
     assert path(config).read_bytes() == written
+
+
+def test_at_the_end_incidents_come_before_findings_in_the_one_lane_of_all_files(tmp_path: Path, config: Config) -> None:
+    lanes: list[str] = []
+    visited: list[str] = []
+
+    class WatchedLane(InlineLane):
+        def mark(self, step: Step | None = None) -> None:
+            super().mark(step)
+            visited.extend(() if step is None else (step.collector,))
+
+    folder = config.state_directory
+    every_file = only(*COLLECTORS, state_directory=folder, baseline_from_host=True, judge=JUDGE)
+    xids = (f'at = {at}\ngpu = 0\neffect = {{ kind = "xid", code = {code} }}' for at, code in ((80, 48), (82, 95)))
+    with rig(scenario_with(tmp_path, HOST, hot(), *xids), every_file) as host:
+
+        def make(name: str) -> InlineLane:
+            lanes.append(name)
+            return (WatchedLane if name == "incidents" else InlineLane)(host.clock, name)
+
+        watched = Rig(host.simulated, host.clock, every_file, make_lane=make)
+        watched.run_to(83)  # the first is saved at once, and the next save is 5 s later
+        visited.clear()
+        watched.sampler.save_incidents()
+        assert visited == ["incidents"]
+        stop(watched)
+    assert visited == ["incidents", "findings"]
+    assert {"incidents", "findings", "baseline"} & set(lanes) == {"incidents"}

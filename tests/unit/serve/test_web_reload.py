@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import ssl
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, PASSWORDS, REQUEST, Running, basic, replace, serving
+from tests.web_sources import Host
 
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
+from gpu_triage.serve.app import WebApp
 from gpu_triage.serve.passwords import hashed
+from gpu_triage.serve.server import WebServer
 
 
 def common_name(client: ssl.SSLSocket) -> str:
@@ -131,6 +135,25 @@ def test_a_reload_looks_at_the_files_before_the_interval_is_over(tmp_path: Path)
         while not _opens(running, "change"):
             assert time.monotonic() < limit
         assert not _opens(running, "scrape")
+
+
+def test_a_request_to_reload_is_passed_on_even_without_files_of_the_server(tmp_path: Path) -> None:
+    read = threading.Event()
+    threads: list[str] = []
+
+    def reload() -> None:
+        threads.append(threading.current_thread().name)
+        read.set()
+
+    server = WebServer(WebApp(Host()), [f"unix:{tmp_path / 'socket'}"], also_reload=reload)
+    server.bind()
+    server.reload()  # before it serves: the request is not lost
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    assert read.wait(10)
+    server.stop()
+    thread.join()
+    assert threads == ["reload"]
 
 
 def test_over_plain_http_a_client_that_is_about_to_ask_keeps_its_connection(tmp_path: Path) -> None:

@@ -202,7 +202,9 @@ def test_a_state_directory_that_hangs_stops_nothing_and_what_is_lost_is_logged(
         hanging.sampler.close(wait)
         assert all(closed), "a state directory that hangs must not keep NVML from being shut down"
         hanging.sampler.save(lambda condition: condition())
-        (lost,) = [record for record in caplog.records if "not written before the end" in record.message]
+        (lost,) = [
+            each for each in caplog.records if each.message == "the incident history was not written before the end"
+        ]
         assert fields_of(lost) == {
             "file": str(tmp_path / FILE),
             "lost": 1,
