@@ -11,6 +11,7 @@ from gpu_triage.judge.report.text import printable
 
 NOTHING: Final = "-"
 """Placeholder for empty fields."""
+_HOLDS: Final = {True: "yes", False: "no", None: ""}
 
 
 def render_lines(report: Report) -> str:
@@ -27,7 +28,7 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         life_cycle = life_cycle_of(finding)
         times = (_seconds(life_cycle.lasted_seconds), _seconds(life_cycle.wait_seconds))
-        yield ("finding", *subject, *facts, life_cycle.state, *times)
+        yield ("finding", *subject, *facts, life_cycle.state, *times, _HOLDS[life_cycle.holds])
 
 
 def _seconds(time: float | None) -> str:
