@@ -160,6 +160,10 @@ class Cluster:
         """The fields of the node, as ``scontrol show node`` has them: State, Reason."""
         return _fields(self.scontrol("show", "node", NODE))
 
+    def reasons(self) -> str:
+        """Why nodes are drained, as the README lists it."""
+        return self._run("sinfo", "-R", "-o", "%60E %N")
+
     def scontrol(self, *arguments: str) -> str:
         return self._run("scontrol", "--oneliner", *arguments)
 

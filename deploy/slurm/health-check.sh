@@ -3,7 +3,7 @@
 #
 #   slurm.conf: HealthCheckProgram=/etc/slurm/gpu-triage/health-check.sh   HealthCheckInterval=60   HealthCheckNodeState=ANY
 #
-# It never resumes a node. After the repair, run: scontrol update NodeName=… State=RESUME
+# It never resumes a node: README.md has what RESUME needs.
 set -u
 role=health-check
 . "$(dirname "$(readlink -f "$0")")/judge.sh"

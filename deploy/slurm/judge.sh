@@ -4,8 +4,9 @@
 # The verdict comes from the running exporter, within milliseconds. If there is none, `gpu-triage check` runs for three seconds. Only
 # findings that are critical now count, and only those about the given GPUs or about the whole host. A finding that must last, such as
 # too few PCIe lanes, is a warning until it has lasted; a check of three seconds cannot confirm it, so that only the exporter drains
-# for it. If there is no report either, the program is missing, broken, or has invalid options. This says nothing about the GPUs, so it
-# is logged, and the node is drained only if NODE_CHECK_UNCHECKED is "drain".
+# for it. It is a warning again once its condition is gone, although its alert is held for minutes. If there is no report either, the
+# program is missing, broken, or has invalid options. This says nothing about the GPUs, so it is logged, and the node is drained only
+# if NODE_CHECK_UNCHECKED is "drain".
 
 # Settings. They can come from a file, because slurmd passes almost no environment to its scripts. Their names do not start with
 # GPU_TRIAGE_, because the program rejects such variables if they are not options.

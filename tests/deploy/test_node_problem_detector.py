@@ -115,19 +115,22 @@ def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer:
 
 @pytest.mark.parametrize(
     ("severity", "said"),
-    [("critical", "GPU 1 gpu.lost: lost\n"), ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending)\n")],
+    [
+        ("critical", "GPU 1 gpu.lost: lost\n"),
+        ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending); GPU 2 gpu.lost: lost (gone); GPU 3 power.brake: on\n"),
+    ],
 )
-def test_a_critical_finding_is_a_warning_until_it_is_confirmed(
+def test_a_critical_finding_is_a_warning_unless_it_is_confirmed_and_holds(
     repository: Path, tmp_path: Path, severity: str, said: str
 ) -> None:
     findings = (
-        "finding\t5\t0000:ab:00.0\twarning\tpcie.width\tinspect_hardware\t4 of 16 lanes\tpending\t40\t600\n"
-        "finding\t1\t0000:18:00.0\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\n"
+        "finding\t5\t0000:ab:00.0\twarning\tpcie.width\tinspect_hardware\t4 of 16 lanes\tpending\t40\t600\tyes\n"
+        "finding\t1\t0000:18:00.0\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\tyes\n"
+        "finding\t2\t0000:2a:00.0\twarning\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\tno\n"
+        "finding\t3\t0000:3a:00.0\twarning\tpower.brake\tinspect_hardware\ton\tconfirmed\t10\t0\t-\n"
     )
     answer = f"HTTP/1.1 200 OK\r\n\r\nhost\tdrain\tgpu-7\t-\n{findings}"
     assert ask_one_that_answers(repository, severity, answer, tmp_path).stdout == said
-    older = re.sub(r"\t(pending|confirmed)\t\d+\t\d+\n", "\n", answer)
-    assert ask_one_that_answers(repository, severity, older, tmp_path).stdout == said.replace(" (pending)", "")
 
 
 def test_an_exporter_that_hangs_is_unknown(repository: Path) -> None:

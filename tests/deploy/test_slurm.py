@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
-from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node
+from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node, exporter_of_a_repaired_gpu
 from tests.status_server import status_server
 
 from gpu_triage.options.config import Config
@@ -113,6 +113,16 @@ def test_a_link_that_is_too_narrow_drains_the_node_once_that_has_lasted(node: No
         # Whoever asks within a second of another gets the same answer.
         wait_for(lambda: node.prolog(url, "0").returncode == HOLD)
     assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 0 pcie.width"]
+
+
+def test_a_node_that_was_repaired_and_resumed_is_not_drained_while_its_page_is_held(node: Node, tmp_path: Path) -> None:
+    with exporter_of_a_repaired_gpu(tmp_path) as (url, repair):
+        assert node.run("health-check", url).returncode == 0
+        assert node.told == ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 1 gpu.lost"]
+        repair()
+        for script in ("health-check", "prolog", "epilog"):
+            assert node.run(script, url, SLURM_JOB_GPUS="0,1").returncode == GO
+    assert len(node.told) == 1
 
 
 def test_a_look_of_three_seconds_drains_nothing_that_must_last(node: Node) -> None:

@@ -12,7 +12,7 @@ from tests.conftest import RequiresTool
 from tests.e2e.processes import wait_for
 from tests.rig import scenario_with
 from tests.slurm_cluster import PATIENCE_SECONDS, Cluster, cluster
-from tests.slurm_node import LOST, NOBODY
+from tests.slurm_node import LOST, NOBODY, exporter_of_a_repaired_gpu
 
 from gpu_triage.machine import Moment, SlurmJob, index_name
 from gpu_triage.options.config import INDEX
@@ -85,7 +85,7 @@ def test_with_the_exporter_down_the_program_finds_the_sick_gpu(slurm: Cluster, t
     sick = program(slurm, str(tmp_path / "idle-downshift-changed.toml"))
     slurm.settings(NODE_CHECK_URL=NOBODY, NODE_CHECK_PROGRAM=sick)
     slurm.submit(2).is_requeued()
-    assert drained(slurm) == "gpu-triage: GPU 1 gpu.lost"
+    assert drained(slurm) == REASON
 
 
 def test_with_the_exporter_down_the_program_lets_a_job_on_healthy_gpus_start(slurm: Cluster) -> None:
@@ -127,6 +127,22 @@ def test_the_health_check_drains_an_idle_node(slurm: Cluster, sick: str) -> None
     health_check = {"HealthCheckProgram": f"{slurm.folder}/health-check.sh", "HealthCheckInterval": "1"}
     slurm.configure(**NO_HOLD, **health_check, HealthCheckNodeState="ANY")
     assert drained(slurm) == REASON
+
+
+def test_a_node_is_resumed_after_the_repair_and_stays_in_service(slurm: Cluster, tmp_path: Path) -> None:
+    ran = tmp_path / "slurm-gpu-check-health-check.prom"
+    with exporter_of_a_repaired_gpu(tmp_path) as (url, repair):
+        slurm.settings(NODE_CHECK_URL=url, NODE_CHECK_TEXTFILE_DIRECTORY=str(tmp_path))
+        health_check = {"HealthCheckProgram": f"{slurm.folder}/health-check.sh", "HealthCheckInterval": "1"}
+        slurm.configure(**NO_HOLD, **health_check, HealthCheckNodeState="ANY")
+        assert drained(slurm) == "gpu-triage: GPU 1 gpu.lost"
+        assert f"gpu-triage: GPU 1 gpu.lost{' ' * 34} {slurm.node()['NodeName']}" in slurm.reasons()
+        repair()
+        slurm.scontrol("update", f"NodeName={slurm.node()['NodeName']}", "State=RESUME")
+        for _ in range(2):
+            ran.unlink()
+            wait_for(ran.exists, PATIENCE_SECONDS)
+        assert "DRAIN" not in slurm.node()["State"]
 
 
 def test_the_exporter_reads_which_gpu_a_job_has_until_the_epilog(slurm: Cluster, sick: str) -> None:

@@ -48,12 +48,13 @@ body=${answer#*$'\r\n\r\n'}
 [[ $body == host$'\t'* ]] || unknown "the server at $host:$port is not a gpu-triage exporter"
 
 found=
-# A critical finding is a warning until it has lasted; the exporters of older versions tell no state.
-while IFS=$'\t' read -r kind gpu slot grade finding _ measured state _; do
+# A critical finding is a warning until it has lasted, and again once its condition is gone.
+while IFS=$'\t' read -r kind gpu slot grade finding _ measured state _ _ holds _; do
     [ "$kind" = finding ] && [ "$grade" = "$severity" ] || continue
     subject="GPU $gpu "
     [ "$gpu" = - ] && subject="GPU at $slot " && [ "$slot" = - ] && subject=
     [ "$state" = pending ] && measured+=" (pending)"
+    [ "$holds" = no ] && measured+=" (gone)"
     found+="${found:+; }$subject$finding: $measured"
 done <<<"$body"
 [ -z "$found" ] && exit 0

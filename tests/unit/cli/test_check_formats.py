@@ -119,19 +119,20 @@ def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
     ]
     assert all(record[3] != "critical" for record in findings), "a script would drain the host for it"
     (width,) = (record for record in findings if record[4] == "pcie.width")
-    assert width[7:] == ["pending", "-", "600"]
-    seen = with_life(ailing, "pcie.width", state=State.CONFIRMED, since=1.0, lasted_seconds=700.4)
-    (width,) = (line.split("\t") for line in render_lines(seen).splitlines() if "\tpcie.width\t" in line)
-    assert (width[3], *width[7:]) == ("critical", "confirmed", "700", "600")
+    assert width[7:] == ["pending", "-", "600", "yes"]
+    for holds, severity, told in ((True, "critical", "yes"), (False, "warning", "no"), (None, "warning", "-")):
+        seen = with_life(ailing, "pcie.width", state=State.CONFIRMED, since=1.0, lasted_seconds=700.4, holds=holds)
+        (width,) = (line.split("\t") for line in render_lines(seen).splitlines() if "\tpcie.width\t" in line)
+        assert (width[3], *width[7:]) == (severity, "confirmed", "700", "600", told)
     slots = {gpu.gpu: gpu.pci_bus_id for gpu in ailing.gpus}
     assert {record[2] for record in findings if record[1] != "-"} <= set(slots.values())
-    assert {len(record) for record in findings} == {10}
+    assert {len(record) for record in findings} == {11}
 
 
 def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: Report) -> None:
     lines = render_lines(hostile)
     assert {line.split("\t")[0] for line in lines.splitlines()} <= {"host", "gpu", "finding"}
-    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 9}
+    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 10}
     assert "\x1b" not in lines
 
 

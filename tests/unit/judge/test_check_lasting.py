@@ -41,7 +41,7 @@ def ailing() -> Report:
         ({"state": State.CONFIRMED, "lasted_seconds": 700.0}, "critical pcie.width  GPU 0: {}"),
         (
             {"state": State.CONFIRMED, "holds": False, "quiet_seconds": 180.0},
-            "critical pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)",
+            "warning pcie.width  GPU 0: {} (gone for 3 min, ends after 25 min)",
         ),
     ],
 )

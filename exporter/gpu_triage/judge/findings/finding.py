@@ -15,7 +15,7 @@ class State(IntEnum):
 
     ENDED = 0  # was confirmed; its condition then ended and stayed away for the hold time
     PENDING = 1  # its condition holds, but has not lasted for the wait time
-    CONFIRMED = 2  # its condition lasted for the wait time; alerts and the scheduler act on it
+    CONFIRMED = 2  # its condition lasted for the wait time; its alert fires, and schedulers act while it holds
 
     @property
     def text(self) -> str:
@@ -50,9 +50,12 @@ class Finding:
 
     @property
     def urgency(self) -> Severity:
-        """Current urgency: at most a warning until confirmed."""
-        pending = self.state is not State.CONFIRMED and self.severity is Severity.CRITICAL
-        return Severity.WARNING if pending else self.severity
+        """Current urgency: critical only while confirmed and its condition is seen to hold, else at most a warning.
+
+        Whatever acts on findings reads this. An alert does not: it is held, so that a fault that flaps is one page.
+        """
+        acute = self.state is State.CONFIRMED and self.holds is True
+        return Severity.WARNING if self.severity is Severity.CRITICAL and not acute else self.severity
 
     @property
     def wait_seconds(self) -> float:

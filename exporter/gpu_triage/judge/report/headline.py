@@ -100,6 +100,8 @@ def _worst(report: Report) -> str:
 
 
 def _group(finding: Finding) -> str:
-    if finding.severity is Severity.CRITICAL:
-        return _CRITICAL if finding.state is State.CONFIRMED else _CRITICAL_SOON
-    return _WARNINGS if finding.severity is Severity.WARNING else ""
+    if finding.urgency is Severity.CRITICAL:
+        return _CRITICAL
+    if finding.severity is Severity.CRITICAL and finding.state is State.PENDING:
+        return _CRITICAL_SOON
+    return _WARNINGS if finding.urgency is Severity.WARNING else ""

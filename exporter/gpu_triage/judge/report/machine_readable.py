@@ -24,6 +24,7 @@ FORMAT: Final = "gpu-triage-check"
 VERSION: Final = 1  # incremented when a key is removed or changes its meaning, not when keys are added
 NOTHING: Final = "-"
 """Placeholder for empty fields of a line."""
+_HOLDS: Final = {True: "yes", False: "no", None: ""}
 
 
 def render_json(report: Report) -> str:
@@ -292,4 +293,12 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         lasted = _lasted(finding)
         times = ("" if lasted is None else f"{lasted:.0f}", f"{finding.wait_seconds:.0f}")
-        yield ("finding", finding.gpu or "", finding.pci_bus_id, *facts, finding.state.text, *times)
+        yield (
+            "finding",
+            finding.gpu or "",
+            finding.pci_bus_id,
+            *facts,
+            finding.state.text,
+            *times,
+            _HOLDS[finding.holds],
+        )

@@ -63,8 +63,8 @@ GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
 )
 GPU_VERDICT = _judge_gauge(
     "gpu_verdict",
-    "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding, watch with a warning "
-    "or a critical finding that is pending. Absent while the GPU cannot be read and nothing was found.",
+    "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding that holds now, "
+    "watch with any other critical finding or a warning. Absent while the GPU cannot be read and nothing was found.",
     states=_VERDICTS,
 )
 GPU_HOST_VERDICT = _host_judge_gauge(
