@@ -123,6 +123,7 @@ def played(running: Rig, chance: random.Random) -> tuple[Rig, set[str]]:
     return running, codes
 
 
+@pytest.mark.timeout(600)  # half a minute of a CPU that may be busy
 @pytest.mark.parametrize("seed", some(range(5), usual={0}))
 @pytest.mark.parametrize("remembers", some([True, False], usual={True}))
 def test_whatever_the_order_of_faults_restarts_and_repairs_nothing_is_left_of_what_was_repaired(

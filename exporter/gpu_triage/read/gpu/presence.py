@@ -18,7 +18,7 @@ TIER = Tier.FAST
 GPU_UP = gpu_gauge(
     "gpu_up",
     "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A "
-    "GPU keeps this series once it was seen, until it is passed through to a virtual machine.",
+    "GPU keeps this series once it was seen, until another one is in its slot, or a virtual machine has it.",
     source="the sampler",
 )
 GPU_ERROR_INFO = gpu_info(
