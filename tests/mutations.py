@@ -70,7 +70,7 @@ class Mutation:
         return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
     def stages(self, *, near: bool = False) -> Iterator[list[str]]:
-        """The tests to run: those that import the module, then those of the folder and of what is generated, then others.
+        """The tests to run: those that import the module, those of the folder and of what is generated, and all others.
 
         Of each, those that are not slow come first.
         """
