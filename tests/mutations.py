@@ -2,7 +2,8 @@
 
 The faults are found in the syntax tree of the package: comparisons, conditions, thresholds and lifetimes, hysteresis,
 choices, bounds and arithmetic. A seed draws as many of each kind, spread over the folders. Each is tried in a copy of
-the working tree: with the unit tests that import its module, then with those of its folder, then with all others.
+the working tree: with the unit tests that import its module, then with those of its folder, then with all others, and
+of each with the slow ones last.
 """
 
 from __future__ import annotations
@@ -69,17 +70,20 @@ class Mutation:
         return Path(*folders) if package == "gpu_triage" else Path(package.removeprefix("gpu_triage_"), *folders)
 
     def stages(self, *, near: bool = False) -> Iterator[list[str]]:
-        """The tests to run: those that import the module, those of the folder and of what is generated, all others."""
+        """The tests to run: those that import the module, those of the folder and of what is generated, and all others.
+
+        Of each, those that are not slow come first.
+        """
         own = UNIT / self.folder
         while not (REPOSITORY / own).is_dir():
             own = own.parent
         module = ".".join(self.path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
-        first = [name for name, text in _unit_tests().items() if re.search(rf"\b{re.escape(module)}\b", text)]
-        if first:
-            yield first
-        yield [str(own), "tests/documents/test_regenerate.py"]
+        of_module = [name for name, text in _unit_tests().items() if re.search(rf"\b{re.escape(module)}\b", text)]
+        of_folder = [str(own), "tests/documents/test_regenerate.py"]
+        for marks in ("not slow and not full", "slow and not full"):
+            yield from ([*tests, "-m", marks] for tests in (of_module, of_folder) if tests)
         if not near:
-            yield [str(UNIT), "tests/documents", f"--ignore={own}", *(f"--ignore={name}" for name in first)]
+            yield [str(UNIT), "tests/documents", f"--ignore={own}", "-m", "not full"]
 
     def __str__(self) -> str:
         before, after = (" ".join(each.split()) for each in (self.before, self.after))
@@ -235,7 +239,7 @@ def _in_turn(
 
 def failure(copy: Path, tests: Sequence[str]) -> str | None:
     """The first test of a copy of the tree that fails; None if all pass."""
-    options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not full")
+    options = ("-x", "-q", "-p", "no:cacheprovider")
     env = {**os.environ, "PYTHONPATH": str(copy / "exporter")}
     command = ["nice", "-n", "10", sys.executable, "-m", "pytest", *options, *tests]
     try:
@@ -298,7 +302,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print them and run nothing")
     arguments = parser.parse_args()
     chosen = drawn(arguments.count, arguments.seed, arguments.area)
-    chosen = [each for each in chosen if all(text in str(each) for text in arguments.only)]
+    chosen = [each for each in chosen if not arguments.only or any(text in str(each) for text in arguments.only)]
     if arguments.list:
         _print("\n".join(map(str, chosen)))
         return 0
