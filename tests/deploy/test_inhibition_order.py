@@ -72,7 +72,7 @@ def test_every_inhibition_stays_within_a_cluster_and_a_job(repository: Path) -> 
 
 def test_no_inhibition_takes_two_alerts_for_equal_because_both_lack_a_label(repository: Path) -> None:
     """As Alertmanager does: two GPUs without a UUID would be one. A fleet may be a single cluster without a name."""
-    for each in _inhibitions(repository):
+    for each in every(_inhibitions(repository)):
         needed = {label for label in each["equal"] if label != "cluster"}
         assert needed <= {matcher.removesuffix('!=""') for matcher in each["source_matchers"]}, each
 
