@@ -21,6 +21,7 @@ OWN = re.compile(
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
     r"|gpu_(host_)?(verdict|finding)|gpu_bottleneck|gpu_compute_bound"
     r"|gpu_(reset_timestamp|incident)"
+    r'|gpu_info\{.*\buuid=""'
 )
 """Series that say how the exporter fares, what it makes of the readings or remembers of the past: they are looked at
 one by one, not compared. A finding stays confirmed for its hold after its fault is over; see `Stage.holding`."""
@@ -40,6 +41,8 @@ def found(page: Page, name: str, **labels: str) -> list[tuple[Mapping[str, str],
 
 _WORST = {"info": 0.0, "warning": 1.0, "critical": 2.0}
 """The verdict of a confirmed finding by its severity; one that is pending is a warning at most."""
+
+_WATCH = 1.0
 
 _TICKS = {"gpu_host_cpu_busiest_ratio": 0.01}
 """How much the kernel's counting in whole ticks may make of a ratio over a few seconds."""
@@ -76,7 +79,10 @@ def counters(page: Page) -> Page:
 
 
 def misjudged(page: Page) -> dict[str, tuple[float, float]]:
-    """Verdicts that do not follow from the findings: as they are and as they should be, by UUID, "" for the host."""
+    """Verdicts that do not follow from the findings: as they are and as they should be, by UUID, "" for the host.
+
+    A critical finding that is held, and does not hold now, is one to watch: no page has which of them do.
+    """
     found_of: dict[str, float] = {"": 0.0}
     for series, state in page.items():
         if name_of(series) in ("gpu_finding", "gpu_host_finding"):
@@ -87,7 +93,7 @@ def misjudged(page: Page) -> dict[str, tuple[float, float]]:
     judged = (*found(page, "gpu_verdict"), *found(page, "gpu_host_verdict"))
     verdicts = {labels.get("uuid", ""): value for labels, value in judged}
     pairs = {subject: (value, found_of.get(subject, 0.0)) for subject, value in verdicts.items()}
-    return {subject: (value, due) for subject, (value, due) in pairs.items() if value != due}
+    return {subject: (value, due) for subject, (value, due) in pairs.items() if not min(due, _WATCH) <= value <= due}
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,15 +187,14 @@ class Play:
         if name_of(series) in _OF_EACH_GPU:
             return frozenset({*self._gpus.values(), OTHERS})
         labels = labels_of(series)
-        named = [labels[label] for label in ("uuid", "peer_uuid") if labels.get(label)]
+        named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]
         if named:
             return frozenset(self._gpus.get(uuid, OTHERS) for uuid in named)
         return frozenset({self._owner(series)})
 
     def _owner(self, series: str) -> str:
         labels = labels_of(series)
-        # A GPU without a UUID is known by its address.
-        gpu = labels.get("uuid") or labels.get("pci_bus_id", labels.get("uuid"))
+        gpu = labels.get("uuid", labels.get("pci_bus_id"))
         if gpu is not None:
             return self._gpus.get(gpu, OTHERS)
         return DRIVER if name_of(series) in _OF_THE_DRIVER or labels.get("source") == "nvml" else HOST

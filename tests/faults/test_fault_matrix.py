@@ -69,7 +69,8 @@ def test_a_verdict_that_does_not_follow_from_the_findings_is_noticed() -> None:
     assert misjudged(page) == {}
     ended = {series: 0.0 if series.startswith("gpu_finding") else value for series, value in page.items()}
     assert misjudged(ended) == {"GPU-a": (2.0, 0.0), "": (2.0, 0.0)}
-    assert misjudged(page | {"gpu_host_verdict": 1.0}) == {"": (1.0, 2.0)}
+    assert misjudged(page | {"gpu_host_verdict": 1.0}) == {}, "it is held"
+    assert misjudged(page | {"gpu_host_verdict": 0.0}) == {"": (0.0, 2.0)}
 
 
 def test_some_rows_have_a_call_of_each_collector_and_every_kind_of_code_at_each_way_to_the_driver() -> None:
