@@ -154,7 +154,7 @@ def test_a_finding_that_is_unknown_here_is_shown_and_values_of_another_type_are_
     assert (read.judged_at, read.measured_seconds) == (0, 0)
     assert (read.driver, read.not_read, read.ended, read.files) == ("", ("a file",), (), ())
     lines = drawn(read)
-    assert any(line.startswith("    critical moon.phase  GPU 6: ") for line in lines)
+    assert any(line.startswith("    warning moon.phase  GPU 6: ") for line in lines)
     assert any("50%" in line for line in lines)
 
 
