@@ -105,8 +105,8 @@ def test_a_dead_disk_delays_the_end_by_three_seconds_at_most_and_the_log_says_wh
 def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: StandIn, disk: Disk) -> None:
     (disk.state / ".incidents.json.new").write_text("half of i")
     (disk.state / ".baseline.json.new").write_text("half of i")
-    (disk.recordings / ".partial-x").mkdir(parents=True)
-    (disk.recordings / ".partial-x" / "20260115T000000Z-gpu-3-gpu.lost.tar.gz").write_text("half of i")
+    disk.recordings.mkdir(parents=True, exist_ok=True)
+    (disk.recordings / ".20260115T000000Z-gpu-3-gpu.lost.tar.gz.new").write_text("half of i")
     with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
         daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
         until(lambda: disk.partial() == [] and [each.name for each in disk.recordings.iterdir()] == [".lock"])
