@@ -19,7 +19,7 @@ RUNNING: Final = "R"
 
 _STATE: Final = 0
 _TICKS_END: Final = 13
-_COUNTS: Final = (11, 12, 17, 19, 20, 21)
+_COUNTS: Final = (11, 12, 17, 19, 21)
 
 
 class ProcessStat(NamedTuple):
@@ -34,7 +34,6 @@ class ProcessStat(NamedTuple):
     system_ticks: int
     threads: int
     started_ticks: int
-    virtual_bytes: int
     resident_pages: int
 
 

@@ -41,7 +41,7 @@ class Finding:
     holds: bool | None = True  # whether its condition holds now; None if this cannot be observed
     quiet_seconds: float = 0.0  # how long the condition of a confirmed finding has not held
     ended_at: float | None = None  # Unix seconds when it ended; None before
-    end: str = ""  # why it ended, a value of states.End; "" before
+    end: str = ""  # why it ended, a value of states.EndReason; "" before
 
     @property
     def severity(self) -> Severity:
