@@ -163,7 +163,7 @@ class GpuRounds:
         present = self.host_gpus.admit(self._enumeration.answers, now)
         for device in (record.device for record in self.host_gpus):
             if device is not None:
-                self._xid.claim(device, now)
+                self._xid.owners.claim(device, now)
         if self._enumeration.waits_for(lambda index: self._hangs(index, now)):
             return
         places = Places(self.driver.own_on_bus, self._boards())
@@ -174,7 +174,7 @@ class GpuRounds:
             if record.device is None:
                 self._freshness.withdraw(record.key)
                 if record.labels.uuid and record.pci_bus_id:
-                    self._xid.remember(record.labels.uuid, record.pci_bus_id, now)
+                    self._xid.owners.remember(record.labels.uuid, record.pci_bus_id, now)
         self._forget(self.host_gpus.forget_passed_through(self.driver.passed_through))
 
     def check_gpus(self, now: float) -> None:

@@ -99,8 +99,8 @@ class HostGpus:
             device = answers[index]
             # A second GPU with the same UUID is a different GPU; nothing can be published for it.
             if isinstance(device, Device) and device.uuid not in present:
+                self._apply_identity(device, present, now)
                 present.add(device.uuid)
-                self._apply_identity(device, now)
         if before != self._present_labels():
             # Labels contain indices and peers, so whatever was read under the old ones must be reread.
             self._read_all_again()
@@ -120,7 +120,7 @@ class HostGpus:
         )
         for gpu in denied:
             address = addresses.get(gpu.index)
-            board = None if address is None else places.boards.get(address)
+            board = places.boards.get(address or "")
             record = self._record_of(gpu.index, address, "" if board is None else board.uuid, present, now)
             present.add(record.key)
             record.device, record.lane = None, self.lane_of(gpu.index)
@@ -199,40 +199,15 @@ class HostGpus:
             # Pairwise readings were made without this GPU.
             self._read_all_again()
 
-    def _apply_identity(self, device: Device, now: float) -> None:
-        record = self._records.get(device.uuid)
-        labels = GpuLabels(str(device.index), device.uuid)
-        if record is None:
-            record = self._unnamed(device.index, device.pci_bus_id) or self._add(device.uuid, labels, now)
-            self._rename(record, labels)
-            log.info(
-                "GPU found",
-                extra={"fields": {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}},
-            )
-        if record.labels != labels:
-            log.warning(
-                "GPU has another index now",
-                extra={"fields": {"uuid": device.uuid, "was": record.labels.gpu, "is": labels.gpu}},
-            )
-            record.labels = labels
+    def _apply_identity(self, device: Device, present: Collection[str], now: float) -> None:
+        if device.uuid not in self._records:
+            facts = {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}
+            log.info("GPU found", extra={"fields": facts})
+        record = self._record_of(device.index, device.pci_bus_id, device.uuid, present, now)
         if record.device is None:
             # Handles stay valid within a session; keeping this one also keeps its list of unsupported queries.
             record.device = device
-        record.lane, record.absent_since, record.pci_bus_id = self.lane_of(device.index), None, device.pci_bus_id
-        record.last_seen_at = now
-
-    def _unnamed(self, index: int, address: str | None) -> GpuRecord | None:
-        """The record of a GPU that was denied so far, at this address, or at this index if its address is unknown."""
-        unnamed = [record for record in self if not record.labels.uuid]
-        there = [record for record in unnamed if address is not None and record.pci_bus_id == address]
-        unplaced = [record for record in unnamed if record.pci_bus_id is None and record.labels.gpu == str(index)]
-        return next(iter(there or unplaced), None)
-
-    def _rename(self, record: GpuRecord, labels: GpuLabels) -> None:
-        record.labels, key = labels, labels.uuid or record.pci_bus_id or f"index:{labels.gpu}"
-        if key != record.key:
-            self._records[key] = self._records.pop(record.key)
-            record.key = key
+        record.lane, record.absent_since, record.last_seen_at = self.lane_of(device.index), None, now
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
         readers = self._forgotten_readers.pop(key, {})
@@ -240,17 +215,25 @@ class HostGpus:
         self._records[key] = record
         return record
 
-    def _record_of(self, index: int, address: str | None, uuid: str, present: set[str], now: float) -> GpuRecord:
-        """The record of a denied GPU, by the best of what is known: board, address, or the index it had before."""
-        absent = [record for record in self if record.key not in present]
+    def _record_of(self, index: int, address: str | None, uuid: str, present: Collection[str], now: float) -> GpuRecord:
+        """The record of a GPU that is not `present` yet: by UUID, address, or by index if an address is unknown."""
+        may = [r for r in self if r.key not in present and (not uuid or r.labels.uuid in ("", uuid))]
         record = (
-            next((each for each in absent if uuid and each.labels.uuid == uuid), None)
-            or next((each for each in absent if address is not None and each.pci_bus_id == address), None)
-            or next((r for r in absent if None in (address, r.pci_bus_id) and r.labels.gpu == str(index)), None)
+            next((each for each in may if uuid and each.labels.uuid == uuid), None)
+            or next((each for each in may if address is not None and each.pci_bus_id == address), None)
+            or next(
+                (each for each in may if None in (address, each.pci_bus_id) and each.labels.gpu == str(index)), None
+            )
             or self._add(uuid or address or f"index:{index}", GpuLabels(str(index), uuid), now)
         )
+        was, record.labels = record.labels, GpuLabels(str(index), record.labels.uuid or uuid)
         record.pci_bus_id = address or record.pci_bus_id
-        self._rename(record, GpuLabels(str(index), record.labels.uuid or uuid))
+        if was.gpu != record.labels.gpu:
+            facts = {"uuid": record.labels.uuid, "was": was.gpu, "is": record.labels.gpu}
+            log.warning("GPU has another index now", extra={"fields": facts})
+        key = record.labels.uuid or record.pci_bus_id or f"index:{index}"
+        if key != record.key:
+            self._records[key], record.key = self._records.pop(record.key), key
         return record
 
     def _present_labels(self) -> dict[str, tuple[GpuLabels, bool]]:

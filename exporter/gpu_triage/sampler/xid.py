@@ -82,7 +82,7 @@ class XidWatch:
         self._gap_until = -math.inf
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
-        self._owners = XidOwners()
+        self.owners = XidOwners()  # which card each Xid belongs to
         self._switches = SwitchErrors()
         self._units = UnitFailures()
         self._walls = WallTimes()
@@ -117,14 +117,6 @@ class XidWatch:
             self.release_events()
         elif self.session_lane.ready():
             self.session_lane.submit(lambda: self._take_events(devices))
-
-    def claim(self, device: Device, now: float) -> None:
-        """Note that NVML shows a card at an address."""
-        self._owners.claim(device, now)
-
-    def remember(self, uuid: str, address: str, now: float) -> None:
-        """Note which card was at an address before the exporter started."""
-        self._owners.remember(uuid, address, now)
 
     def release_events(self) -> bool:
         """Release the event set if there is one; returns whether it is released, so that NVML may be shut down."""
@@ -163,7 +155,7 @@ class XidWatch:
         if isinstance(report, DriverLoaded):
             self.driver_loaded_at = report.at
         elif isinstance(report, CardFound):
-            self._owners.found(report)
+            self.owners.found(report)
             self._units.forget(report.gpu)
             self._note_found(report)
         elif isinstance(report, SwitchError):
@@ -171,7 +163,7 @@ class XidWatch:
         else:
             if report.site is not None:
                 self._units.see(report.gpu, report.site, report.latest)
-            if self._owners.see(report):
+            if self.owners.see(report):
                 self._log(report)
 
     def reading(
@@ -179,20 +171,20 @@ class XidWatch:
     ) -> XidReading:
         """All known Xids, under the current labels of the GPUs on record (`known`, and `labels_of` by UUID)."""
         readable = self._sources(now.monotonic)
-        self._owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_reports(readable) else math.inf)
-        gpus, unassigned = self._owners.counts(labels_of)
+        self.owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_reports(readable) else math.inf)
+        gpus, unassigned = self.owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_readable for source, is_readable in readable.items()}
-        cards = self._owners.cards() if self._ever_readable and self._past_read else ()
+        cards = self.owners.cards() if self._ever_readable and self._past_read else ()
         counted = tuple(
             labels
             for labels in known
-            if labels.uuid in cards and self._owners.are_all(labels.uuid, gpus.get(labels, {}))
+            if labels.uuid in cards and self.owners.are_all(labels.uuid, gpus.get(labels, {}))
         )
         suspects = {
             labels: suspect
             for address, suspect in self._units.suspects().items()
-            if (labels := self._owners.labels_at(address, labels_of)) is not None
+            if (labels := self.owners.labels_at(address, labels_of)) is not None
         }
         return XidReading(
             counted,
@@ -223,11 +215,11 @@ class XidWatch:
 
     def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
         """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
-        return self._owners.take_counted()
+        return self.owners.take_counted()
 
     def give_up_waiting(self) -> None:
         """Count the Xids still waiting for the kernel log to show whether they are fatal; before the exporter exits."""
-        self._owners.release(math.inf)
+        self.owners.release(math.inf)
 
     def _note_gap(self, lost: int, now: float) -> None:
         if now >= self._gap_until:
