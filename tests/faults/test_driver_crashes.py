@@ -28,19 +28,17 @@ def report_in(log: str) -> str:
     return report
 
 
-def current_thread_in(report: str) -> str:
-    (current,) = (part for part in report.split("\n\n") if part.startswith("Current thread "))
-    return current
+def stack_in(report: str) -> str:
+    (stack,) = (part for part in report.split("\n\n") if part.startswith("Stack (most recent call first):"))
+    return stack
 
 
 @pytest.mark.parametrize("log_format", ["logfmt", "json"])
-def test_a_library_that_is_truncated_while_it_is_used_is_named_as_the_cause(tmp_path: Path, log_format: str) -> None:
-    # One GPU, so one thread that asks every second: a second thread that crashes meanwhile would cut the report short.
-    host = StandIn(tmp_path, gpus=1)
+def test_a_library_that_is_truncated_while_it_is_used_is_named_as_the_cause(host: StandIn, log_format: str) -> None:
     state = host.folder / PRIVATE
     state.mkdir()
     with host.daemon("--log.format", log_format, "--state.directory", str(state)) as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 1, WAIT_SECONDS)
+        daemon.wait_for(lambda page: len(up(page)) == 2, WAIT_SECONDS)
         library = host.folder / "libnvidia-ml.so.1"
         os.truncate(library, 4096)
         assert daemon.process.wait(WAIT_SECONDS) == -signal.SIGBUS
@@ -48,7 +46,7 @@ def test_a_library_that_is_truncated_while_it_is_used_is_named_as_the_cause(tmp_
     assert report.startswith("Bus error\n")
     assert MEANINGS[signal.SIGBUS] in report
     assert "libnvidia-ml.so.1" in report
-    assert "/pynvml.py" in current_thread_in(report)
+    assert "/pynvml.py" in stack_in(report)
     assert PRIVATE not in report
 
 
@@ -61,17 +59,13 @@ def test_a_driver_that_crashes_is_named_with_the_call(host: StandIn, number: sig
     report = report_in(daemon.log.read_text())
     assert report.startswith(f"{title}\n")
     assert MEANINGS[number] in report
-    assert "in nvmlDeviceGetPowerUsage" in current_thread_in(report)
+    assert "in nvmlDeviceGetPowerUsage" in stack_in(report)
 
 
 def test_a_command_that_the_driver_crashes_says_so(host: StandIn) -> None:
     host.set("host crash nvmlDeviceGetCount 7")
     command = [sys.executable, "-m", "gpu_triage", "check", *host.arguments]
-    # CPython prints the stacks of threads while they run, which now and then crashes the report itself.
-    for _ in range(5):
-        done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=60, check=False)
-        if done.returncode != -signal.SIGSEGV:
-            break
+    done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == -signal.SIGBUS
     assert MEANINGS[signal.SIGBUS] in report_in(done.stderr)
 

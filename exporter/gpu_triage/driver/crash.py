@@ -1,8 +1,10 @@
 """Crash reports: NVML runs inside this process, so a crash in it kills the exporter.
 
 If a library is truncated while in use, the kernel sends SIGBUS, and no more Python code can run to report the reason.
-Python's `faulthandler` still prints each thread's stack: file names, function names and line numbers. It prints no
-arguments or secrets, but also no custom text. Therefore the explanation of the signal is passed to it as a file name.
+Python's `faulthandler` still prints the stack of the thread that crashed: file names, function names and line numbers.
+It prints no arguments or secrets, but also no custom text. Therefore the explanation of the signal is passed to it as a
+file name. It does not print the other threads: they are still running, and to walk a stack that changes can crash the
+report itself.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ _TITLES: Final = {signal.SIGBUS: "Bus error", signal.SIGSEGV: "Segmentation faul
 
 EXPLANATION: Final = (
     "; ".join(f"{title}: {MEANINGS[number]}" for number, title in _TITLES.items())
-    + '. "Current thread" shows the call. See docs/troubleshooting.md, Crashes'
+    + ". The first line of the stack shows the call. See docs/troubleshooting.md, Crashes"
 )
 """`faulthandler` truncates names after 500 characters."""
 
 
 def report_crashes() -> None:
-    """Print each thread's stack to stderr when a signal kills this process.
+    """Print the stack of the thread that crashed to stderr when a signal kills this process.
 
     Without stderr, nothing can be printed.
     """
     with suppress(RuntimeError, ValueError, io.UnsupportedOperation):
-        faulthandler.enable()
+        faulthandler.enable(all_threads=False)
 
 
 def explained(run: Callable[[], None]) -> None:
-    """Call `run`; a crash report for this thread ends with the explanation of the signals."""
+    """Call `run`; a crash report of this thread ends with the explanation of the signals."""
     run()
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol
 
+from gpu_triage.driver.crash import explained
 from gpu_triage.driver.nvml.session import CurrentCall
 from gpu_triage.machine import CallBlocked, Clock
 from gpu_triage.read.metrics.contract import HOST_LABELS, GpuLabels
@@ -176,7 +177,9 @@ class ThreadLane:
     def _start(self) -> bool:
         self._jobs, self._busy_since = SimpleQueue(), None
         # A thread stuck in the kernel cannot be terminated; as a daemon thread, it does not block the exit either.
-        thread = threading.Thread(target=self._run, args=(self._jobs,), name=self._name, daemon=True)
+        thread = threading.Thread(
+            target=explained, args=(partial(self._run, self._jobs),), name=self._name, daemon=True
+        )
         try:
             thread.start()
         except (RuntimeError, MemoryError):

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from typing import Final
 
 from gpu_triage.driver.child import ChildNotStarted, ChildProcess
-from gpu_triage.driver.crash import ending
+from gpu_triage.driver.crash import ending, explained
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, Session, identify
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
@@ -89,7 +90,9 @@ def _look() -> dict[str, object]:
     session.open()
     count = session.count()
     found: dict[str, int] = {}
-    threads = [threading.Thread(target=_ask, args=(index, found), daemon=True) for index in range(count)]
+    threads = [
+        threading.Thread(target=explained, args=(partial(_ask, index, found),), daemon=True) for index in range(count)
+    ]
     for thread in threads:
         thread.start()
     ends_at = time.monotonic() + _GPU_SECONDS
