@@ -182,7 +182,6 @@ def _of_gpu(
         return
     for reading in readings:
         yield from samples(reading, labels)
-    yield from samples(gpu.link, labels)
     yield from samples(expectation, labels)
     yield from on_gpu.render(gpu.processes, labels)
 

@@ -131,7 +131,7 @@ def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mappin
         yield f"GPU {_index(labels, key)} in the last output, which does not show all GPUs: it is judged as of {since}"
     for key, gpu in last.gpus.items():
         if gpu.failed:
-            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:_MOST_FAILED])
+            what = ", ".join(path.rpartition("/")[2] for path in gpu.failed[:_MOST_FAILED])
             yield f"what the driver could not read of GPU {_index(labels, key)}: {what}"
     yield from _unknown_forms(last, labels)
 

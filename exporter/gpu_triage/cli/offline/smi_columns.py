@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.cli.offline.lines import About, command_of
 from gpu_triage.cli.offline.log_lines import date_time
 from gpu_triage.cli.offline.smi_facts import RawGpu, RawProcess, SmiReport
-from gpu_triage.cli.offline.smi_readings import REASONS_OF_CLOCKS
+from gpu_triage.cli.offline.smi_gpu import REASONS_OF_CLOCKS
 from gpu_triage.read.gpu.throttle import REASONS
 
 QUERY: Final = About(

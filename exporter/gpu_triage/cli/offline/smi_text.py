@@ -64,18 +64,22 @@ class Layout:
         return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
+_ALSO_ELSEWHERE: Final = frozenset({"aggregate", "free", "reserved"})
+"""Labels that sections have, too, from which nothing else is read: BAR1 memory has a free part."""
+
+
 class _Known:
     """The paths known from the text output of any driver; `alone` is that of each label that only one section has."""
 
     def __init__(self) -> None:
         names, sections = known_names()
         paths = {tuple(name.split("/")) for name in names}
-        self.open_sections = {section for section in sections if "_" not in section}
-        paths |= {tuple(section.rstrip("/").split("/")) for section in self.open_sections}
+        self.open_sections = sections
+        paths |= {tuple(section.rstrip("/").split("/")) for section in sections}
         paths |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
         self.paths = {path[:end] for path in paths for end in range(1, len(path) + 1)}
         ends = Counter(path[-1] for path in self.paths)
-        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1}
+        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1 and path[-1] not in _ALSO_ELSEWHERE}
 
 
 @cache
@@ -348,6 +352,6 @@ class SmiXmlParser:
             if len(self._path) == 1:
                 self.report.note(self._path[0], value)
         elif self._path[0] != "processes":
-            self._gpu.note("/".join(self._path), value)
+            self._gpu.note("/".join(self._path).replace("_", " "), value)
         elif self._gpu.processes and self._path[-1] in _PROCESS_TAGS:
             setattr(self._gpu.processes[-1], _PROCESS_TAGS[self._path[-1]], value)
