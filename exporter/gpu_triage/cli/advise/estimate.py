@@ -33,7 +33,6 @@ class Job:
 
     @property
     def gradient_bytes(self) -> float:
-        """Size of all gradients."""
         return self.parameters * self.gradient_bits / _BITS_PER_BYTE
 
 
@@ -51,7 +50,6 @@ class Estimate:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs."""
         return len(self.path.gpus)
 
     @property

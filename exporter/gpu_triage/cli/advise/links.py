@@ -14,8 +14,6 @@ from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_p
 
 
 class Link(NamedTuple):
-    """A link that a path uses."""
-
     owner: str  # ``GPU 3``, or the switch below an uplink
     words: str  # ``PCIe 4.0 x16``
     line_rate: float  # bytes per second and direction

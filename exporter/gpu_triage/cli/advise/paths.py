@@ -109,7 +109,6 @@ class Paths:
 
 
 def paths_between(host: HostEvidence, gpus: tuple[GpuEvidence, ...]) -> Paths:
-    """Return the paths between these GPUs."""
     levels = host.topology_levels()
     statuses: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for labels in host.labels_of(GPU_P2P_STATUS):

@@ -15,7 +15,6 @@ from gpu_triage.judge.report.entries import entry_of, grouped
 
 
 def as_text(answer: Recommendation) -> str:
-    """Return the answer as lines of text."""
     return "\n".join(printable(line) for line in _lines(answer))
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from gpu_triage.cli.fleet.fleet_text import FleetReport, render_json, render_text
-from gpu_triage.cli.fleet.fleet_view import Selection, ask, fleet_of
+from gpu_triage.cli.fleet.fleet_view import Selection, ask
 from gpu_triage.cli.fleet.prometheus import HttpConfig, PrometheusClient, read_http_config
 from gpu_triage.cli.fleet.review import first_look, review
 from gpu_triage.cli.fleet.review_page import render_html, render_markdown
@@ -53,12 +53,10 @@ MOMENT: Final = TextType("TIME", parse_moment, _show_moment)
 
 
 def at_option(meaning: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the flag ``--at``, a time; now by default."""
     return click.option("--at", metavar="TIME", type=MOMENT, help=f"{meaning}  [default: now]")
 
 
 def limit_option(meaning: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds the flag ``--limit``, how many rows to show."""
     return click.option(
         "--limit", metavar="NUMBER", type=whole_number(1, 100_000), default="20", show_default=True, help=meaning
     )
@@ -127,7 +125,7 @@ def fleet_command(
     server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host
     counts as a warning if its exporter does not answer.
     """  # noqa: D301 - click needs the backspace escape
-    fleet = fleet_of(ask(client, selection, at))
+    fleet = ask(client, selection, at)
     if not fleet.hosts:
         which = (
             f"no exporter of gpu-triage matches {selection}" if str(selection) else "there is no exporter of gpu-triage"

@@ -62,7 +62,6 @@ class Selection:
         return replace(self, cluster=re.escape(cluster), instance=hosts)
 
     def with_matcher(self, matcher: str) -> str:
-        """The selector with an additional matcher."""
         return f"{{{','.join(filter(None, (str(self)[1:-1], matcher)))}}}"
 
 
@@ -86,39 +85,18 @@ def _common_start(values: Iterable[str]) -> str:
     return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
-@dataclass(frozen=True, slots=True)
-class QueryResults:
-    """The results of all queries at one point in time.
-
-    Attributes:
-        at: evaluation time in Unix seconds.
-        down: targets with failing scrapes.
-        exporters: targets with successful scrapes.
-        findings, host_findings: start time of each present finding.
-        states, host_states: states of findings.
-        gpus: identity of the GPUs on hosts with a verdict other than keep; `allocated` and `processes` likewise.
-        incidents: by board, over the last 30 days.
-    """
-
-    at: float
-    down: list[Series]
-    exporters: list[Series]
-    simulated: list[Series]
-    host_verdicts: list[Series]
-    verdicts: list[Series]
-    bottlenecks: list[Series]
-    findings: list[Series]
-    host_findings: list[Series]
-    states: list[Series]
-    host_states: list[Series]
-    gpus: list[Series]
-    allocated: list[Series]
-    processes: list[Series]
-    incidents: list[Series]
+QueryResults = Mapping[str, list[Series]]
+"""The results of all queries at one point in time, by the names of `queries`."""
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
-    """The query for each field of `QueryResults`."""
+    """The queries about a fleet by name.
+
+    down, exporters: targets with failing and with successful scrapes.
+    findings, host_findings: start time of each present finding; states, host_states: their states.
+    gpus, allocated, processes: identity and owners of the GPUs on hosts with a verdict other than keep.
+    incidents: by board, over the last 30 days.
+    """
     where = str(selection)
     verdict = f"{GPU_HOST_VERDICT.name}{where}"
     unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
@@ -173,15 +151,27 @@ def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
     return f"({reported} + {_ON_HOST} group_left () {behind}) or {reported}"
 
 
-def ask(client: PrometheusClient, selection: Selection, at: float | None) -> QueryResults:
-    """Run all queries at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
+def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fleet:
+    """The fleet at this Unix time, or at the server's current time; raises PrometheusUnavailable."""
     seconds = client.now() if at is None else at
-    return QueryResults(at=seconds, **{name: client.at(query, seconds) for name, query in queries(selection).items()})
+    return fleet_of(seconds, {name: client.at(query, seconds) for name, query in queries(selection).items()})
 
 
 Key = TypeVar("Key", bound=Hashable)
 
 _RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+
+
+def rank_of(severity: str) -> int:
+    """The rank of a severity; that of an unknown one, from another version, is 0."""
+    return _RANKS.get(severity, 0)
+
+
+def urgency_of(severity: str, *, pending: bool) -> str:
+    """The present severity of a finding: a critical one is a warning until it is confirmed."""
+    return Severity.WARNING.value if pending and severity == Severity.CRITICAL.value else severity
+
+
 _UNREMARKABLE: Final = frozenset({"compute", "idle", "unattributed"})
 
 
@@ -198,8 +188,6 @@ class HostKey(NamedTuple):
 
 
 class FleetGpu(NamedTuple):
-    """One GPU in the fleet."""
-
     gpu: str
     uuid: str
     name: str  # like serial: "" if unknown, and on hosts to keep
@@ -210,8 +198,6 @@ class FleetGpu(NamedTuple):
 
 
 class FleetFinding(NamedTuple):
-    """One finding on a host or GPU."""
-
     severity: str  # after confirmation
     code: str
     action: str
@@ -222,15 +208,11 @@ class FleetFinding(NamedTuple):
 
     @property
     def urgency(self) -> str:
-        """Current severity: a critical finding is a warning until it is confirmed."""
-        critical_soon = self.pending and self.severity == Severity.CRITICAL.value
-        return Severity.WARNING.value if critical_soon else self.severity
+        return urgency_of(self.severity, pending=self.pending)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetHost:
-    """One host in the fleet."""
-
     key: HostKey
     verdict: Verdict  # NOT_READ also if the exporter is down and its last verdict was keep
     answers: bool  # whether its exporter was scraped
@@ -243,14 +225,14 @@ class FleetHost:
         """Affected jobs: the owners of GPUs with findings, or of all GPUs if the host itself has findings."""
         hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
         everybody = ("", "") in hit
-        found = (each.owners for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
-        return tuple(dict.fromkeys(owner for owners in found for owner in owners))
+        found = (each for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
+        return tuple(dict.fromkeys(owner for gpu in found for owner in gpu.owners))
 
     @property
     def worst(self) -> int:
         """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
-        return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
+        return max([unread, *(rank_of(each.urgency) for each in self.findings)])
 
 
 class RepeatOffender(NamedTuple):
@@ -265,7 +247,6 @@ class RepeatOffender(NamedTuple):
 
     @property
     def board(self) -> str:
-        """Identifier of the board."""
         return self.serial or self.uuid
 
 
@@ -278,16 +259,14 @@ class Fleet:
     offenders: tuple[RepeatOffender, ...]
 
     def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
-        """The hosts with this verdict."""
         return tuple(each for each in self.hosts if each.verdict is verdict)
 
 
-def fleet_of(answers: QueryResults) -> Fleet:
-    """Build the fleet from the query results."""
-    up = {key_of(each) for each in answers.exporters}
-    down = {key_of(each) for each in answers.down} - up
-    simulated = {key_of(each) for each in answers.simulated}
-    verdicts = _worst(answers.host_verdicts, key_of)
+def fleet_of(at: float, answers: QueryResults) -> Fleet:
+    up = {key_of(each) for each in answers["exporters"]}
+    down = {key_of(each) for each in answers["down"]} - up
+    simulated = {key_of(each) for each in answers["simulated"]}
+    verdicts = _worst(answers["host_verdicts"], key_of)
     gpus, findings = _gpus(answers), _findings(answers)
     known = up | down | verdicts.keys() | gpus.keys() | findings.keys()
     hosts = (
@@ -296,22 +275,21 @@ def fleet_of(answers: QueryResults) -> Fleet:
             verdict=verdicts.get(key, Verdict.NOT_READ),
             answers=key in up,
             simulated=key in simulated,
-            gpus=tuple(sorted(gpus[key], key=lambda each: (_number(each.gpu), each.uuid))),
+            gpus=tuple(sorted(gpus[key], key=lambda each: (index_order(each.gpu), each.uuid))),
             findings=tuple(sorted(findings[key], key=_order)),
         )
         for key in known
     )
-    serials = {(key_of(each), each.labels["uuid"]): each.labels["serial"] for each in answers.gpus}
-    offenders = (offender_of(each, serials.get((key_of(each), each.labels["uuid"]), "")) for each in answers.incidents)
+    serials = {gpu_key(each): each.labels["serial"] for each in answers["gpus"]}
+    offenders = (offender_of(each, serials.get(gpu_key(each), "")) for each in answers["incidents"])
     return Fleet(
-        answers.at,
+        at,
         tuple(sorted(hosts, key=_badness)),
         tuple(sorted(offenders, key=lambda each: (-each.times, each.key, each.gpu))),
     )
 
 
 def key_of(series: Series) -> HostKey:
-    """The host of a series."""
     return HostKey(series.labels["cluster"], series.labels["job"], series.labels["instance"])
 
 
@@ -324,10 +302,10 @@ def _badness(host: FleetHost) -> tuple[object, ...]:
 
 
 def _order(finding: FleetFinding) -> tuple[object, ...]:
-    return (-_RANKS.get(finding.urgency, 0), finding.pending, finding.code, _number(finding.gpu), finding.uuid)
+    return (-rank_of(finding.urgency), finding.pending, finding.code, index_order(finding.gpu), finding.uuid)
 
 
-def _number(text: str) -> tuple[int, str]:
+def index_order(text: str) -> tuple[int, str]:
     return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
 
 
@@ -346,10 +324,10 @@ def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, V
 
 
 def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
-    verdicts = _worst(answers.verdicts, gpu_key)
-    classes = {gpu_key(each): int(each.value) for each in answers.bottlenecks}
-    identities = {gpu_key(each): each.labels for each in answers.gpus}
-    allocated, processes = _by_gpu(answers.allocated), _by_gpu(answers.processes)
+    verdicts = _worst(answers["verdicts"], gpu_key)
+    classes = {gpu_key(each): int(each.value) for each in answers["bottlenecks"]}
+    identities = {gpu_key(each): each.labels for each in answers["gpus"]}
+    allocated, processes = _by_gpu(answers["allocated"]), _by_gpu(answers["processes"])
     found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
     for key in verdicts.keys() | classes.keys() | identities.keys():
         host, gpu, uuid = key
@@ -371,10 +349,10 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
 
 def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
     states: dict[_FindingKey, float] = {}
-    for series in (*answers.states, *answers.host_states):
+    for series in (*answers["states"], *answers["host_states"]):
         states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
     began: dict[_FindingKey, float] = {}
-    for series in (*answers.findings, *answers.host_findings):
+    for series in (*answers["findings"], *answers["host_findings"]):
         key = _finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
@@ -406,7 +384,6 @@ GpuKey = tuple[HostKey, str, str]
 
 
 def gpu_key(series: Series) -> GpuKey:
-    """The GPU of a series."""
     return key_of(series), series.labels["gpu"], series.labels["uuid"]
 
 

@@ -56,8 +56,6 @@ _SecretLine = Annotated[str, Secret(), Parsed(_one_line)]
 
 @dataclass(frozen=True, slots=True)
 class BasicAuth:
-    """The ``basic_auth`` section."""
-
     username: str = ""
     username_file: str | None = None
     password: Annotated[str, Secret()] = field(default="", repr=False)
@@ -66,8 +64,6 @@ class BasicAuth:
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
-    """The ``authorization`` section."""
-
     type: _Line = "Bearer"
     credentials: Annotated[str | None, Secret(), Parsed(_one_line)] = field(default=None, repr=False)
     credentials_file: str | None = None
@@ -75,8 +71,6 @@ class Authorization:
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """The ``tls_config`` section."""
-
     ca: str | None = None
     ca_file: str | None = None
     cert_file: str | None = None
@@ -89,8 +83,6 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class HeaderValues:
-    """The values of one header."""
-
     values: tuple[_Line, ...] = ()
     secrets: tuple[_SecretLine, ...] = field(default=(), repr=False)
     files: tuple[str, ...] = ()
@@ -221,7 +213,6 @@ class Series(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The last value."""
         return self.samples[-1][1]
 
 

@@ -107,8 +107,6 @@ class Owner(NamedTuple):
 
 
 class OwnerHours(NamedTuple):
-    """GPU hours of one owner."""
-
     owner: Owner
     allocated: float
     busy: float
@@ -192,7 +190,6 @@ class Review:
 
     @property
     def missing(self) -> tuple[float, ...]:
-        """The days without data."""
         return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
 
 
@@ -203,7 +200,6 @@ def total(values: Iterable[float | None]) -> float | None:
 
 
 def last_midnight(seconds: float) -> float:
-    """The latest UTC midnight at or before a Unix time."""
     return seconds // DAY_SECONDS * DAY_SECONDS
 
 

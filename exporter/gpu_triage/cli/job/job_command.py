@@ -129,7 +129,6 @@ def _job(
 
 
 def _list(runs: tuple[Run, ...], form: str) -> None:
-    """Name the jobs that match, and say how to choose."""
     if form == "json":
         document = {"format": FORMAT, "version": VERSION, "matches": [run_json(run) for run in runs]}
         click.echo(json.dumps(document, indent=2))

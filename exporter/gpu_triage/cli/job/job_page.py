@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage import __version__
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.job.advice import Standing
+from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.job_report import (
     JobReport,
     by_host_rows,
@@ -36,18 +35,10 @@ from gpu_triage.serve.page.markup import (
     safe,
     section,
     table,
-    whole_page,
 )
-from gpu_triage.serve.page.style import ICONS, STYLE, source_hash
+from gpu_triage.serve.page.style import ICONS
 
-_SHEET: Final = f"""{STYLE}
-body {{ max-width: 64rem; }}
-.words td {{ white-space: normal; }}
-"""
-_POLICY: Final = (
-    f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '{source_hash(_SHEET)}'; "
-    'img-src data:">\n'
-)
+_SHEET: Final = ".words td { white-space: normal; }"
 _UNKNOWN: Final = "&ndash;"
 
 
@@ -57,9 +48,8 @@ def render_html(shown: JobReport) -> bytes:
     parts = [_head(shown), _time(shown), _slowest(shown), _steps(shown), _findings(shown), _gpus(shown)]
     if shown.notes:
         parts.append(section("notes", "Notes", _list(shown.notes)))
-    parts.append(f'<p class="soft">gpu-triage {__version__}</p>')
     tone = "held" if shown.advice.remarkable else "well"
-    return whole_page(title, ICONS[tone], _SHEET, "<main>\n" + "\n".join(filter(None, parts)) + "\n</main>", _POLICY)
+    return standalone_page(title, ICONS[tone], _SHEET, parts)
 
 
 def _head(shown: JobReport) -> str:
@@ -93,16 +83,13 @@ def _slowest(shown: JobReport) -> str:
     comparison = shown.comparison
     if comparison.gpu is None:
         return section("slowest", "Slowest GPU and host", "<p>There is nothing to compare.</p>")
-    parts = [_standing("Slowest GPU", comparison.gpu, is_host=False)]
-    if comparison.host is not None:
-        parts.append(_standing("Slowest host", comparison.host, is_host=True))
+    parts = []
+    for title, standing in (("Slowest GPU", comparison.gpu), ("Slowest host", comparison.host)):
+        if standing is not None:
+            rows = (row(safe(each.name), map(safe, each[1:])) for each in reading_rows(standing))
+            readings = table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
+            parts.append(f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing))}</p>\n{readings}")
     return section("slowest", "Slowest GPU and host", "\n".join(parts))
-
-
-def _standing(title: str, standing: Standing, *, is_host: bool) -> str:
-    rows = (row(safe(each.name), map(safe, each[1:])) for each in reading_rows(standing))
-    said = f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing, is_host=is_host))}</p>\n"
-    return said + table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
 
 
 def _steps(shown: JobReport) -> str:

@@ -12,10 +12,10 @@ import click
 
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey
-from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing, subject_of
+from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
-from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words
+from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words, seconds_by_class
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
@@ -60,8 +60,6 @@ class ClassRow(NamedTuple):
 
 
 class ReadingRow(NamedTuple):
-    """One reading of the slowest GPU or host, and of the others."""
-
     name: str
     own: str
     others: str
@@ -74,7 +72,6 @@ def headline(shown: JobReport) -> str:
 
 
 def duration(job: Job) -> str:
-    """How long it ran, and when."""
     run, window = job.found.run, job.window
     began = f"{'' if job.start_known and job.end_known else 'at least '}{length_of_time(run.end - run.start)}"
     state = f"running for {began}, since {moment(run.start)}"
@@ -116,13 +113,11 @@ def hours(seconds: float) -> str:
     return f"{seconds / _HOUR:,.1f} GPU h" if seconds >= 2 * _HOUR else f"{seconds / 60:.0f} GPU min"
 
 
-def compared_with(standing: Standing, *, is_host: bool) -> str:
+def compared_with(standing: Standing) -> str:
     """The slowest, whether it is an outlier, and with what it was compared."""
-    subject = subject_of(standing, is_host=is_host)
-    count = standing.others_count
-    others = f"{count} other host{'s' * (count != 1)}" if is_host else f"{count} other GPU{'s' * (count != 1)}"
+    count, what = standing.others_count, "host" if standing.is_host else "GPU"
     out = "" if standing.stands_out else ": no slower than they differ anyway"
-    return f"{subject}, against the median of {others}{out}"
+    return f"{standing.subject}, against the median of {count} other {what}{'s' * (count != 1)}{out}"
 
 
 def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
@@ -188,8 +183,6 @@ def _pace_now(pace: Pace, job: Job) -> str:
 
 
 class SharedFinding(NamedTuple):
-    """A finding on several GPUs or hosts."""
-
     first: JobFinding  # the one that began first
     subject: str
     when: str
@@ -235,10 +228,7 @@ def by_host_rows(job: Job) -> Iterator[tuple[HostKey, tuple[JobGpu, ...]]]:
 
 def main_classes(gpus: tuple[JobGpu, ...]) -> str:
     """What GPUs spent most of their time with: ``busy 92%, waiting for storage 8%``."""
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for gpu in gpus:
-        for name, value in gpu.seconds.items():
-            seconds[name] += value
+    seconds = seconds_by_class(gpus)
     total = sum(seconds.values())
     if not total:
         return "no data"
@@ -292,16 +282,12 @@ def _slowest(shown: JobReport) -> Iterator[Line]:
         alone = "it has one GPU" if len(shown.job.gpus) == 1 else "no two of its GPUs are of one model"
         yield Line(f"slowest GPU: {alone}, so there is nothing to compare")
         return
-    yield from _standing("slowest GPU: ", comparison.gpu, is_host=False)
-    if comparison.host is not None:
-        yield from _standing("slowest host: ", comparison.host, is_host=True)
-
-
-def _standing(title: str, standing: Standing, *, is_host: bool) -> Iterator[Line]:
-    yield Line(title, compared_with(standing, is_host=is_host), indent=4)
-    for row in reading_rows(standing):
-        difference = f", {row.difference}" if row.difference else ""
-        yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
+    for title, standing in (("slowest GPU: ", comparison.gpu), ("slowest host: ", comparison.host)):
+        if standing is not None:
+            yield Line(title, compared_with(standing), indent=4)
+            for row in reading_rows(standing):
+                difference = f", {row.difference}" if row.difference else ""
+                yield Line(f"    {row.name:<20}", f"{row.own}, median {row.others}{difference}")
 
 
 def _findings(shown: JobReport) -> Iterator[Line]:
@@ -359,8 +345,8 @@ def render_json(shown: JobReport) -> str:
             "unknown": time.unknown,
             "by_class": dict(time.by_class),
         },
-        "slowest_gpu": _standing_json(comparison.gpu, is_host=False),
-        "slowest_host": _standing_json(comparison.host, is_host=True),
+        "slowest_gpu": _standing_json(comparison.gpu),
+        "slowest_host": _standing_json(comparison.host),
         "steps": _pace_json(job.pace),
         "findings": [_finding_json(each) for each in job.findings],
         "gpus": [_gpu_json(each) for each in job.gpus],
@@ -369,7 +355,6 @@ def render_json(shown: JobReport) -> str:
 
 
 def run_json(run: Run) -> dict[str, Any]:
-    """What identifies a run of a job."""
     key = run.key
     return {
         "kind": key.kind.value,
@@ -384,13 +369,13 @@ def run_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _standing_json(standing: Standing | None, *, is_host: bool) -> dict[str, Any] | None:
+def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
     if standing is None:
         return None
     gpu = standing.gpus[0]
     return {
         **standing.host._asdict(),
-        **({} if is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
+        **({} if standing.is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
         "stands_out": standing.stands_out,
         "by": list(standing.reasons),
         "own": _readings_json(standing.own),

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, gpu_key, key_of
+from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, gpu_key, index_order, key_of, rank_of, urgency_of
 from gpu_triage.cli.fleet.prometheus import Series
-from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of, pace_window
+from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
@@ -97,14 +97,11 @@ class JobFinding:
 
     @property
     def urgency(self) -> str:
-        """Severity: a critical finding is a warning unless it was confirmed."""
-        critical_soon = self.state is State.PENDING and self.severity == Severity.CRITICAL.value
-        return Severity.WARNING.value if critical_soon else self.severity
+        return urgency_of(self.severity, pending=self.state is State.PENDING)
 
     @property
     def rank(self) -> int:
-        """Rank of its urgency."""
-        return _RANKS.get(self.urgency, 0)
+        return rank_of(self.urgency)
 
     @property
     def subject(self) -> str:
@@ -112,7 +109,12 @@ class JobFinding:
         return f"GPU {self.gpu or self.uuid} of {self.host}" if self.gpu or self.uuid else str(self.host)
 
 
-_RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+def seconds_by_class(gpus: Iterable[JobGpu]) -> defaultdict[str, float]:
+    sums: defaultdict[str, float] = defaultdict(float)
+    for gpu in gpus:
+        for name, seconds in gpu.seconds.items():
+            sums[name] += seconds
+    return sums
 
 
 class GpuTime(NamedTuple):
@@ -151,16 +153,11 @@ class Job:
 
     @property
     def hosts(self) -> tuple[HostKey, ...]:
-        """Its hosts, sorted."""
         return tuple(sorted({each.host for each in self.gpus}))
 
     @property
     def time(self) -> GpuTime:
-        """Its GPU seconds by class."""
-        sums: defaultdict[str, float] = defaultdict(float)
-        for gpu in self.gpus:
-            for name, seconds in gpu.seconds.items():
-                sums[name] += seconds
+        sums = seconds_by_class(self.gpus)
         total = sum(gpu.last - gpu.first + self.window.step_seconds for gpu in self.gpus)
         known = sum(sums.values())
         ordered = sorted(sums, key=lambda name: (-sums[name], BOTTLENECK_CLASSES.index(name)))
@@ -168,28 +165,27 @@ class Job:
 
 
 def job_of(found: Found, window: Window, facts: Facts) -> Job:
-    """Interpret the answers of all queries."""
-    gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, _number(gpu.gpu), gpu.uuid)))
+    gpus = tuple(sorted(_gpus(window, facts), key=lambda gpu: (gpu.host, index_order(gpu.gpu), gpu.uuid)))
     return Job(
         found=found,
         window=window,
         gpus=gpus,
         findings=tuple(sorted(_findings(window, facts, gpus), key=_order)),
-        pace=pace_of(facts, found.run, window, pace_window(window)),
-        simulated=bool(facts.simulated),
-        start_known=bool(facts.before),
-        end_known=found.ongoing or bool(facts.after),
+        pace=pace_of(facts, found.run, window),
+        simulated=bool(facts["simulated"]),
+        start_known=bool(facts["before"]),
+        end_known=found.ongoing or bool(facts["after"]),
     )
 
 
 def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
-    first, last = _values(facts.first), _values(facts.last)
-    clocks, power, busy = _values(facts.clocks), _values(facts.power), _values(facts.busy)
-    names = {gpu_key(each): each.labels["name"] for each in facts.models}
-    parts = {gpu_key(each) for each in facts.parts}
-    seconds = _by_class(facts.classes, window.step_seconds)
-    neighbors = _neighbors(facts.neighbors, window.step_seconds)
-    for each in facts.held:
+    first, last = _values(facts["first"]), _values(facts["last"])
+    clocks, power, busy = _values(facts["clocks"]), _values(facts["power"]), _values(facts["busy"])
+    names = {gpu_key(each): each.labels["name"] for each in facts["models"]}
+    parts = {gpu_key(each) for each in facts["parts"]}
+    seconds = _by_class(facts["classes"], window.step_seconds)
+    neighbors = _neighbors(facts["neighbors"], window.step_seconds)
+    for each in facts["held"]:
         key = gpu_key(each)
         host, gpu, uuid = key
         yield JobGpu(
@@ -229,17 +225,17 @@ def _neighbors(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[
 
 
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
-    found = {_finding_key(each): each.value for each in facts.found}
-    lost = {_finding_key(each): each.value for each in facts.lost}
+    found = {_finding_key(each): each.value for each in facts["found"]}
+    lost = {_finding_key(each): each.value for each in facts["lost"]}
     values = {
-        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts.values
+        (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts["values"]
     }
     left: defaultdict[HostKey, float] = defaultdict(float)
     for one in gpus:
         left[one.host] = max(left[one.host], one.last)
     left_gpu = {(one.host, one.gpu, one.uuid): one.last for one in gpus}
-    end = max((each.value for each in facts.lost), default=window.end)
-    for each in facts.worst:
+    end = max((each.value for each in facts["lost"]), default=window.end)
+    for each in facts["worst"]:
         key = _finding_key(each)
         host, gpu, uuid, severity, code, action = key
         value = values.get((host, gpu, uuid, code))
@@ -263,7 +259,7 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
 
 
 def _order(finding: JobFinding) -> tuple[object, ...]:
-    return (-finding.rank, finding.state is State.PENDING, finding.code, finding.host, _number(finding.gpu))
+    return (-finding.rank, finding.state is State.PENDING, finding.code, finding.host, index_order(finding.gpu))
 
 
 _FindingKey = tuple[HostKey, str, str, str, str, str]
@@ -273,10 +269,6 @@ def _finding_key(series: Series) -> _FindingKey:
     labels = series.labels
     gpu = labels["gpu"], labels["uuid"]
     return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
-
-
-def _number(text: str) -> tuple[int, str]:
-    return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
 
 
 _EDGE_STEPS: Final = 3

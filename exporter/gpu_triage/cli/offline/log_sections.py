@@ -42,8 +42,6 @@ _CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
 
 
 class EventKind(Enum):
-    """The type of an event."""
-
     XID = "xid"
     XID_CAUSE = "xid_cause"
     SXID = "sxid"

@@ -79,7 +79,6 @@ class LogReading(NamedTuple):
     lines: int = 0
 
     def of_kind(self, kind: EventKind) -> Iterator[tuple[EventKey, Events]]:
-        """Event groups of one kind."""
         return ((what, events) for what, events in self.events.items() if what.kind is kind)
 
     def is_over(self, event: LogEvent, *, at_probe: bool = False) -> bool:

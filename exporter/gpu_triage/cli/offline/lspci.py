@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.cli.offline.lines import About
-from gpu_triage.driver.kernel.pci_bus import PcieLink, normalize_bus_id, parse_link_speed, parse_link_width
+from gpu_triage.driver.kernel.pci_bus import normalize_bus_id, parse_link_speed, parse_link_width
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that hold a device for passthrough to a virtual machine."""
@@ -26,14 +26,7 @@ _GPU_CLASSES: Final = ("0300", "0302")
 _GPU_WORDS: Final = ("VGA compatible controller", "3D controller")
 _NVIDIA: Final = "10de"
 _CLASS_ENDINGS: Final = (
-    "controller",
-    "bridge",
-    "Bridge",
-    "device",
-    "memory",
-    "peripheral",
-    "interface",
-    "accelerators",
+    *("controller", "bridge", "Bridge", "device", "memory", "peripheral", "interface", "accelerators"),
 )
 
 
@@ -62,11 +55,6 @@ class PciDevice:
     generation: int | None = None
     width: int | None = None
 
-    @property
-    def link(self) -> PcieLink:
-        """The device's PCIe link."""
-        return PcieLink(self.generation, self.width, self.max_generation, self.max_width)
-
 
 class LspciParser:
     """Parses an lspci listing line by line; `devices` are those found, by bus id."""
@@ -90,7 +78,7 @@ class LspciParser:
         ids = _IDS.search(rest)
         is_nvidia = ids[1] == _NVIDIA if ids is not None else "NVIDIA" in rest or "nVidia" in rest
         is_display = class_id in _GPU_CLASSES if class_id else kind in _GPU_WORDS
-        if ids is None and class_id is None and not _names_a_class(kind):
+        if ids is None and class_id is None and not kind.endswith(_CLASS_ENDINGS):
             return False
         bus_id = normalize_bus_id(address if address.count(":") > 1 else f"0000:{address}")
         self._device = self.devices.get(bus_id)
@@ -124,10 +112,6 @@ class LspciParser:
             device.numa_node = None if node is None else int(node[1])
         elif "Unknown header type 7f" in line:
             device.is_dead = True
-
-
-def _names_a_class(kind: str) -> bool:
-    return kind.endswith(_CLASS_ENDINGS)
 
 
 def _model(rest: str) -> str:

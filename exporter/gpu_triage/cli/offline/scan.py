@@ -25,7 +25,7 @@ _WITHOUT_HEADINGS: Final = re.compile(r"(?:[^,]{0,80}, ){1,80}(?:\d+(?:\.\d+)? (
 
 
 class SmiParser(Protocol):
-    """Parses one output line by line."""
+    """Parses one output line by line. Its class method `starting` returns one if an output starts with a line."""
 
     report: SmiReport
 

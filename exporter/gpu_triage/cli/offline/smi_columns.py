@@ -173,7 +173,6 @@ class SmiCsvParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiCsvParser | None:
-        """A parser that has consumed this line, if it names the fields: the header, or the command at a prompt."""
         query = _QUERY.search(line) if "--query-" in line else None
         if query is not None and command_of(line):
             fields = [name.lower() for name in query[2].split(",") if name]
@@ -184,7 +183,6 @@ class SmiCsvParser:
         return cls(fields, of_processes="pid" in fields) if fields else None
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         cells = [cell.strip() for cell in line.split(",", _MOST_FIELDS)]
@@ -316,7 +314,6 @@ class SmiMonitorParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiMonitorParser | None:
-        """A parser that has consumed this line, if it is the column header."""
         columns = _headings(line)
         return (
             cls(columns)
@@ -325,7 +322,6 @@ class SmiMonitorParser:
         )
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the run ended before it."""
         if not line or line.isspace():
             return True
         if line.lstrip().startswith("#"):

@@ -94,7 +94,6 @@ class SmiReport:
         return gpu
 
     def miss(self, line: str) -> None:
-        """Record a line that could not be parsed."""
         if len(self.unread) < _MOST_UNREAD:
             self.unread.append(line.strip()[:LONGEST_VALUE])
 

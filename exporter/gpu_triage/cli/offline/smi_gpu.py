@@ -367,7 +367,6 @@ _THRESHOLDS: Final = {
 
 
 def _limits(facts: Facts) -> LimitsReading:
-    """Clock and power limits, and temperature thresholds."""
     celsius, margins = {}, {}
     for name, (label, tag) in _THRESHOLDS.items():
         of_threshold = f"temperature/{label} temp", f"temperature/gpu temp {tag} threshold"
@@ -432,7 +431,6 @@ def _severity(name: str) -> str:
 
 
 def _memory_repair(facts: Facts) -> MemoryRepairReading:
-    """ECC mode, retired pages, and remapped rows."""
     rows = {
         "correctable": facts.count("remapped rows/correctable error", "remapped rows/remapped row corr"),
         "uncorrectable": facts.count("remapped rows/uncorrectable error", "remapped rows/remapped row unc"),

@@ -42,12 +42,10 @@ class NvlinkParser:
 
     @classmethod
     def starting(cls, line: str) -> NvlinkParser | None:
-        """A parser that has consumed this line, if the line names a GPU in the format of these outputs."""
         parser = cls()
         return parser if "UUID: GPU-" in line and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if it isn't part of these outputs."""
         text = line.strip()
         if not text or self._name(line):
             return True
@@ -104,7 +102,6 @@ Links = Mapping[int, Link]
 
 
 def links_of(facts: Mapping[str, str]) -> Links:
-    """The links in a GPU's facts."""
     found: dict[int, dict[str, str]] = {}
     for path, value in facts.items():
         if path.startswith(_PREFIX):
@@ -177,7 +174,6 @@ class SmiTopologyParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTopologyParser | None:
-        """A parser that has consumed this line, if it is the header of such a matrix."""
         words = line.split()
         if len(words) < 2 or words[0] != "GPU0" or not (_DEVICE.fullmatch(words[1]) or words[1] == "CPU"):  # noqa: PLR2004
             return None
@@ -186,7 +182,6 @@ class SmiTopologyParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the matrix ended before it."""
         words = line.split()
         if not words:
             return not self.report.gpus

@@ -61,7 +61,6 @@ class SmiTableParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the table ended before it."""
         text = line.strip()
         if not text or len(line) > _LONGEST:
             return True

@@ -129,8 +129,6 @@ _HEADLESS: Final = frozenset(
 
 
 class SmiTextParser:
-    """Parses one output line by line."""
-
     ABOUT: Final = About(
         "nvidia-smi -q",
         "drivers 390 to 610; also parts of it (`-d`, or what `grep` leaves) and text that lost its indentation",
@@ -149,7 +147,6 @@ class SmiTextParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiTextParser | None:
-        """A parser that has consumed this line, if an output starts with it."""
         text = line.strip()
         is_gpu, is_section = _GPU.match(text) is not None, len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         if not (_HEAD in text or is_gpu or is_section):
@@ -164,7 +161,6 @@ class SmiTextParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the output ended before it."""
         if not line or line.isspace():
             return True
         line = line[:_LONGEST_LINE].expandtabs()
@@ -293,7 +289,6 @@ class SmiXmlParser:
 
     @classmethod
     def starting(cls, line: str) -> SmiXmlParser | None:
-        """A parser that has consumed this line, if a document starts with it."""
         if cls.START not in line:
             return None
         parser = cls()
@@ -301,7 +296,6 @@ class SmiXmlParser:
         return parser
 
     def feed(self, line: str) -> bool:
-        """Parse a line; False if the document ended before it."""
         if self._ended:
             return False
         for token in _TOKEN.finditer(line):

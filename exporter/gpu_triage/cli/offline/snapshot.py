@@ -49,7 +49,6 @@ class GpuIndex:
         self._keys = sorted(key for key in keys if not key.startswith(_UNKNOWN)) or sorted(keys)
 
     def keys(self, report: SmiReport) -> list[str]:
-        """The keys of an output's GPUs, in output order."""
         found = [self._key(_names(gpu), place) for place, gpu in enumerate(report.gpus)]
         if len(found) == len(self._keys) and all(key.startswith(_UNKNOWN) for key in found):
             # The GPUs are unnamed, but their number matches: they are in bus order.

@@ -60,7 +60,6 @@ class InputFile:
     modified_at: float | None
 
     def open(self) -> AbstractContextManager[Bytes]:
-        """Open the raw bytes."""
         return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
 
 
