@@ -15,8 +15,7 @@ from gpu_triage.cli.fleet.fleet_view import Selection
 from gpu_triage.cli.fleet.prometheus import PrometheusClient
 from gpu_triage.cli.job.advice import advice_on, compare
 from gpu_triage.cli.job.job_facts import facts_of, window_of
-from gpu_triage.cli.job.job_page import render_html
-from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_json, render_text, run_json
+from gpu_triage.cli.job.job_report import FORMAT, VERSION, JobReport, render_html, render_json, render_text, run_json
 from gpu_triage.cli.job.job_runs import WANTED, Run, SeveralJobs, Wanted, find
 from gpu_triage.cli.job.job_view import Job, job_of, notes_on
 from gpu_triage.cli.one_shot import echo_text, fail_on_option, format_option

@@ -1,4 +1,4 @@
-"""The answer as sentences and rows, and as text and JSON."""
+"""The answer as sentences and rows; as text, as JSON, and as one self-contained HTML page for a ticket."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey
+from gpu_triage.cli.fleet.review_page import standalone_page
 from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
@@ -22,6 +23,19 @@ from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
+from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
+from gpu_triage.serve.page.markup import (
+    OF_SEVERITY,
+    bar,
+    chip,
+    class_chip,
+    foreign,
+    row,
+    safe,
+    section,
+    table,
+)
+from gpu_triage.serve.page.style import ICONS
 
 _HOUR: Final = 3600.0
 _WAITING: Final = "waiting for others"
@@ -271,8 +285,8 @@ def _lines(shown: JobReport) -> Iterator[Line]:
 
 def _time(shown: JobReport) -> Iterator[Line]:
     yield from (Line(""), Line(f"{lost_words(shown.job)}:"))
-    for row in class_rows(shown.job):
-        yield Line(f"    {row.name:<16}{hours(row.seconds):>12}{row.share:>6.0%}  ", row.words)
+    for each in class_rows(shown.job):
+        yield Line(f"    {each.name:<16}{hours(each.seconds):>12}{each.share:>6.0%}  ", each.words)
 
 
 def _slowest(shown: JobReport) -> Iterator[Line]:
@@ -293,10 +307,10 @@ def _slowest(shown: JobReport) -> Iterator[Line]:
 def _findings(shown: JobReport) -> Iterator[Line]:
     rows = finding_rows(shown.job)
     yield from (Line(""), Line("findings while it ran:" if rows else "findings while it ran: none"))
-    for row in rows[: shown.limit]:
-        finding = row.first
+    for each in rows[: shown.limit]:
+        finding = each.first
         severity = click.style(printable(finding.urgency), fg=_COLORS.get(finding.urgency))
-        text = "; ".join((": ".join(filter(None, (row.subject, measured(finding)))), row.when))
+        text = "; ".join((": ".join(filter(None, (each.subject, measured(finding)))), each.when))
         yield Line(f"    {severity} {click.style(printable(finding.code), bold=True)}  ", text, indent=8)
         if finding.check is not None and finding.rank >= Severity.WARNING.rank:
             yield Line("        do    ", finding.check.advice.decision)
@@ -451,3 +465,108 @@ def _gpu_json(gpu: JobGpu) -> dict[str, Any]:
             for each, seconds in gpu.neighbors.items()
         ],
     }
+
+
+_SHEET: Final = ".words td { white-space: normal; }"
+_UNKNOWN: Final = "&ndash;"
+
+
+def render_html(shown: JobReport) -> bytes:
+    """The page, without scripts or external resources."""
+    title = headline(shown)
+    parts = [
+        _page_head(shown),
+        _time_section(shown),
+        _slowest_section(shown),
+        _steps_section(shown),
+        _findings_section(shown),
+        _gpus_section(shown),
+    ]
+    if shown.notes:
+        parts.append(section("notes", "Notes", _list(shown.notes)))
+    tone = "held" if shown.advice.remarkable else "well"
+    return standalone_page(title, ICONS[tone], _SHEET, parts)
+
+
+def _page_head(shown: JobReport) -> str:
+    job, advice = shown.job, shown.advice
+    about = f"{safe(advice.about)}: " if advice.about else ""
+    made_up = '<p class="banner simulated">Simulated data.</p>\n' if job.simulated else ""
+    warnings = "".join(f"<p>Incomplete: {safe(each)}</p>\n" for each in shown.warnings)
+    return (
+        f'{made_up}<header class="{"held" if advice.remarkable else "well"}">\n<h1>{safe(headline(shown))}</h1>\n'
+        f"<p><strong>Do first:</strong> {about}{safe(advice.first)}</p>\n"
+        f"<p>{safe(duration(job))}</p>\n<p>{safe(size(job))}</p>\n"
+        f'<p class="soft">From {safe(shown.source)}, {safe(moment(job.found.asked_at))}</p>\n{warnings}</header>'
+    )
+
+
+def _time_section(shown: JobReport) -> str:
+    words = lost_words(shown.job)
+    rows = (
+        row(
+            class_chip(each.name) if each.name in BOTTLENECK_CLASSES else safe(each.name),
+            (safe(each.words), safe(hours(each.seconds)), f"{each.share:.0%}{bar(each.share)}"),
+        )
+        for each in class_rows(shown.job)
+    )
+    heads = ("Class", "GPUs were", "Time", "Share")
+    said = f"<p>{safe(words[0].upper() + words[1:])}.</p>\n"
+    return section("time", "GPU time by bottleneck", said + table("GPU time by bottleneck", heads, rows))
+
+
+def _slowest_section(shown: JobReport) -> str:
+    comparison = shown.comparison
+    if comparison.gpu is None:
+        return section("slowest", "Slowest GPU and host", "<p>There is nothing to compare.</p>")
+    parts = []
+    for title, standing in (("Slowest GPU", comparison.gpu), ("Slowest host", comparison.host)):
+        if standing is not None:
+            rows = (row(safe(each.name), map(safe, each[1:])) for each in reading_rows(standing))
+            readings = table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
+            parts.append(f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing))}</p>\n{readings}")
+    return section("slowest", "Slowest GPU and host", "\n".join(parts))
+
+
+def _steps_section(shown: JobReport) -> str:
+    return section("steps", "Steps", _list(pace_lines(shown.job)))
+
+
+def _list(lines: Iterator[str] | tuple[str, ...]) -> str:
+    return "<ul>\n" + "\n".join(f"<li>{safe(line)}</li>" for line in lines) + "\n</ul>"
+
+
+def _findings_section(shown: JobReport) -> str:
+    found = finding_rows(shown.job)
+    if not found:
+        return section("findings", "Findings while it ran", "<p>None.</p>")
+    rows = []
+    for each in found[: shown.limit]:
+        finding = each.first
+        tones = {severity.value: OF_SEVERITY[severity] for severity in Severity}
+        do = finding.check.advice.decision if finding.check else ""
+        cells = (foreign(finding.code), safe(each.subject), safe(measured(finding)), safe(each.when), safe(do))
+        rows.append(row(chip(finding.urgency, tones.get(finding.urgency, "idle")), cells))
+    heads = ("Severity", "Finding", "Where", "Measured", "When", "What to do")
+    more = len(found) - shown.limit
+    note = f"<p>And {more} more.</p>" if more > 0 else ""
+    return section("findings", "Findings while it ran", table("Findings", heads, rows, "words") + note)
+
+
+def _gpus_section(shown: JobReport) -> str:
+    hosts = list(by_host_rows(shown.job))
+    rows = []
+    for gpu in (gpu for _, gpus in hosts[: shown.limit] for gpu in gpus):
+        cells = (
+            safe(gpu.gpu),
+            safe(gpu.name) or _UNKNOWN,
+            _UNKNOWN if gpu.clock is None else f"{gpu.clock / 1e6:.0f} MHz",
+            _UNKNOWN if gpu.power is None else f"{gpu.power:.0f} W",
+            _UNKNOWN if gpu.busy is None else f"{gpu.busy:.0%}",
+            safe(main_classes((gpu,))),
+        )
+        rows.append(row(foreign(gpu.host), cells))
+    heads = ("Host", "GPU", "Model", "SM clock", "Power", "Busy", "Time")
+    more = len(hosts) - shown.limit
+    note = f"<p>And {more} more hosts.</p>" if more > 0 else ""
+    return section("gpus", "GPUs", table("GPUs", heads, rows, "words") + note)

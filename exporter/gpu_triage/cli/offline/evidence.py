@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from gpu_triage.cli.offline.log_sections import EventKind
 from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
-from gpu_triage.cli.offline.smi_links import Links, reading_of
+from gpu_triage.cli.offline.smi_links import reading_of
 from gpu_triage.cli.offline.snapshot import Snapshot
 from gpu_triage.driver.nvml.session import DriverVersions
 from gpu_triage.judge.evidence import thresholds
@@ -57,6 +57,7 @@ class FilesOfHost:
         driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
         driver_version: version of the kernel module.
         nobody_there: whether nvidia-smi reported that it found no devices.
+        now: the reference time for ages, in the host's wall clock.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -70,6 +71,15 @@ class FilesOfHost:
     driver_error: str | None
     driver_version: str
     nobody_there: bool
+    now: float
+
+    @property
+    def last(self) -> Snapshot | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    def index(self, key: str) -> str:
+        """The index of a GPU for display."""
+        return self.labels[key].gpu if key in self.labels else "?"
 
     def about_gpu(self, code: str, address: str, measured: str, value: float | None = None) -> Finding:
         """A finding about the GPU at an address, labeled with its index if known."""
@@ -79,8 +89,9 @@ class FilesOfHost:
         return of_slot(code, address, measured, value)
 
 
-def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
-    """The evidence as of the most recent snapshot; `now` is the reference time for ages, in the host's wall clock."""
+def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
+    """The evidence as of the most recent snapshot."""
+    now = files.now
     times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
@@ -90,19 +101,19 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
         for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
-            outcome = Outcome(
-                _COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=history_at
-            )
-            store.put(outcome)
+            store.put(_outcome(subject, made, history_at))
         history.note(store, history_at)
     texts: dict[float, str] = {}
     if files.log is not None:
         end = Moment(times[-1], times[-1])
-        made = (*render_xids(_xids(files, files.log, now, texts)), *_resets(files, files.log))
-        store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
+        store.put(_outcome("log", (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log)), end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
     return replace(found, at=Moment(times[-1], now), time_texts=texts)
+
+
+def _outcome(subject: str, made: tuple[Sample, ...], at: Moment) -> Outcome:
+    return Outcome(_COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=at)
 
 
 def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
@@ -126,13 +137,12 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
             readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
             made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
             place = _place(gpu, labels, device, files.labels) if error is None else ()
-            nvlinks = nvlink.render(reading_of(gpu.links, _links_alike(gpu, shown.values())), labels)
-            yield key, (*made, *place, *(nvlinks if error is None else ()))
+            alike = (
+                each.links for each in shown.values() if each is not gpu and each.identity.name == gpu.identity.name
+            )
+            nvlinks = nvlink.render(reading_of(gpu.links, alike), labels) if error is None else ()
+            yield key, (*made, *place, *nvlinks)
     yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
-
-
-def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
-    return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
 
 
 def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
@@ -211,7 +221,7 @@ def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpecta
     )
 
 
-def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, str]) -> XidReading:
+def _xids(files: FilesOfHost, log: LogReading, texts: dict[float, str]) -> XidReading:
     """The Xids in the log; fills `texts` with a description of each Xid's time, by its timestamp."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
@@ -219,7 +229,7 @@ def _xids(files: FilesOfHost, log: LogReading, now: float, texts: dict[float, st
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            counts[name] = _counted(events, words, log, now, texts)
+            counts[name] = _counted(events, words, log, files.now, texts)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 

@@ -112,17 +112,3 @@ def command_of(line: str) -> str:
     """The command typed at a shell prompt; "" if the line has no prompt."""
     found = _PROMPT.match(line.strip())
     return "" if found is None else line.strip()[found.end() :]
-
-
-class About(NamedTuple):
-    """One kind of input.
-
-    Attributes:
-        kind: name of the input in reports.
-        forms: recognized forms and options; "" if there is only one.
-        tells: what can be learned about a host from it.
-    """
-
-    kind: str
-    forms: str
-    tells: str

@@ -203,12 +203,6 @@ def written(wall: float) -> str:
 
 
 _LONGEST_TEXT: Final = 400
-FORMS: Final = (
-    "`dmesg` (also `-T`, `-H`, `-x`, `--time-format iso`, in any language), `journalctl -k` (also `-o json`, "
-    "`-o short-iso`, `-o verbose`), `kern.log`, `messages`, `/dev/kmsg`, `talosctl dmesg`, RFC 5424, JSON of Vector "
-    "and other shippers"
-)
-"""The log formats that `said_by_kernel` parses, for the documentation."""
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,

@@ -10,8 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.lines import About
-from gpu_triage.cli.offline.log_lines import FORMS, NO_TIME, LogTime, log_time, minute_of, said_by_kernel
+from gpu_triage.cli.offline.log_lines import NO_TIME, LogTime, log_time, minute_of, said_by_kernel
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 from gpu_triage.read.host.driver_messages import (
     SENTENCES,
@@ -24,14 +23,6 @@ from gpu_triage.read.host.driver_messages import (
 )
 from gpu_triage.read.host.kernel_messages import ProblemKind, parse_host_message, parse_trouble_over
 from gpu_triage.read.xid.xid_events import is_driver_loaded, parse_found, parse_xid
-
-CONTENT: Final = (
-    "Xids with their cause, SXids, why the driver or a GPU could not be started (versions, another driver, GSP, BAR, "
-    "lost before the start), GSP timeouts, PCIe errors (AER, DPC) of every Linux version, killed and hung processes, "
-    "lockups, hardware and memory errors, NVMe and filesystems, file servers, mlx5 links, cables and power, "
-    "nvidia-peermem"
-)
-"""The recognized events, for the documentation."""
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _SXID: Final = re.compile(
@@ -219,7 +210,7 @@ class LogSection:
         seen: number of lines.
     """
 
-    ABOUT: Final = About("kernel log", FORMS, CONTENT)
+    KIND: Final = "kernel log"
 
     def __init__(self, name: str, room: MemoryBudget) -> None:
         self.name = name

@@ -88,6 +88,10 @@ class LogReading(NamedTuple):
         least = LOADING_SECONDS if at_probe else 0.0
         return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
+    def is_within(self, event: LogEvent, seconds: float) -> bool:
+        """Whether the event is no older than this; one at an unknown time may be recent."""
+        return event.wall is None or self.reference - event.wall <= seconds
+
     def when(self, event: LogEvent | None) -> str:
         """When an event happened, as display text."""
         if event is None:

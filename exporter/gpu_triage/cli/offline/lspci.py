@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id, parse_link_speed, parse_link_width
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
@@ -59,11 +58,7 @@ class PciDevice:
 class LspciParser:
     """Parses an lspci listing line by line; `devices` are those found, by bus id."""
 
-    ABOUT: Final = About(
-        "lspci",
-        "`-v` to `-vvv`, best as root; `-nn`, `-D` and hexadecimal dumps do not disturb",
-        "which GPUs are on the bus, the driver that holds each, their PCIe links and the ports above, NUMA nodes",
-    )
+    KIND: Final = "lspci"
 
     def __init__(self) -> None:
         self.devices: dict[str, PciDevice] = {}

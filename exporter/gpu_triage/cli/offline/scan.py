@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from gpu_triage.cli.offline.lines import About, Piece, cleaned
+from gpu_triage.cli.offline.lines import Piece, cleaned
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
 from gpu_triage.cli.offline.log_sections import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
-from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser
+from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser, SmiTableParser
 from gpu_triage.cli.offline.smi_facts import SmiReport
 from gpu_triage.cli.offline.smi_links import NvlinkParser, SmiTopologyParser
-from gpu_triage.cli.offline.smi_table import SmiTableParser
 from gpu_triage.cli.offline.smi_text import LONGEST_SECTION, SmiTextParser, SmiXmlParser
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id
 
@@ -68,16 +67,7 @@ def lacks_headings(line: str) -> bool:
     return ", " in line and (" MiB" in line or " MHz" in line) and _WITHOUT_HEADINGS.match(line) is not None
 
 
-BUG_REPORT: Final = About(
-    "NVIDIA bug report",
-    "`nvidia-bug-report.log` or `.log.gz`, also of `--safe-mode`",
-    "all of the following that are in it, and when it was made",
-)
-FAILURES: Final = About(
-    SmiTableParser.ABOUT.kind,
-    "what it prints instead of a table",
-    "why the driver does not answer, GPUs that cannot be opened, a damaged InfoROM",
-)
+BUG_REPORT: Final = "NVIDIA bug report"
 
 _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
@@ -163,11 +153,11 @@ class Content:
         """Kinds of content found, for display; empty if none is recognized."""
         found = [report.kind for report in self.reports if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
-            found.append(FAILURES.kind)
+            found.append(SmiTableParser.KIND)
         if self.devices:
-            found.append(LspciParser.ABOUT.kind)
+            found.append(LspciParser.KIND)
         if self.logs:
-            found.append(LogSection.ABOUT.kind)
+            found.append(LogSection.KIND)
         return tuple(dict.fromkeys(found))
 
 

@@ -24,6 +24,21 @@ class RawProcess:
     name: str = ""
     memory: str = ""
 
+    def describe(self, label: str, value: str) -> None:
+        """Set the attribute of a label in text or XML output; others are ignored."""
+        if label in _OF_PROCESS:
+            setattr(self, _OF_PROCESS[label], value[:LONGEST_VALUE])
+
+
+_OF_PROCESS: Final = {
+    "pid": "pid",
+    "type": "kind",
+    "name": "name",
+    "process name": "name",
+    "used gpu memory": "memory",
+    "used memory": "memory",
+}
+
 
 @dataclass(slots=True)
 class RawGpu:
@@ -58,6 +73,7 @@ class SmiReport:
 
     Attributes:
         kind: the command that printed it, for display.
+        by_key: the GPUs that were added with `gpu_at`.
         is_whole: whether it is complete, so that a GPU missing from it is missing from the host.
         unread: lines that should be a GPU or a fact but could not be parsed.
     """
@@ -68,6 +84,7 @@ class SmiReport:
     cuda: str = ""
     attached: str = ""
     gpus: list[RawGpu] = field(default_factory=list)
+    by_key: dict[str, RawGpu] = field(default_factory=dict)
     is_whole: bool = False
     unread: list[str] = field(default_factory=list)
 
@@ -92,6 +109,12 @@ class SmiReport:
         if len(self.gpus) < MOST_GPUS:
             self.gpus.append(gpu)
         return gpu
+
+    def gpu_at(self, key: str, bus_id: str = "", index: str = "") -> RawGpu:
+        """The GPU with this key, which is added if it is new."""
+        if key not in self.by_key:
+            self.by_key[key] = self.add_gpu(bus_id, index)
+        return self.by_key[key]
 
     def miss(self, line: str) -> None:
         if len(self.unread) < _MOST_UNREAD:

@@ -111,6 +111,7 @@ def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """Convert one GPU; `with_names`: whether to keep process names."""
     facts = Facts(raw.facts)
     bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, *BUS_ID) or ""
+    facts.parsed(uuid_of, *UUID)  # the roster has it; here, one in an unknown form is noticed
     failed = tuple(path for path, value in raw.facts.items() if normalized(value) in smi_facts.FAILED)
     error = _error(raw, failed)
     identity, limits, readings = _identity(facts, bus_id), _pcie_limits(facts), tuple(_readings(facts))

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About
 from gpu_triage.cli.offline.smi_facts import RawGpu, SmiReport
 from gpu_triage.read.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 
-LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
+LIST: Final = "nvidia-smi -L"
 
 _MOST_LINKS: Final = 64
 _GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
@@ -29,13 +28,10 @@ UP: Final = "up"
 class NvlinkParser:
     """Parses one or more of these outputs in sequence, line by line."""
 
-    ABOUT: Final = About(
-        "nvidia-smi nvlink", "`--status` and `-e`", "whether each NVLink is up; its replays, recoveries and CRC errors"
-    )
+    KIND: Final = "nvidia-smi nvlink"
 
     def __init__(self) -> None:
-        self.report = SmiReport(LIST.kind)
-        self._gpus: dict[str, RawGpu] = {}
+        self.report = SmiReport(LIST)
         self._gpu: RawGpu | None = None
         self._reported: frozenset[str] = frozenset()
         self._named: tuple[str, str] | None = None
@@ -60,9 +56,9 @@ class NvlinkParser:
         if found is None:
             return False
         index, name, uuid = found.groups()
-        self._gpu = self._gpus.get(index)
+        self._gpu = self.report.by_key.get(index)
         if self._gpu is None and uuid is not None:
-            self._gpu = self._gpus[index] = self.report.add_gpu(index=index)
+            self._gpu = self.report.gpu_at(index, index=index)
             self._gpu.note("product name", name)
             self._gpu.note("gpu uuid", uuid)
         # Without a UUID, only the link lines that follow distinguish a GPU from ordinary text.
@@ -74,10 +70,11 @@ class NvlinkParser:
         state, errors = _STATE.fullmatch(said), _ERRORS.match(said)
         if link >= _MOST_LINKS or (state is None and errors is None):
             return
-        self.report.kind = self.ABOUT.kind
+        self.report.kind = self.KIND
         if self._gpu is None and self._named is not None:
-            self._gpu = self._gpus[self._named[0]] = self.report.add_gpu(index=self._named[0])
-            self._gpu.note("product name", self._named[1])
+            index, name = self._named
+            self._gpu = self.report.gpu_at(index, index=index)
+            self._gpu.note("product name", name)
         gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
         # The first value for a link wins: later commands list the same links with other data.
         if gpu is None or path in self._reported:
@@ -161,12 +158,10 @@ NUMA_NODE: Final = "topology/numa node"
 class SmiTopologyParser:
     """Parses one matrix; the terminal may have wrapped its lines."""
 
-    ABOUT: Final = About(
-        "nvidia-smi topo -m", "also with broken lines", "how each GPU reaches the others, and its NUMA node"
-    )
+    KIND: Final = "nvidia-smi topo -m"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._columns: list[str] = []
         self._after: list[str] = []
         self._row: list[str] = []

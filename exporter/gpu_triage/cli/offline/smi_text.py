@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from functools import cache
 from html import unescape
-from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.cli.offline.lines import About, command_of
+from gpu_triage.cli.offline.lines import command_of
 from gpu_triage.cli.offline.smi_facts import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
 from gpu_triage.cli.offline.smi_gpu import known_names
 
@@ -129,15 +127,10 @@ _HEADLESS: Final = frozenset(
 
 
 class SmiTextParser:
-    ABOUT: Final = About(
-        "nvidia-smi -q",
-        "drivers 390 to 610; also parts of it (`-d`, or what `grep` leaves) and text that lost its indentation",
-        "driver, memory errors and repairs, recovery action, fabric, temperatures, limits, throttle reasons, clocks, "
-        "PCIe link and replays, processes, vGPU license, settings; two of them, a minute or more apart, also rates",
-    )
+    KIND: Final = "nvidia-smi -q"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._margin = 0
         self._gpu: RawGpu | None = None
         self._layout = Layout()
@@ -246,7 +239,7 @@ class SmiTextParser:
             # Without a value or any entries, the list was truncated.
             self._gpu.lists_processes = not is_section and value.lower() != "n/a"
         elif self._gpu.processes:
-            _describe(self._gpu.processes[-1], label, value[:LONGEST_VALUE])
+            self._gpu.processes[-1].describe(label, value)
 
 
 def _parts(text: str) -> tuple[str, bool, str]:
@@ -255,33 +248,20 @@ def _parts(text: str) -> tuple[str, bool, str]:
     return name.strip().lower(), bool(colon), value.strip()
 
 
-def _describe(process: RawProcess, label: str, value: str) -> None:
-    match label:
-        case "type":
-            process.kind = value
-        case "name":
-            process.name = value
-        case "used gpu memory":
-            process.memory = value
-
-
 _TOKEN: Final = re.compile(r"<(/?)([A-Za-z_][\w.]*)([^<>]*)>|([^<]+)|<")
 _ID: Final = re.compile(r'\bid="([^"]{1,40})"')
 _DEEPEST_ELEMENT: Final = 12
 _SKIPPED: Final = frozenset({"supported_clocks", "accounted_processes", "mig_devices"})
-_PROCESS_TAGS: Final[Mapping[str, str]] = MappingProxyType(
-    {"pid": "pid", "type": "kind", "process_name": "name", "used_memory": "memory"}
-)
 
 
 class SmiXmlParser:
     """Parses one document line by line; attributes as in SmiTextParser."""
 
     START: Final = "<nvidia_smi_log"
-    ABOUT: Final = About("nvidia-smi -q -x", "with line breaks or without", "the same as `nvidia-smi -q`")
+    KIND: Final = "nvidia-smi -q -x"
 
     def __init__(self) -> None:
-        self.report = SmiReport(self.ABOUT.kind)
+        self.report = SmiReport(self.KIND)
         self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False
@@ -347,5 +327,5 @@ class SmiXmlParser:
                 self.report.note(self._path[0], value)
         elif self._path[0] != "processes":
             self._gpu.note("/".join(self._path).replace("_", " "), value)
-        elif self._gpu.processes and self._path[-1] in _PROCESS_TAGS:
-            setattr(self._gpu.processes[-1], _PROCESS_TAGS[self._path[-1]], value)
+        elif self._gpu.processes:
+            self._gpu.processes[-1].describe(self._path[-1].replace("_", " "), value)

@@ -13,17 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.cli.offline.lines import About
 from gpu_triage.documents.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, TimeLimit, opened, unpacked
 from gpu_triage.documents.tar import BLOCK_BYTES, is_tar, members
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"
-ARCHIVES: Final = About(
-    "folders and archives",
-    "gzip, bzip2, xz (up to `-7`), tar and zip, also one in another, and an unpacked sosreport",
-    "up to 100 files of any name, and of a larger folder or archive those named like logs or outputs of nvidia-smi",
-)
 
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
