@@ -31,19 +31,12 @@ OTHER_HOST = "gpu-host-3"
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running topology with four hosts, of which the last has lost a GPU.
+    """A running topology with four hosts, of which the last has lost a GPU."""
 
-    Attributes:
-        topology: what runs.
-        fleet: its servers and hosts.
-        inbox: what was told to the receivers of Alertmanager.
-        scenario: the file with what happens on `OTHER_HOST`.
-    """
-
-    topology: Topology
-    fleet: Fleet
-    inbox: Inbox
-    scenario: Path
+    topology: Topology  # what runs
+    fleet: Fleet  # its servers and hosts
+    inbox: Inbox  # what was told to the receivers of Alertmanager
+    scenario: Path  # the file with what happens on `OTHER_HOST`
 
     def end(self, *names: str) -> None:
         """End servers."""

@@ -29,15 +29,10 @@ LEAVES_EARLY = "idle-downshift"
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """The histories.
+    """The histories."""
 
-    Attributes:
-        single: a Prometheus that scraped every host.
-        together: two Prometheus servers that shared them, with what tells them apart as the label ``shard``.
-    """
-
-    single: Fleet
-    together: History
+    single: Fleet  # a Prometheus that scraped every host
+    together: History  # two Prometheus servers that shared them, with what tells them apart as the label ``shard``
 
 
 def record(promtool: Path, directory: Path) -> Sharded:

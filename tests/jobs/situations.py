@@ -95,21 +95,13 @@ SLOW_CHIP: Final = "slow chip"
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job and what is wrong with it.
+    """A job and what is wrong with it."""
 
-    Attributes:
-        name: also the prefix of its hosts.
-        number: of its Slurm job.
-        hosts: the kind of each host, by letter.
-        pace: steps per second of every rank at a time in seconds.
-        must_say: what an answer about it must have, with ``{host}`` for the culprit; by what it is about: ``slow``,
-            ``first``.
-    """
-
-    name: str
-    number: str
-    hosts: Mapping[str, str]
-    pace: Callable[[float], float]
+    name: str  # also the prefix of its hosts
+    number: str  # of its Slurm job
+    hosts: Mapping[str, str]  # the kind of each host, by letter
+    pace: Callable[[float], float]  # steps per second of every rank at a time in seconds
+    # what an answer about it must have, with ``{host}`` for the culprit; by what it is about: ``slow``, ``first``
     must_say: Mapping[str, str]
 
     def instance(self, letter: str) -> str:

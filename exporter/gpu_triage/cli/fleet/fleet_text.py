@@ -39,18 +39,12 @@ _COLORS: Final = {severity.value: color for severity, color in SEVERITY_COLORS.i
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The fleet and how to show it.
-
-    Attributes:
-        source: URL of the server.
-        warnings: warnings returned by the server.
-        limit: most hosts, and most boards, to show.
-    """
+    """The fleet and how to show it."""
 
     fleet: Fleet
-    source: str
-    warnings: Sequence[str]
-    limit: int
+    source: str  # URL of the server
+    warnings: Sequence[str]  # warnings returned by the server
+    limit: int  # most hosts, and most boards, to show
 
 
 def moment(seconds: float) -> str:

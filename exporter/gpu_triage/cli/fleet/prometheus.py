@@ -102,16 +102,12 @@ class HttpConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """HTTP client settings for a server.
+    """HTTP client settings for a server."""
 
-    Attributes:
-        headers: sent with each request, including credentials.
-        server_name: name that the server's certificate must match; None for the host in the URL.
-        tls: settings for verifying the server, with the client certificate if any.
-    """
-
+    # sent with each request, including credentials
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    server_name: str | None = None
+    server_name: str | None = None  # name that the server's certificate must match; None for the host in the URL
+    # settings for verifying the server, with the client certificate if any
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
 
 

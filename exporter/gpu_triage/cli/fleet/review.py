@@ -137,37 +137,23 @@ class HostHours(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """The review; hours are GPU hours.
-
-    Attributes:
-        end: Unix seconds of the midnight after the last day.
-        gpus: number of GPUs seen.
-        observed: hours with known GPU activity.
-        busy: observed hours with work.
-        idle: hours in which a GPU was allocated but unused.
-        energy: in kWh.
-        lost: hours by bottleneck class, in the playbook's order of severity.
-        owners, models, hosts: largest loss first.
-        offenders: boards with recurring incidents.
-        warnings: warnings returned by the server.
-        step_seconds: what each value covers: a day, or the whole period of a first look.
-    """
+    """The review; hours are GPU hours."""
 
     source: str
     selection: str
-    end: float
-    gpus: ByDay
-    observed: ByDay
-    busy: ByDay
-    idle: ByDay
-    energy: ByDay
-    lost: Mapping[str, ByDay]
-    owners: tuple[OwnerHours, ...]
-    models: tuple[ModelHours, ...]
-    hosts: tuple[HostHours, ...]
-    offenders: tuple[RepeatOffender, ...]
-    warnings: tuple[str, ...]
-    step_seconds: float = DAY_SECONDS
+    end: float  # Unix seconds of the midnight after the last day
+    gpus: ByDay  # number of GPUs seen
+    observed: ByDay  # hours with known GPU activity
+    busy: ByDay  # observed hours with work
+    idle: ByDay  # hours in which a GPU was allocated but unused
+    energy: ByDay  # in kWh
+    lost: Mapping[str, ByDay]  # hours by bottleneck class, in the playbook's order of severity
+    owners: tuple[OwnerHours, ...]  # largest loss first
+    models: tuple[ModelHours, ...]  # likewise
+    hosts: tuple[HostHours, ...]  # likewise
+    offenders: tuple[RepeatOffender, ...]  # boards with recurring incidents
+    warnings: tuple[str, ...]  # warnings returned by the server
+    step_seconds: float = DAY_SECONDS  # what each value covers: a day, or the whole period of a first look
 
     @property
     def first_look(self) -> bool:

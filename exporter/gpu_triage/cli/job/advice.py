@@ -43,24 +43,15 @@ MOST_OF_A_HOST: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a GPU or a host compares with the others of the job.
+    """How a GPU or a host compares with the others of the job."""
 
-    Attributes:
-        gpus: it, or all of the host.
-        own, others: its readings, and the medians of the others.
-        others_count: how many these are.
-        reasons: readings that make it an outlier, the clearest first: names of `Readings`.
-        score: the larger, the slower; from 1 on it is an outlier.
-        is_host: whether hosts are compared, not GPUs.
-    """
-
-    gpus: tuple[JobGpu, ...]
-    own: Readings
-    others: Readings
-    others_count: int
-    reasons: tuple[str, ...]
-    score: float
-    is_host: bool
+    gpus: tuple[JobGpu, ...]  # it, or all of the host
+    own: Readings  # its readings, and the medians of the others
+    others: Readings  # likewise
+    others_count: int  # how many these are
+    reasons: tuple[str, ...]  # readings that make it an outlier, the clearest first: names of `Readings`
+    score: float  # the larger, the slower; from 1 on it is an outlier
+    is_host: bool  # whether hosts are compared, not GPUs
 
     @property
     def host(self) -> HostKey:
@@ -292,21 +283,13 @@ _UNKNOWN: Final = "See why Prometheus has no data of its hosts: gpu-triage fleet
 
 
 class Advice(NamedTuple):
-    """The answer.
+    """The answer."""
 
-    Attributes:
-        slow: what slows the job down.
-        about: the GPU or host to act on; "" for the job itself.
-        code: the finding that the advice is from; "" if none.
-        first: what to do first.
-        remarkable: whether anything slows it down.
-    """
-
-    slow: str
-    about: str
-    code: str
-    first: str
-    remarkable: bool
+    slow: str  # what slows the job down
+    about: str  # the GPU or host to act on; "" for the job itself
+    code: str  # the finding that the advice is from; "" if none
+    first: str  # what to do first
+    remarkable: bool  # whether anything slows it down
 
 
 def advice_on(job: Job, comparison: Comparison) -> Advice:

@@ -261,20 +261,13 @@ class Rank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The job's steps.
+    """The job's steps."""
 
-    Attributes:
-        recent: steps per second at the end of the window; None if too little was scraped.
-        best: in the best stretch of `stretch_seconds`.
-        ranks: by host and rank.
-        stopped_seconds: for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint.
-    """
-
-    recent: float | None
-    best: float | None
+    recent: float | None  # steps per second at the end of the window; None if too little was scraped
+    best: float | None  # in the best stretch of `stretch_seconds`
     stretch_seconds: int
-    ranks: tuple[Rank, ...]
-    stopped_seconds: float
+    ranks: tuple[Rank, ...]  # by host and rank
+    stopped_seconds: float  # for how long no rank made a step, at the end; 0 if it is no longer than a checkpoint
 
     @property
     def slowest(self) -> tuple[Rank, float] | None:

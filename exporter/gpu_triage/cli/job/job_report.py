@@ -46,21 +46,15 @@ _ALIKE_SHARE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job and how to show it.
-
-    Attributes:
-        source: URL of the server.
-        warnings: warnings returned by the server.
-        limit: most findings, and most hosts, to show.
-    """
+    """A job and how to show it."""
 
     job: Job
     comparison: Comparison
     advice: Advice
     notes: tuple[str, ...]
-    source: str
-    warnings: tuple[str, ...]
-    limit: int
+    source: str  # URL of the server
+    warnings: tuple[str, ...]  # warnings returned by the server
+    limit: int  # most findings, and most hosts, to show
 
 
 class ClassRow(NamedTuple):

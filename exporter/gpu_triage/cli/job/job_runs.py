@@ -35,16 +35,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The argument of the command.
+    """The argument of the command."""
 
-    Attributes:
-        kinds: what it may name, in order of preference.
-        namespace: of the pod; "" for any.
-    """
-
-    kinds: tuple[Kind, ...]
+    kinds: tuple[Kind, ...]  # what it may name, in order of preference
     name: str
-    namespace: str = ""
+    namespace: str = ""  # of the pod; "" for any
 
     def __str__(self) -> str:
         """As it can be typed again: ``4711``, ``research/train-0``."""
@@ -154,25 +149,16 @@ class JobKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A period in which a job had GPUs.
-
-    Attributes:
-        users: from the allocation if there is one, else of its processes.
-        accounts: of Slurm.
-        pods: all that belong to it; empty for Slurm jobs and users.
-        start, end: Unix seconds of the first and last time at which it had a GPU.
-        gpus: the most that it had at one time.
-        by_user: whether only its user matches.
-    """
+    """A period in which a job had GPUs."""
 
     key: JobKey
-    users: frozenset[str]
-    accounts: frozenset[str]
-    pods: frozenset[str]
-    start: float
-    end: float
-    gpus: int
-    by_user: bool = False
+    users: frozenset[str]  # from the allocation if there is one, else of its processes
+    accounts: frozenset[str]  # of Slurm
+    pods: frozenset[str]  # all that belong to it; empty for Slurm jobs and users
+    start: float  # Unix seconds of the first and last time at which it had a GPU
+    end: float  # likewise
+    gpus: int  # the most that it had at one time
+    by_user: bool = False  # whether only its user matches
 
     def __str__(self) -> str:
         """Display name: ``Slurm job 4711 of ada``, ``pod research/train-0``, ``user ada``."""
@@ -373,21 +359,13 @@ _WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A job in Prometheus.
+    """A job in Prometheus."""
 
-    Attributes:
-        run: with exact times; its end is at most the time of --at.
-        others: other times at which the same job had GPUs.
-        siblings: how many other pods of its workload had GPUs at the same time.
-        asked_at: Unix seconds of the query.
-        ongoing: whether it still had GPUs then.
-    """
-
-    run: Run
-    others: tuple[Run, ...]
-    siblings: int
-    asked_at: float
-    ongoing: bool
+    run: Run  # with exact times; its end is at most the time of --at
+    others: tuple[Run, ...]  # other times at which the same job had GPUs
+    siblings: int  # how many other pods of its workload had GPUs at the same time
+    asked_at: float  # Unix seconds of the query
+    ongoing: bool  # whether it still had GPUs then
 
 
 class _Sightings(NamedTuple):

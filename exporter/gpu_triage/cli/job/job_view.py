@@ -29,31 +29,20 @@ _NO_CAUSE: Final = GOOD | {WAITS, "unattributed"}
 
 @dataclass(frozen=True, slots=True)
 class JobGpu:
-    """One GPU of the job, while the job had it.
-
-    Attributes:
-        first, last: Unix seconds at which the job was first and last seen on it.
-        name: model; "" if unknown.
-        seconds: time in each bottleneck class; classes without time are missing.
-        clock: mean SM clock under load, in hertz; like the next two, None if not known.
-        power: mean, in watts.
-        busy: share of time with a kernel, 0-1.
-        neighbors: seconds that another job or pod had it as well.
-        is_part: whether the job had MIG devices of it.
-    """
+    """One GPU of the job, while the job had it."""
 
     host: HostKey
     gpu: str
     uuid: str
-    first: float
-    last: float
-    name: str
-    seconds: Mapping[str, float]
-    clock: float | None
-    power: float | None
-    busy: float | None
-    neighbors: Mapping[GpuOwner, float]
-    is_part: bool
+    first: float  # Unix seconds at which the job was first and last seen on it
+    last: float  # likewise
+    name: str  # model; "" if unknown
+    seconds: Mapping[str, float]  # time in each bottleneck class; classes without time are missing
+    clock: float | None  # mean SM clock under load, in hertz; like the next two, None if not known
+    power: float | None  # mean, in watts
+    busy: float | None  # share of time with a kernel, 0-1
+    neighbors: Mapping[GpuOwner, float]  # seconds that another job or pod had it as well
+    is_part: bool  # whether the job had MIG devices of it
 
     @property
     def subject(self) -> str:
@@ -68,27 +57,19 @@ class JobGpu:
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """One finding about a GPU or a host of the job, while it ran.
-
-    Attributes:
-        gpu, uuid: "" for the host.
-        state: the most advanced that was seen.
-        first, last: Unix seconds at which it was first and last seen.
-        value: what was last measured; None if nothing is.
-        lasts: whether it was there at the end.
-    """
+    """One finding about a GPU or a host of the job, while it ran."""
 
     host: HostKey
-    gpu: str
-    uuid: str
+    gpu: str  # "" for the host
+    uuid: str  # likewise
     severity: str
     code: str
     action: str
-    state: State
-    first: float
-    last: float
-    value: float | None
-    lasts: bool
+    state: State  # the most advanced that was seen
+    first: float  # Unix seconds at which it was first and last seen
+    last: float  # likewise
+    value: float | None  # what was last measured; None if nothing is
+    lasts: bool  # whether it was there at the end
 
     @property
     def check(self) -> Check | None:
@@ -132,24 +113,16 @@ class GpuTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that is known of the job in a window of time.
-
-    Attributes:
-        gpus: by host and index.
-        findings: the most urgent first.
-        simulated: whether data of one of its hosts is simulated.
-        start_known: whether its hosts were watched before it began; otherwise it may have begun earlier.
-        end_known: whether they were watched after it ended; otherwise it may have run on.
-    """
+    """All that is known of the job in a window of time."""
 
     found: Found
     window: Window
-    gpus: tuple[JobGpu, ...]
-    findings: tuple[JobFinding, ...]
+    gpus: tuple[JobGpu, ...]  # by host and index
+    findings: tuple[JobFinding, ...]  # the most urgent first
     pace: Pace | None
-    simulated: bool
-    start_known: bool
-    end_known: bool
+    simulated: bool  # whether data of one of its hosts is simulated
+    start_known: bool  # whether its hosts were watched before it began; otherwise it may have begun earlier
+    end_known: bool  # whether they were watched after it ended; otherwise it may have run on
 
     @property
     def hosts(self) -> tuple[HostKey, ...]:

@@ -43,35 +43,21 @@ _MOST_XIDS: Final = 64  # Xid codes per GPU
 
 @dataclass(frozen=True, slots=True)
 class FilesOfHost:
-    """Everything read from the files of one host.
+    """Everything read from the files of one host."""
 
-    Attributes:
-        snapshots: in chronological order.
-        labels: index and UUID of every GPU, from the roster.
-        lost: errors of GPUs that nvidia-smi could not open, by bus id.
-        unplaced: the same for GPUs that nvidia-smi identified only by index, by index.
-        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
-        devices: PCI devices listed by lspci, by bus id.
-        ports: the PCIe ports among them, as returned by `ports_of`.
-        log: all kernel logs merged, or None.
-        driver_error: why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it.
-        driver_version: version of the kernel module.
-        nobody_there: whether nvidia-smi reported that it found no devices.
-        now: the reference time for ages, in the host's wall clock.
-    """
-
-    snapshots: tuple[Snapshot, ...]
-    labels: Mapping[str, GpuLabels]
-    lost: Mapping[str, str]
-    unplaced: Mapping[str, str]
-    corrupted: frozenset[str]
-    devices: Mapping[str, PciDevice]
-    ports: Mapping[str, PciDevice]
-    log: LogReading | None
+    snapshots: tuple[Snapshot, ...]  # in chronological order
+    labels: Mapping[str, GpuLabels]  # index and UUID of every GPU, from the roster
+    lost: Mapping[str, str]  # errors of GPUs that nvidia-smi could not open, by bus id
+    unplaced: Mapping[str, str]  # the same for GPUs that nvidia-smi identified only by index, by index
+    corrupted: frozenset[str]  # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
+    devices: Mapping[str, PciDevice]  # PCI devices listed by lspci, by bus id
+    ports: Mapping[str, PciDevice]  # the PCIe ports among them, as returned by `ports_of`
+    log: LogReading | None  # all kernel logs merged, or None
+    # why nvidia-smi could not use NVML; None if it could, or if no output of nvidia-smi shows it
     driver_error: str | None
-    driver_version: str
-    nobody_there: bool
-    now: float
+    driver_version: str  # version of the kernel module
+    nobody_there: bool  # whether nvidia-smi reported that it found no devices
+    now: float  # the reference time for ages, in the host's wall clock
 
     @property
     def last(self) -> Snapshot | None:

@@ -28,15 +28,10 @@ _MOSTLY: Final = 0.3
 
 
 class Piece(NamedTuple):
-    """Lines that were decoded together.
+    """Lines that were decoded together."""
 
-    Attributes:
-        lines: without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced.
-        text: contains all of the lines, so a substring missing from it is in none of them.
-    """
-
-    lines: list[str]
-    text: str
+    lines: list[str]  # without line endings, terminal escape sequences or NUL bytes; undecodable bytes are replaced
+    text: str  # contains all of the lines, so a substring missing from it is in none of them
 
 
 def pieces(stream: Stream) -> Iterator[Piece]:

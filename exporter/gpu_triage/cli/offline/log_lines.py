@@ -65,17 +65,11 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class LogTime(NamedTuple):
-    """When a line was logged; None for what it doesn't contain.
+    """When a line was logged; None for what it doesn't contain."""
 
-    Attributes:
-        seconds: since boot, by printk's clock.
-        wall: in the host's wall clock.
-        lacks_year: whether the year in `wall` is a placeholder.
-    """
-
-    seconds: float | None = None
-    wall: float | None = None
-    lacks_year: bool = False
+    seconds: float | None = None  # since boot, by printk's clock
+    wall: float | None = None  # in the host's wall clock
+    lacks_year: bool = False  # whether the year in `wall` is a placeholder
 
 
 NO_TIME: Final = LogTime()

@@ -49,21 +49,16 @@ class EventKind(Enum):
 
 
 class EventKey(NamedTuple):
-    """The key under which events are grouped.
+    """The key under which events are grouped."""
 
-    Attributes:
-        kind: type of the event.
-        address: bus id of the GPU, or of the device that reported the error; for host problems, the affected process,
-            device or server; "" if unknown.
-        code: the kind of driver or host problem; the Xid or SXid as text ("" for a GPU that fell off the bus without
-            one); the Xid named as the cause of another; a PCIe error severity; or "".
-        fatal: as XidReport; None for everything else.
-    """
-
-    kind: EventKind
+    kind: EventKind  # type of the event
+    # bus id of the GPU, or of the device that reported the error; for host problems, the affected process, device or
+    # server; "" if unknown
     address: str = ""
+    # the kind of driver or host problem; the Xid or SXid as text ("" for a GPU that fell off the bus without one); the
+    # Xid named as the cause of another; a PCIe error severity; or ""
     code: str = ""
-    fatal: bool | None = None
+    fatal: bool | None = None  # as XidReport; None for everything else
 
 
 class ParsedEvent(NamedTuple):
@@ -160,19 +155,12 @@ _GOES_ON: Final = re.compile(
 
 
 class KeptEvent(NamedTuple):
-    """One event of a log.
+    """One event of a log."""
 
-    Attributes:
-        prefix: text before the message, including the timestamp.
-        text: the message.
-        loads: number of driver loads logged before it.
-        place: line number.
-    """
-
-    prefix: str
-    text: str
-    loads: int
-    place: int
+    prefix: str  # text before the message, including the timestamp
+    text: str  # the message
+    loads: int  # number of driver loads logged before it
+    place: int  # line number
 
 
 @dataclass(slots=True)
@@ -185,15 +173,10 @@ class Tally:
 
 @dataclass(slots=True)
 class MemoryBudget:
-    """Memory budget shared by all logs, so that a flood of messages can't exhaust memory.
+    """Memory budget shared by all logs, so that a flood of messages can't exhaust memory."""
 
-    Attributes:
-        sorts: event groups that can still be added.
-        events: events that can still be kept; after that, each new one replaces the oldest of its group.
-    """
-
-    sorts: int = 2048
-    events: int = 4096
+    sorts: int = 2048  # event groups that can still be added
+    events: int = 4096  # events that can still be kept; after that, each new one replaces the oldest of its group
 
 
 class LogSection:

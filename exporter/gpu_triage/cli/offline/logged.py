@@ -98,17 +98,11 @@ _GSP_XIDS: Final = ("119", "120")
 
 
 class _Row(NamedTuple):
-    """The finding that a driver failure maps to.
+    """The finding that a driver failure maps to."""
 
-    Attributes:
-        code: finding code.
-        text: text with ``{}`` for the detail from the message.
-        alone: whether to report it only if there is no more specific failure.
-    """
-
-    code: str
-    text: str = "{}"
-    alone: bool = False
+    code: str  # finding code
+    text: str = "{}"  # text with ``{}`` for the detail from the message
+    alone: bool = False  # whether to report it only if there is no more specific failure
 
 
 _ROWS: Final[Mapping[ProblemKind, _Row]] = MappingProxyType(

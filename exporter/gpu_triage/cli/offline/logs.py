@@ -23,25 +23,15 @@ _YEAR: Final = slice(5, None)
 
 
 class LogEvent(NamedTuple):
-    """One event.
+    """One event."""
 
-    Attributes:
-        wall: time on the host's wall clock; an estimate unless `exact`, None if unknown.
-        exact: whether the log contains the time.
-        seconds: since boot; None if the log doesn't contain it.
-        text: the log message.
-        loads_after: number of driver loads that the same log records after it.
-        lacks_year: whether the year is known only from the file's modification time.
-        place: line number in the log, which orders events within one second.
-    """
-
-    wall: float | None
-    exact: bool
-    seconds: float | None
-    text: str
-    loads_after: int = 0
-    lacks_year: bool = False
-    place: int = 0
+    wall: float | None  # time on the host's wall clock; an estimate unless `exact`, None if unknown
+    exact: bool  # whether the log contains the time
+    seconds: float | None  # since boot; None if the log doesn't contain it
+    text: str  # the log message
+    loads_after: int = 0  # number of driver loads that the same log records after it
+    lacks_year: bool = False  # whether the year is known only from the file's modification time
+    place: int = 0  # line number in the log, which orders events within one second
 
 
 @dataclass(slots=True)
@@ -58,25 +48,15 @@ class Events:
 
 
 class LogReading(NamedTuple):
-    """The merged content of the logs.
+    """The merged content of the logs."""
 
-    Attributes:
-        reference: reference time for ages, in the host's wall clock.
-        until: description of the reference time, for display.
-        events: by group.
-        ports: the port above a device, by the device's bus id.
-        gpus: addresses that the logs identify as GPUs.
-        loaded_at: wall times of driver loads, where a log has the exact time.
-        lines: number of lines read.
-    """
-
-    reference: float
-    until: str
-    events: Mapping[EventKey, Events]
-    ports: Mapping[str, str]
-    gpus: frozenset[str] = frozenset()
-    loaded_at: tuple[float, ...] = ()
-    lines: int = 0
+    reference: float  # reference time for ages, in the host's wall clock
+    until: str  # description of the reference time, for display
+    events: Mapping[EventKey, Events]  # by group
+    ports: Mapping[str, str]  # the port above a device, by the device's bus id
+    gpus: frozenset[str] = frozenset()  # addresses that the logs identify as GPUs
+    loaded_at: tuple[float, ...] = ()  # wall times of driver loads, where a log has the exact time
+    lines: int = 0  # number of lines read
 
     def of_kind(self, kind: EventKind) -> Iterator[tuple[EventKey, Events]]:
         return ((what, events) for what, events in self.events.items() if what.kind is kind)
@@ -181,21 +161,13 @@ def _booted_at(section: LogSection, around: float | None, loads: Mapping[str, fl
 
 
 class _Clock(NamedTuple):
-    """Converts the timestamps of one log to the host's wall clock.
+    """Converts the timestamps of one log to the host's wall clock."""
 
-    Attributes:
-        boot: wall time of the boot from which the log counts its seconds; None if unknown.
-        end: the log's last timestamp, in seconds since boot; None if it has none.
-        now: reference time for ages.
-        around: a time used to infer missing years; None if unknown.
-        guesses_year: whether `around` comes from outside the files' content.
-    """
-
-    boot: float | None
-    end: float | None
-    now: float
-    around: float | None
-    guesses_year: bool
+    boot: float | None  # wall time of the boot from which the log counts its seconds; None if unknown
+    end: float | None  # the log's last timestamp, in seconds since boot; None if it has none
+    now: float  # reference time for ages
+    around: float | None  # a time used to infer missing years; None if unknown
+    guesses_year: bool  # whether `around` comes from outside the files' content
 
     def happened(self, kept: KeptEvent, loads: int) -> LogEvent:
         """Convert one event; `loads` is the total number of driver loads in the log."""
@@ -243,19 +215,12 @@ _NO_ACTION: Final = "None"
 
 
 class LoggedXids(NamedTuple):
-    """All events of one Xid on one GPU.
+    """All events of one Xid on one GPU."""
 
-    Attributes:
-        what: the event group.
-        name: the Xid.
-        text: text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none.
-        events: the occurrences.
-    """
-
-    what: EventKey
-    name: XidName
-    text: str
-    events: Events
+    what: EventKey  # the event group
+    name: XidName  # the Xid
+    text: str  # text to append to the time: the Xid's cause, or the recovery action requested by the driver; "" if none
+    events: Events  # the occurrences
 
 
 def logged_xids(log: LogReading) -> Iterator[LoggedXids]:

@@ -31,23 +31,14 @@ _CLASS_ENDINGS: Final = (
 
 @dataclass(slots=True)
 class PciDevice:
-    """One PCI device; attributes missing from the listing are None or "".
+    """One PCI device; attributes missing from the listing are None or ""."""
 
-    Attributes:
-        bus_id: in sysfs notation.
-        model: name in the PCI database.
-        is_gpu: whether it is an NVIDIA GPU.
-        is_dead: whether its configuration space reads all ones, like that of a device that fell off the bus.
-        secondary: for a port, the bus below it.
-        driver: the kernel driver bound to it.
-    """
-
-    bus_id: str
-    model: str
-    is_gpu: bool
-    is_dead: bool
-    secondary: str = ""
-    driver: str = ""
+    bus_id: str  # in sysfs notation
+    model: str  # name in the PCI database
+    is_gpu: bool  # whether it is an NVIDIA GPU
+    is_dead: bool  # whether its configuration space reads all ones, like that of a device that fell off the bus
+    secondary: str = ""  # for a port, the bus below it
+    driver: str = ""  # the kernel driver bound to it
     numa_node: int | None = None
     max_generation: int | None = None
     max_width: int | None = None

@@ -104,48 +104,32 @@ _NVML_ERRORS: Final = (
 
 
 class LostGpu(NamedTuple):
-    """A GPU that nvidia-smi could not open.
+    """A GPU that nvidia-smi could not open."""
 
-    Attributes:
-        bus_id: in sysfs notation; "" if only the index is printed.
-        number: NVML index; "" if not printed.
-        error: the reason, as a value of gpu_error_info.
-    """
-
-    bus_id: str
-    number: str
-    error: str
+    bus_id: str  # in sysfs notation; "" if only the index is printed
+    number: str  # NVML index; "" if not printed
+    error: str  # the reason, as a value of gpu_error_info
 
 
 @dataclass(slots=True)
 class Content:
-    """The recognized content of one file.
+    """The recognized content of one file."""
 
-    Attributes:
-        name: display name of the file.
-        damage: what is wrong with the file; "" if it is intact.
-        lines: number of lines.
-        written_at: when it was collected, according to its content.
-        driver_error: why NVML could not be used, as a value of gpu_driver_error_info.
-        driver_version: version of the kernel module, from procfs.
-        no_devices: whether nvidia-smi found no devices.
-        corrupted: bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi.
-        without_headings: a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none.
-    """
-
-    name: str
-    damage: str = ""
-    lines: int = 0
+    name: str  # display name of the file
+    damage: str = ""  # what is wrong with the file; "" if it is intact
+    lines: int = 0  # number of lines
     is_bug_report: bool = False
-    written_at: float | None = None
+    written_at: float | None = None  # when it was collected, according to its content
     reports: list[SmiReport] = field(default_factory=list)
     logs: list[LogSection] = field(default_factory=list)
     devices: dict[str, PciDevice] = field(default_factory=dict)
     lost: list[LostGpu] = field(default_factory=list)
-    driver_error: str | None = None
-    driver_version: str = ""
-    no_devices: bool = False
+    driver_error: str | None = None  # why NVML could not be used, as a value of gpu_driver_error_info
+    driver_version: str = ""  # version of the kernel module, from procfs
+    no_devices: bool = False  # whether nvidia-smi found no devices
+    # bus ids of GPUs with a corrupted InfoROM, according to nvidia-smi
     corrupted: set[str] = field(default_factory=set)
+    # a row of an nvidia-smi CSV query without its header, so the columns are unknown; "" if none
     without_headings: str = ""
 
     @property

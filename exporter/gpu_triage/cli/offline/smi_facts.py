@@ -42,21 +42,15 @@ _OF_PROCESS: Final = {
 
 @dataclass(slots=True)
 class RawGpu:
-    """One GPU as printed by nvidia-smi.
+    """One GPU as printed by nvidia-smi."""
 
-    Attributes:
-        bus_id: as printed; "" if not printed.
-        index: NVML index; "" if not printed.
-        facts: value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The
-            first value of a path wins.
-        lists_processes: whether there is a process list, even an empty one.
-    """
-
-    bus_id: str
-    index: str = ""
+    bus_id: str  # as printed; "" if not printed
+    index: str = ""  # NVML index; "" if not printed
+    # value by path: labels in lower case, joined by slashes, with spaces for the underscores of XML tags. The first
+    # value of a path wins.
     facts: dict[str, str] = field(default_factory=dict)
     processes: list[RawProcess] = field(default_factory=list)
-    lists_processes: bool = False
+    lists_processes: bool = False  # whether there is a process list, even an empty one
 
     def note(self, path: str, value: str) -> None:
         if len(self.facts) < MOST_FACTS:
@@ -69,24 +63,17 @@ class RawGpu:
 
 @dataclass(slots=True)
 class SmiReport:
-    """One output of nvidia-smi; "" for what isn't printed.
+    """One output of nvidia-smi; "" for what isn't printed."""
 
-    Attributes:
-        kind: the command that printed it, for display.
-        by_key: the GPUs that were added with `gpu_at`.
-        is_whole: whether it is complete, so that a GPU missing from it is missing from the host.
-        unread: lines that should be a GPU or a fact but could not be parsed.
-    """
-
-    kind: str
+    kind: str  # the command that printed it, for display
     timestamp: str = ""
     driver: str = ""
     cuda: str = ""
     attached: str = ""
     gpus: list[RawGpu] = field(default_factory=list)
-    by_key: dict[str, RawGpu] = field(default_factory=dict)
-    is_whole: bool = False
-    unread: list[str] = field(default_factory=list)
+    by_key: dict[str, RawGpu] = field(default_factory=dict)  # the GPUs that were added with `gpu_at`
+    is_whole: bool = False  # whether it is complete, so that a GPU missing from it is missing from the host
+    unread: list[str] = field(default_factory=list)  # lines that should be a GPU or a fact but could not be parsed
 
     def note(self, label: str, value: str) -> None:
         """Add a host-level fact, printed before the first GPU."""

@@ -82,29 +82,19 @@ _P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
 
 @dataclass(frozen=True, slots=True)
 class SmiGpu:
-    """One GPU in one output.
+    """One GPU in one output."""
 
-    Attributes:
-        bus_id: in sysfs notation; "" if unknown.
-        error: why it doesn't answer, as a value of gpu_error_info; None if it does.
-        failed: facts that the driver failed to read from a GPU that answers, in nvidia-smi's words.
-        unread: facts that could not be parsed, as ``label : value``.
-        links: NVLinks by number.
-        numa_node: the NUMA node it is attached to; None if not printed.
-        peers: connection to other GPUs, by their index, as printed by ``nvidia-smi topo``.
-    """
-
-    bus_id: str
-    error: str | None
-    failed: tuple[str, ...]
-    unread: tuple[str, ...]
+    bus_id: str  # in sysfs notation; "" if unknown
+    error: str | None  # why it doesn't answer, as a value of gpu_error_info; None if it does
+    failed: tuple[str, ...]  # facts that the driver failed to read from a GPU that answers, in nvidia-smi's words
+    unread: tuple[str, ...]  # facts that could not be parsed, as ``label : value``
     identity: IdentityReading
     limits: PcieLimitsReading
     readings: tuple[object, ...]
     processes: ProcessesReading
-    links: Links
-    numa_node: int | None
-    peers: Mapping[str, str]
+    links: Links  # NVLinks by number
+    numa_node: int | None  # the NUMA node it is attached to; None if not printed
+    peers: Mapping[str, str]  # connection to other GPUs, by their index, as printed by ``nvidia-smi topo``
 
 
 def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:

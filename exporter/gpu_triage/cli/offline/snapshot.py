@@ -135,24 +135,16 @@ _COUNTED_ONCE: Final = "ecc errors/"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What nvidia-smi showed at one point in time.
+    """What nvidia-smi showed at one point in time."""
 
-    Attributes:
-        at: in the host's wall clock; None if unknown.
-        driver: version; "" if unknown.
-        attached: the number of GPUs according to the driver; None if no output has it.
-        gpus: by roster key.
-        carried: GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key.
-        unread: lines that could not be parsed.
-    """
-
-    at: float | None
-    driver: str
+    at: float | None  # in the host's wall clock; None if unknown
+    driver: str  # version; "" if unknown
     cuda: str
-    attached: int | None
-    gpus: Mapping[str, SmiGpu]
+    attached: int | None  # the number of GPUs according to the driver; None if no output has it
+    gpus: Mapping[str, SmiGpu]  # by roster key
+    # GPUs missing from partial outputs and carried over from earlier: when each was last seen, by key
     carried: Mapping[str, float | None]
-    unread: tuple[str, ...]
+    unread: tuple[str, ...]  # lines that could not be parsed
 
 
 @dataclass(slots=True)

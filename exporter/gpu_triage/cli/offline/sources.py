@@ -39,19 +39,12 @@ _ZIP_LIST_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file on disk, or standard input.
+    """One file on disk, or standard input."""
 
-    Attributes:
-        name: for display.
-        path: file path; None for standard input.
-        size: bytes on disk; None if unknown.
-        modified_at: Unix seconds; None if unknown.
-    """
-
-    name: str
-    path: Path | None
-    size: int | None
-    modified_at: float | None
+    name: str  # for display
+    path: Path | None  # file path; None for standard input
+    size: int | None  # bytes on disk; None if unknown
+    modified_at: float | None  # Unix seconds; None if unknown
 
     def open(self) -> AbstractContextManager[Bytes]:
         return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")

@@ -33,17 +33,12 @@ MISSING = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A GPU of the test: what the rules recorded of each of its days.
-
-    Attributes:
-        busy: shares in the 5 minutes of the day, in turns.
-        idle: whether a job held it and did not use it, likewise.
-    """
+    """A GPU of the test: what the rules recorded of each of its days."""
 
     labels: Mapping[str, str]
-    busy: Sequence[float]
+    busy: Sequence[float]  # shares in the 5 minutes of the day, in turns
     lost: Mapping[str, float]
-    idle: Sequence[bool]
+    idle: Sequence[bool]  # whether a job held it and did not use it, likewise
 
 
 HOT = Recorded(
