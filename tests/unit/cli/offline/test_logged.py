@@ -303,6 +303,7 @@ def test_what_else_the_log_says_of_an_address_makes_it_a_gpus(tmp_path: Path, li
 
 
 CORRECTED = f"nvidia {GPU}: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)"
+END = "0 s before the end of the log"
 NONFATAL = f"pcieport {PORT}: {FATAL.replace('(Fatal)', '(Non-Fatal)')}"
 RECEIVED = f"pcieport {PORT}: AER: Correctable error message received from {GPU}"
 
@@ -319,8 +320,7 @@ RECEIVED = f"pcieport {PORT}: AER: Correctable error message received from {GPU}
         ),
         (
             [f"nvidia {GPU}: {FATAL}", RECEIVED, NONFATAL],
-            "fatal on the GPU, once 2026-03-14 09:50:00, 0 s before the end of the log; "
-            f"nonfatal on the port {PORT} above it, once",
+            f"fatal on the GPU, once 2026-03-14 09:50:00, {END}; nonfatal on the port {PORT} above it, once",
         ),
     ],
 )
