@@ -85,8 +85,7 @@ def _common_start(values: Iterable[str]) -> str:
     return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
-QueryResults = Mapping[str, list[Series]]
-"""The results of all queries at one point in time, by the names of `queries`."""
+QueryResults = Mapping[str, list[Series]]  # The results of all queries at one point in time, by the names of `queries`
 
 
 def queries(selection: Selection) -> Mapping[str, str]:
@@ -379,8 +378,7 @@ def _finding_key(series: Series) -> _FindingKey:
     return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
 
 
-GpuKey = tuple[HostKey, str, str]
-"""A GPU: its host, index and UUID."""
+GpuKey = tuple[HostKey, str, str]  # A GPU: its host, index and UUID
 
 
 def gpu_key(series: Series) -> GpuKey:

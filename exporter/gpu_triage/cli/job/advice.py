@@ -31,14 +31,11 @@ class Readings(NamedTuple):
     waiting: float | None  # share of its time in the class communication, 0-1
 
 
-CLOCK_SHARE: Final = 0.07
-"""GPUs of one model differ by up to about 5 % at their power limit."""
+CLOCK_SHARE: Final = 0.07  # GPUs of one model differ by up to about 5 % at their power limit
 BUSY_SHARE: Final = 0.2
 CAUSED_SHARE: Final = 0.1
-WAITING_SHARE: Final = 0.3
-"""By how much of its time a GPU must wait less than the others: they wait for it."""
-MOST_OF_A_HOST: Final = 0.75
-"""If so many of its GPUs are outliers, the host is one."""
+WAITING_SHARE: Final = 0.3  # By how much of its time a GPU must wait less than the others: they wait for it
+MOST_OF_A_HOST: Final = 0.75  # If so many of its GPUs are outliers, the host is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +155,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-LOST_SHARE: Final = 0.1
-"""A class that takes less of the job's time is not what makes it slow."""
-PACE_SHARE: Final = 0.2
-"""A job so far below its own best pace is slow; checkpoints and evaluations cost less."""
+LOST_SHARE: Final = 0.1  # A class that takes less of the job's time is not what makes it slow
+PACE_SHARE: Final = 0.2  # A job so far below its own best pace is slow; checkpoints and evaluations cost less
 _MOST_NAMED: Final = 3
 
 

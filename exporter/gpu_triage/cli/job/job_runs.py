@@ -346,12 +346,10 @@ def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
 
 SEARCHES_SECONDS: Final = (30 * 86_400.0, 400 * 86_400.0)
 """How far back a job is looked for: first this, then that. What the server does not remember costs it nothing."""
-_POINTS: Final = 2000
-"""The most points of a range query; Prometheus rejects more than 11,000."""
+_POINTS: Final = 2000  # The most points of a range query; Prometheus rejects more than 11,000
 _FINE_POINTS: Final = 400
 _SHORTEST_STEP_SECONDS: Final = 5.0
-_LATEST_SECONDS: Final = 60.0
-"""A job that was seen within so long still runs: some exporters are scraped once a minute."""
+_LATEST_SECONDS: Final = 60.0  # A job that was seen within so long still runs: some exporters are scraped once a minute
 _OWNER: Final = "cluster, slurm_job_id, user, account, workload_namespace, workload_pod"
 _MOST_NAMED: Final = 6
 _WORDS: Final = {Kind.SLURM: "Slurm job", Kind.POD: "pod", Kind.USER: "user"}

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.cli.offline.log_sections import EventKind
-from gpu_triage.cli.offline.logs import Events, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKind, Events, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.cli.offline.smi_gpu import SmiGpu
 from gpu_triage.cli.offline.smi_links import reading_of

@@ -17,9 +17,8 @@ from gpu_triage.cli.measure import measure
 from gpu_triage.cli.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.cli.offline.lines import pieces
 from gpu_triage.cli.offline.log_lines import date_time, written
-from gpu_triage.cli.offline.log_sections import EventKind, MemoryBudget
 from gpu_triage.cli.offline.logged import logged_findings
-from gpu_triage.cli.offline.logs import LogReading, merge
+from gpu_triage.cli.offline.logs import EventKind, LogReading, MemoryBudget, merge
 from gpu_triage.cli.offline.lspci import ports_of
 from gpu_triage.cli.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
@@ -46,8 +45,7 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.record.masking import Masker
 
-_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
-"""A process as findings name it: name and PID."""
+_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")  # A process as findings name it: name and PID
 
 
 def redacted(report: Report) -> Report:

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.cli.offline.evidence import FilesOfHost
 from gpu_triage.cli.offline.log_lines import DAY_SECONDS
-from gpu_triage.cli.offline.log_sections import EventKey, EventKind
-from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading, logged_xids
+from gpu_triage.cli.offline.logs import EventKey, EventKind, Events, LogEvent, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gpu_triage.cli.offline.lines import Piece, cleaned
 from gpu_triage.cli.offline.log_lines import MARKERS, date_time
-from gpu_triage.cli.offline.log_sections import LogSection, MemoryBudget
+from gpu_triage.cli.offline.logs import LogSection, MemoryBudget
 from gpu_triage.cli.offline.lspci import LspciParser, PciDevice
 from gpu_triage.cli.offline.smi_columns import SmiCsvParser, SmiMonitorParser, SmiTableParser
 from gpu_triage.cli.offline.smi_facts import SmiReport
@@ -76,8 +76,7 @@ _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""
 _LONGEST_ROW: Final = 160
-_BASE64_COLUMNS: Final = 76
-"""Line length of base64, which makes up most of a bug report."""
+_BASE64_COLUMNS: Final = 76  # Line length of base64, which makes up most of a bug report
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"

@@ -143,14 +143,18 @@ APPS: Final = "nvidia-smi --query-compute-apps"
 
 _REASONS: Final = {tag: label.rpartition("/")[2] for _, label, tag in REASONS_OF_CLOCKS}
 _CLOCKS: Final = {"graphics": "graphics", "gr": "graphics", "sm": "sm", "memory": "memory", "mem": "memory"}
+_CLOCK_SECTIONS: Final = {
+    "clocks": "clocks",
+    "clocks.current": "clocks",
+    "clocks.max": "max clocks",
+    "clocks.applications": "applications clocks",
+    "clocks.default_applications": "default applications clocks",
+}
 _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "name": "product name",
-        "gpu_name": "product name",
-        "uuid": "gpu uuid",
-        "gpu_uuid": "gpu uuid",
-        "serial": "serial number",
-        "gpu_serial": "serial number",
+        **dict.fromkeys(("name", "gpu_name"), "product name"),
+        **dict.fromkeys(("uuid", "gpu_uuid"), "gpu uuid"),
+        **dict.fromkeys(("serial", "gpu_serial"), "serial number"),
         "vbios_version": "vbios version",
         "persistence_mode": "persistence mode",
         "mig.mode.current": "mig mode/current",
@@ -167,10 +171,7 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "pcie.link.gen.hostmax": "pci/gpu link info/pcie generation/host max",
         "pcie.link.width.current": "pci/gpu link info/link width/current",
         "pcie.link.width.max": "pci/gpu link info/link width/max",
-        "utilization.gpu": "utilization/gpu",
-        "utilization.memory": "utilization/memory",
-        "utilization.encoder": "utilization/encoder",
-        "utilization.decoder": "utilization/decoder",
+        **{f"utilization.{name}": f"utilization/{name}" for name in ("gpu", "memory", "encoder", "decoder")},
         "encoder.stats.sessioncount": "encoder stats/active sessions",
         "temperature.gpu": "temperature/gpu current temp",
         "temperature.gpu.tlimit": "temperature/gpu t.limit temp",
@@ -180,29 +181,20 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
         "power.draw.instant": "gpu power readings/instantaneous power draw",
         "power.limit": "power readings/power limit",
         "enforced.power.limit": "power readings/enforced power limit",
-        "power.default_limit": "power readings/default power limit",
-        "power.min_limit": "power readings/min power limit",
-        "power.max_limit": "power readings/max power limit",
-        "memory.total": "fb memory usage/total",
-        "memory.reserved": "fb memory usage/reserved",
-        "memory.used": "fb memory usage/used",
-        "memory.free": "fb memory usage/free",
-        "ecc.mode.current": "ecc mode/current",
-        "ecc.mode.pending": "ecc mode/pending",
-        "ecc.errors.corrected.volatile.total": "ecc errors/volatile/single bit/total",
-        "ecc.errors.corrected.aggregate.total": "ecc errors/aggregate/single bit/total",
-        "ecc.errors.uncorrected.volatile.total": "ecc errors/volatile/double bit/total",
-        "ecc.errors.uncorrected.aggregate.total": "ecc errors/aggregate/double bit/total",
+        **{f"power.{which}_limit": f"power readings/{which} power limit" for which in ("default", "min", "max")},
+        **{f"memory.{name}": f"fb memory usage/{name}" for name in ("total", "reserved", "used", "free")},
+        **{f"ecc.mode.{when}": f"ecc mode/{when}" for when in ("current", "pending")},
+        **{
+            f"ecc.errors.{severity}.{span}.total": f"ecc errors/{span}/{bits} bit/total"
+            for severity, bits in (("corrected", "single"), ("uncorrected", "double"))
+            for span in ("volatile", "aggregate")
+        },
         "ecc.errors.uncorrected.aggregate.sram.thresholdexceeded": "ecc errors/aggregate/sram threshold exceeded",
-        "retired_pages.single_bit_ecc.count": "retired pages/single bit ecc",
-        "retired_pages.sbe": "retired pages/single bit ecc",
-        "retired_pages.double_bit.count": "retired pages/double bit ecc",
-        "retired_pages.dbe": "retired pages/double bit ecc",
+        **dict.fromkeys(("retired_pages.single_bit_ecc.count", "retired_pages.sbe"), "retired pages/single bit ecc"),
+        **dict.fromkeys(("retired_pages.double_bit.count", "retired_pages.dbe"), "retired pages/double bit ecc"),
         "retired_pages.pending": "retired pages/pending",
-        "remapped_rows.correctable": "remapped rows/correctable error",
-        "remapped_rows.sbe": "remapped rows/correctable error",
-        "remapped_rows.uncorrectable": "remapped rows/uncorrectable error",
-        "remapped_rows.dbe": "remapped rows/uncorrectable error",
+        **dict.fromkeys(("remapped_rows.correctable", "remapped_rows.sbe"), "remapped rows/correctable error"),
+        **dict.fromkeys(("remapped_rows.uncorrectable", "remapped_rows.dbe"), "remapped rows/uncorrectable error"),
         "remapped_rows.pending": "remapped rows/pending",
         "remapped_rows.failure": "remapped rows/remapping failure occurred",
         "fabric.state": "fabric/state",
@@ -213,20 +205,13 @@ _FACTS_OF_FIELDS: Final[Mapping[str, str]] = MappingProxyType(
             for bank in ("max", "high", "partial", "low", "none")
         },
         **{
-            f"clocks_{kind}_reasons.{reason}": f"clocks {kind} reasons/{label}"
-            for kind in ("event", "throttle")
-            for reason, label in _REASONS.items()
+            f"clocks_{kind}.{tag}": f"clocks {kind.replace('_', ' ')}/{label}"
+            for kind in ("event_reasons", "throttle_reasons", "event_reasons_counters")
+            for tag, label in _REASONS.items()
         },
         **{
-            f"clocks_event_reasons_counters.{reason}": f"clocks event reasons counters/{label}"
-            for reason, label in _REASONS.items()
-        },
-        **{f"clocks.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.current.{name}": f"clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.max.{name}": f"max clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{f"clocks.applications.{name}": f"applications clocks/{clock}" for name, clock in _CLOCKS.items()},
-        **{
-            f"clocks.default_applications.{name}": f"default applications clocks/{clock}"
+            f"{field}.{name}": f"{section}/{clock}"
+            for field, section in _CLOCK_SECTIONS.items()
             for name, clock in _CLOCKS.items()
         },
     }
@@ -406,8 +391,7 @@ _FACTS_OF_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
-_UNITS: Final = frozenset({"idx", "yyyymmdd"})
-"""First words of the second header line."""
+_UNITS: Final = frozenset({"idx", "yyyymmdd"})  # First words of the second header line
 
 
 class SmiMonitorParser:

@@ -488,8 +488,7 @@ def _license_state(value: str) -> int | None:
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
 )
-_OTHER: Final = "O"
-"""A process that holds memory without a compute or graphics context; driver 590 and later."""
+_OTHER: Final = "O"  # A process that holds memory without a compute or graphics context; driver 590 and later
 
 _MOST_SHOWN: Final = 32
 

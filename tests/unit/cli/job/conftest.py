@@ -11,8 +11,7 @@ from gpu_triage.cli.job.job_facts import Window
 from gpu_triage.cli.job.job_runs import Found, JobKey, Kind, Run
 from gpu_triage.cli.job.job_view import Job, job_of
 
-START, END, STEP = 1000.0, 4600.0, 15
-"""An hour, looked at every 15 s."""
+START, END, STEP = 1000.0, 4600.0, 15  # An hour, looked at every 15 s
 STEPS = 240
 
 

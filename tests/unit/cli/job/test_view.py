@@ -14,8 +14,7 @@ from gpu_triage.cli.job.job_report import JobReport, render_html, render_json, r
 from gpu_triage.cli.job.job_runs import JobKey, Kind
 from gpu_triage.cli.job.job_view import Job, notes_on
 
-EARLY = 1600.0
-"""A time at which a GPU is lost."""
+EARLY = 1600.0  # A time at which a GPU is lost
 
 
 def report(job: Job, limit: int = 20) -> JobReport:

@@ -20,7 +20,7 @@ from tests.offline_files import (
     summary,
 )
 
-from gpu_triage.cli.offline.log_sections import EventKey, EventKind, LogSection, MemoryBudget
+from gpu_triage.cli.offline.logs import EventKey, EventKind, LogSection, MemoryBudget
 from gpu_triage.judge.findings.table import Area
 from gpu_triage.judge.findings.verdicts import Verdict
 
