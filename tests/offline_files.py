@@ -270,18 +270,12 @@ def sick_bug_report() -> str:
     )
     base64 = "\n".join("QUJD" * 19 for _ in range(200))
     return bug_report(
-        (
-            "*** /etc/issue",
-            "*** ls: -rw-r--r-- 1 root root 26 2024-02-14 22:47:50.0 +0000 /etc/issue\nUbuntu",
-        ),
+        ("*** /etc/issue", "*** ls: -rw-r--r-- 1 root root 26 2024-02-14 22:47:50.0 +0000 /etc/issue\nUbuntu"),
         ("*** /var/log/Xorg.0.log", "[     5.813] X.Org X Server 1.21.1\n[     6.118] (II) NOUVEAU driver Date: 2021"),
         ("/usr/bin/lspci -nnDvvvxxxx", lspci(8, domain="0000:")),
         ("Scanning kernel log files for NVIDIA kernel messages:", scanned),
         ("dmesg:", f"[    0.000000] Linux version 6.8.0\n[   10.000000] {loading}\n[ 3010.000000] {xid}\n"),
-        (
-            "*** /proc/driver/nvidia/version",
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Thu",
-        ),
+        ("*** /proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Thu"),
         ("/usr/bin/nvidia-debugdump -D", base64),
         ("/usr/bin/nvidia-smi --query", smi(smi_gpu(facts={"width": "8x"}, processes=["4242 /opt/conda/bin/python3"]))),
     )
