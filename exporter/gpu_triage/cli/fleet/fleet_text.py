@@ -23,8 +23,7 @@ from gpu_triage.documents import printable
 from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
-from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.table import BY_CODE, Severity
+from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.findings.verdicts import COLORS, Verdict
 from gpu_triage.judge.report.headline import counted
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
@@ -128,9 +127,8 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
     follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
     yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
-    check = BY_CODE.get(finding.code)
-    if check is not None and finding.urgency == Severity.CRITICAL.value:
-        yield Line("        do    ", check.advice.decision)
+    if finding.check is not None and finding.urgency == Severity.CRITICAL.value:
+        yield Line("        do    ", finding.check.advice.decision)
 
 
 def _offender(each: RepeatOffender) -> str:
@@ -182,7 +180,7 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
             {
                 "severity": each.urgency,
                 "confirmed_severity": each.severity,
-                "state": (State.PENDING if each.pending else State.CONFIRMED).text,
+                "state": each.state.text,
                 "code": each.code,
                 "action": each.action,
                 "gpu": each.gpu or None,

@@ -13,7 +13,7 @@ from gpu_triage.cli.fleet.prometheus import PrometheusClient, Series
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_among
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.limits import LIMITS
-from gpu_triage.judge.findings.table import Severity
+from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
 from gpu_triage.judge.findings.verdicts import WORST_FIRST, Verdict
 from gpu_triage.read.exporter.exporter_health import (
     GPU_EXPORTER_BUILD_INFO,
@@ -159,18 +159,6 @@ def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Fle
 Key = TypeVar("Key", bound=Hashable)
 
 _RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
-
-
-def rank_of(severity: str) -> int:
-    """The rank of a severity; that of an unknown one, from another version, is 0."""
-    return _RANKS.get(severity, 0)
-
-
-def urgency_of(severity: str, *, pending: bool) -> str:
-    """The present severity of a finding: a critical one is a warning until it is confirmed."""
-    return Severity.WARNING.value if pending and severity == Severity.CRITICAL.value else severity
-
-
 _UNREMARKABLE: Final = frozenset({"compute", "idle", "unattributed"})
 
 
@@ -196,18 +184,42 @@ class FleetGpu(NamedTuple):
     owners: tuple[GpuOwner, ...]  # empty on hosts to keep
 
 
-class FleetFinding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SeenFinding:
+    """A finding about a GPU or a host, as Prometheus has it."""
+
+    host: HostKey
+    gpu: str  # index; PCI address if the driver does not show it; "" for the host
+    uuid: str
     severity: str  # after confirmation
     code: str
     action: str
-    gpu: str  # index; PCI address if the driver does not show it; "" for the host
-    uuid: str
-    since: float  # Unix seconds
-    pending: bool = False  # has not lasted long enough to be confirmed
+    state: State  # the most advanced that was seen
+
+    @property
+    def check(self) -> Check | None:
+        """Its kind; None for a code that this program does not know."""
+        return BY_CODE.get(self.code)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it has not lasted long enough to be confirmed."""
+        return self.state is State.PENDING
 
     @property
     def urgency(self) -> str:
-        return urgency_of(self.severity, pending=self.pending)
+        """Present severity: a critical finding is a warning until it is confirmed."""
+        critical_soon = self.pending and self.severity == Severity.CRITICAL.value
+        return Severity.WARNING.value if critical_soon else self.severity
+
+    @property
+    def rank(self) -> int:
+        return _RANKS.get(self.urgency, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFinding(SeenFinding):
+    since: float  # Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +243,7 @@ class FleetHost:
     def worst(self) -> int:
         """Rank of the most severe finding; -1 if none. A host that was not read ranks as a warning."""
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
-        return max([unread, *(rank_of(each.urgency) for each in self.findings)])
+        return max([unread, *(each.rank for each in self.findings)])
 
 
 class RepeatOffender(NamedTuple):
@@ -301,7 +313,7 @@ def _badness(host: FleetHost) -> tuple[object, ...]:
 
 
 def _order(finding: FleetFinding) -> tuple[object, ...]:
-    return (-rank_of(finding.urgency), finding.pending, finding.code, index_order(finding.gpu), finding.uuid)
+    return (-finding.rank, finding.pending, finding.code, index_order(finding.gpu), finding.uuid)
 
 
 def index_order(text: str) -> tuple[int, str]:
@@ -347,19 +359,19 @@ def _gpus(answers: QueryResults) -> defaultdict[HostKey, list[FleetGpu]]:
 
 
 def _findings(answers: QueryResults) -> defaultdict[HostKey, list[FleetFinding]]:
-    states: dict[_FindingKey, float] = {}
+    states: dict[FindingKey, float] = {}
     for series in (*answers["states"], *answers["host_states"]):
-        states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
-    began: dict[_FindingKey, float] = {}
+        key = finding_key(series)
+        states[key] = max(series.value, states.get(key, State.ENDED))
+    began: dict[FindingKey, float] = {}
     for series in (*answers["findings"], *answers["host_findings"]):
-        key = _finding_key(series)
+        key = finding_key(series)
         if states.get(key, State.ENDED) != State.ENDED:
             began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
     for key, since in began.items():
-        host, severity, code, action, gpu, uuid = key
-        pending = states.get(key) == State.PENDING
-        found[host].append(FleetFinding(severity, code, action, gpu, uuid, since, pending))
+        state = State.PENDING if states[key] == State.PENDING else State.CONFIRMED
+        found[key[0]].append(FleetFinding(*key, state, since))
     return found
 
 
@@ -369,13 +381,14 @@ def offender_of(series: Series, serial: str) -> RepeatOffender:
     return RepeatOffender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
 
 
-_FindingKey = tuple[HostKey, str, str, str, str, str]
+FindingKey = tuple[HostKey, str, str, str, str, str]
 
 
-def _finding_key(series: Series) -> _FindingKey:
+def finding_key(series: Series) -> FindingKey:
+    """The first fields of `SeenFinding`."""
     labels = series.labels
     gpu = labels["gpu"] or labels["pci_bus_id"], labels["uuid"]
-    return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
+    return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
 
 
 GpuKey = tuple[HostKey, str, str]  # A GPU: its host, index and UUID

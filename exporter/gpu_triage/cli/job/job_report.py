@@ -19,7 +19,6 @@ from gpu_triage.cli.job.job_runs import Run
 from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words, seconds_by_class
 from gpu_triage.documents import printable
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
-from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.table import Severity
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.judge.report.text import SEVERITY_COLORS, Line, wrapped
@@ -208,7 +207,7 @@ def _shared(members: list[JobFinding], job: Job) -> SharedFinding:
     first = min(members, key=lambda each: each.first)
     places = [(each.host, each.gpu or each.uuid) for each in members]
     last = max(each.last for each in members)
-    pending = "pending " if first.state is State.PENDING else ""
+    pending = "pending " if first.pending else ""
     until = "" if first.lasts else f", until {moment(last)}"
     from_start = first.first <= job.window.start + job.window.step_seconds
     since = "from its start" if from_start else f"from {moment(first.first)}"

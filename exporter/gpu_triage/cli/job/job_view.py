@@ -11,14 +11,22 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.cli.fleet.fleet_text import moment
-from gpu_triage.cli.fleet.fleet_view import GpuKey, HostKey, gpu_key, index_order, key_of, rank_of, urgency_of
+from gpu_triage.cli.fleet.fleet_view import (
+    GpuKey,
+    HostKey,
+    SeenFinding,
+    finding_key,
+    gpu_key,
+    index_order,
+    key_of,
+)
 from gpu_triage.cli.fleet.prometheus import Series
 from gpu_triage.cli.job.job_facts import Facts, Pace, Window, pace_of
 from gpu_triage.cli.job.job_runs import Found, workload_of
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State
-from gpu_triage.judge.findings.table import BY_CODE, Check, Severity
+from gpu_triage.judge.findings.table import Severity
 from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 
 GOOD: Final = frozenset({"compute", "idle"})
@@ -56,33 +64,13 @@ class JobGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class JobFinding:
+class JobFinding(SeenFinding):
     """One finding about a GPU or a host of the job, while it ran."""
 
-    host: HostKey
-    gpu: str  # "" for the host
-    uuid: str  # likewise
-    severity: str
-    code: str
-    action: str
-    state: State  # the most advanced that was seen
     first: float  # Unix seconds at which it was first and last seen
     last: float  # likewise
     value: float | None  # what was last measured; None if nothing is
     lasts: bool  # whether it was there at the end
-
-    @property
-    def check(self) -> Check | None:
-        """Its kind; None for a code that this program does not know."""
-        return BY_CODE.get(self.code)
-
-    @property
-    def urgency(self) -> str:
-        return urgency_of(self.severity, pending=self.state is State.PENDING)
-
-    @property
-    def rank(self) -> int:
-        return rank_of(self.urgency)
 
     @property
     def subject(self) -> str:
@@ -198,8 +186,8 @@ def _neighbors(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[
 
 
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:
-    found = {_finding_key(each): each.value for each in facts["found"]}
-    lost = {_finding_key(each): each.value for each in facts["lost"]}
+    found = {finding_key(each): each.value for each in facts["found"]}
+    lost = {finding_key(each): each.value for each in facts["lost"]}
     values = {
         (key_of(each), each.labels["gpu"], each.labels["uuid"], each.labels["code"]): each for each in facts["values"]
     }
@@ -209,21 +197,16 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
     left_gpu = {(one.host, one.gpu, one.uuid): one.last for one in gpus}
     end = max((each.value for each in facts["lost"]), default=window.end)
     for each in facts["worst"]:
-        key = _finding_key(each)
-        host, gpu, uuid, severity, code, action = key
+        key = finding_key(each)
+        host, gpu, uuid, severity, code, _ = key
         value = values.get((host, gpu, uuid, code))
         first, last = found.get(key, window.start), lost.get(key, window.end)
         ended = left_gpu.get((host, gpu, uuid), left[host])
         if first > ended + window.step_seconds and severity != Severity.CRITICAL.value:
             continue  # of what came after the job
         yield JobFinding(
-            host=host,
-            gpu=gpu,
-            uuid=uuid,
-            severity=severity,
-            code=code,
-            action=action,
-            state=State(round(each.value)) if each.value in (1, 2) else State.PENDING,
+            *key,
+            State(round(each.value)) if each.value in (1, 2) else State.PENDING,
             first=first,
             last=last,
             value=None if value is None else value.value,
@@ -232,16 +215,7 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
 
 
 def _order(finding: JobFinding) -> tuple[object, ...]:
-    return (-finding.rank, finding.state is State.PENDING, finding.code, finding.host, index_order(finding.gpu))
-
-
-_FindingKey = tuple[HostKey, str, str, str, str, str]
-
-
-def _finding_key(series: Series) -> _FindingKey:
-    labels = series.labels
-    gpu = labels["gpu"], labels["uuid"]
-    return key_of(series), *gpu, labels["severity"], labels["code"], labels["action"]
+    return (-finding.rank, finding.pending, finding.code, finding.host, index_order(finding.gpu))
 
 
 _EDGE_STEPS: Final = 3
