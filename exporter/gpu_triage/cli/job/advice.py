@@ -24,11 +24,11 @@ from gpu_triage.judge.report.headline import STATES
 class Readings(NamedTuple):
     """Means of one GPU, or of the GPUs of one host; None if not known."""
 
-    clock: float | None  # hertz
-    power: float | None  # watts
-    busy: float | None  # 0-1
-    caused: float | None  # share of its time in classes with a cause of its own, 0-1
-    waiting: float | None  # share of its time in the class communication, 0-1
+    clock_hertz: float | None
+    power_watts: float | None
+    busy_ratio: float | None
+    own_cause_ratio: float | None  # share of its time in classes with a cause of its own, 0-1
+    waiting_ratio: float | None  # share of its time in the class communication, 0-1
 
 
 CLOCK_SHARE: Final = 0.07  # GPUs of one model differ by up to about 5 % at their power limit
@@ -128,25 +128,25 @@ def _median_without(ordered: Sequence[float], value: float | None) -> float | No
 def _scores(own: Readings, others: Readings) -> dict[str, float]:
     """How far it is behind by each reading, in multiples of what is normal; missing if not known."""
     scores = {}
-    if own.caused is not None and others.caused is not None:
-        scores["caused"] = (own.caused - others.caused) / CAUSED_SHARE
-    if own.clock is not None and others.clock:
-        scores["clock"] = (1 - own.clock / others.clock) / CLOCK_SHARE
-    if own.busy is not None and others.busy is not None:
-        scores["busy"] = (others.busy - own.busy) / BUSY_SHARE
-    if own.waiting is not None and others.waiting is not None:
-        scores["waiting"] = (others.waiting - own.waiting) / WAITING_SHARE
+    if own.own_cause_ratio is not None and others.own_cause_ratio is not None:
+        scores["caused"] = (own.own_cause_ratio - others.own_cause_ratio) / CAUSED_SHARE
+    if own.clock_hertz is not None and others.clock_hertz:
+        scores["clock"] = (1 - own.clock_hertz / others.clock_hertz) / CLOCK_SHARE
+    if own.busy_ratio is not None and others.busy_ratio is not None:
+        scores["busy"] = (others.busy_ratio - own.busy_ratio) / BUSY_SHARE
+    if own.waiting_ratio is not None and others.waiting_ratio is not None:
+        scores["waiting"] = (others.waiting_ratio - own.waiting_ratio) / WAITING_SHARE
     return scores
 
 
 def _readings(gpus: Sequence[JobGpu]) -> Readings:
     seconds = sum(sum(gpu.seconds.values()) for gpu in gpus)
     return Readings(
-        clock=_mean(gpu.clock for gpu in gpus),
-        power=_mean(gpu.power for gpu in gpus),
-        busy=_mean(gpu.busy for gpu in gpus),
-        caused=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
-        waiting=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
+        clock_hertz=_mean(gpu.clock_hertz for gpu in gpus),
+        power_watts=_mean(gpu.power_watts for gpu in gpus),
+        busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
+        own_cause_ratio=sum(gpu.own_cause for gpu in gpus) / seconds if seconds else None,
+        waiting_ratio=sum(gpu.seconds.get(WAITS, 0.0) for gpu in gpus) / seconds if seconds else None,
     )
 
 
@@ -222,12 +222,14 @@ def _slow_part(culprit: Standing, comparison: Comparison) -> str:
         share = seconds[name] / sum(seconds.values())
         return f"{subject} is {STATES[name]} for {share:.0%} of its time{they_wait}"
     own, others = culprit.own, culprit.others
-    if own.clock is not None and others.clock and "clock" in culprit.reasons:
+    if own.clock_hertz is not None and others.clock_hertz and "clock" in culprit.reasons:
         them = "the others" if culprit.others_count > 1 else "the other"
-        below = f"{subject} runs {1 - own.clock / others.clock:.0%} below the SM clock of {them}"
+        below = f"{subject} runs {1 - own.clock_hertz / others.clock_hertz:.0%} below the SM clock of {them}"
         return f"{below}{they_wait or ', and a synchronous job runs at its pace'}"
-    if own.busy is not None and others.busy is not None and "busy" in culprit.reasons:
-        return f"{subject} is busy for {own.busy:.0%} of its time, the others for {others.busy:.0%}{they_wait}"
+    if own.busy_ratio is not None and others.busy_ratio is not None and "busy" in culprit.reasons:
+        return (
+            f"{subject} is busy for {own.busy_ratio:.0%} of its time, the others for {others.busy_ratio:.0%}{they_wait}"
+        )
     return f"the others wait for {named}: they spin at low power, and it does not"
 
 

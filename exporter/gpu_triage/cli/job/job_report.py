@@ -13,7 +13,7 @@ import click
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.fleet_view import HostKey
 from gpu_triage.cli.fleet.review_page import standalone_page
-from gpu_triage.cli.job.advice import Advice, Comparison, Readings, Standing
+from gpu_triage.cli.job.advice import Advice, Comparison, Standing
 from gpu_triage.cli.job.job_facts import Pace, by_host
 from gpu_triage.cli.job.job_runs import Run
 from gpu_triage.cli.job.job_view import GOOD, Job, JobFinding, JobGpu, places_in_words, seconds_by_class
@@ -131,10 +131,10 @@ def reading_rows(standing: Standing) -> Iterator[ReadingRow]:
     """Clock, power and busy share beside those of the others; an unknown reading is missing."""
     own, others = standing.own, standing.others
     for name, value, median, unit in (
-        ("SM clock", own.clock, others.clock, "MHz"),
-        ("power", own.power, others.power, "W"),
-        ("busy", own.busy, others.busy, ""),
-        (_WAITING, own.waiting, others.waiting, ""),
+        ("SM clock", own.clock_hertz, others.clock_hertz, "MHz"),
+        ("power", own.power_watts, others.power_watts, "W"),
+        ("busy", own.busy_ratio, others.busy_ratio, ""),
+        (_WAITING, own.waiting_ratio, others.waiting_ratio, ""),
     ):
         if value is not None and (name != _WAITING or max(value, median or 0.0) >= _WORTH_A_ROW):
             known = "not known" if median is None else _reading(median, unit)
@@ -385,19 +385,9 @@ def _standing_json(standing: Standing | None) -> dict[str, Any] | None:
         **({} if standing.is_host else {"gpu": gpu.gpu, "uuid": gpu.uuid}),
         "stands_out": standing.stands_out,
         "by": list(standing.reasons),
-        "own": _readings_json(standing.own),
-        "median_of_others": _readings_json(standing.others),
+        "own": standing.own._asdict(),
+        "median_of_others": standing.others._asdict(),
         "others": standing.others_count,
-    }
-
-
-def _readings_json(readings: Readings) -> dict[str, float | None]:
-    return {
-        "clock_hertz": readings.clock,
-        "power_watts": readings.power,
-        "busy_ratio": readings.busy,
-        "own_cause_ratio": readings.caused,
-        "waiting_ratio": readings.waiting,
     }
 
 
@@ -448,9 +438,9 @@ def _gpu_json(gpu: JobGpu) -> dict[str, Any]:
         "first": round(gpu.first, 3),
         "last": round(gpu.last, 3),
         "seconds": dict(gpu.seconds),
-        "clock_hertz": gpu.clock,
-        "power_watts": gpu.power,
-        "busy_ratio": gpu.busy,
+        "clock_hertz": gpu.clock_hertz,
+        "power_watts": gpu.power_watts,
+        "busy_ratio": gpu.busy_ratio,
         "mig_part": gpu.is_part,
         "shared_with": [
             {"namespace": each.namespace or None, "pod": each.pod or None, "slurm_job_id": each.slurm_job_id or None}
@@ -553,9 +543,9 @@ def _gpus_section(shown: JobReport) -> str:
         cells = (
             safe(gpu.gpu),
             safe(gpu.name) or _UNKNOWN,
-            _UNKNOWN if gpu.clock is None else f"{gpu.clock / 1e6:.0f} MHz",
-            _UNKNOWN if gpu.power is None else f"{gpu.power:.0f} W",
-            _UNKNOWN if gpu.busy is None else f"{gpu.busy:.0%}",
+            _UNKNOWN if gpu.clock_hertz is None else f"{gpu.clock_hertz / 1e6:.0f} MHz",
+            _UNKNOWN if gpu.power_watts is None else f"{gpu.power_watts:.0f} W",
+            _UNKNOWN if gpu.busy_ratio is None else f"{gpu.busy_ratio:.0%}",
             safe(main_classes((gpu,))),
         )
         rows.append(row(foreign(gpu.host), cells))

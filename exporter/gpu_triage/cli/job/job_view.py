@@ -46,9 +46,9 @@ class JobGpu:
     last: float  # likewise
     name: str  # model; "" if unknown
     seconds: Mapping[str, float]  # time in each bottleneck class; classes without time are missing
-    clock: float | None  # mean SM clock under load, in hertz; like the next two, None if not known
-    power: float | None  # mean, in watts
-    busy: float | None  # share of time with a kernel, 0-1
+    clock_hertz: float | None  # mean SM clock under load, in hertz; like the next two, None if not known
+    power_watts: float | None  # mean, in watts
+    busy_ratio: float | None  # share of time with a kernel, 0-1
     neighbors: Mapping[GpuOwner, float]  # seconds that another job or pod had it as well
     is_part: bool  # whether the job had MIG devices of it
 
@@ -157,9 +157,9 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
             last=last.get(key, window.end),
             name=names.get(key, ""),
             seconds=seconds.get(key, {}),
-            clock=clocks.get(key),
-            power=power.get(key),
-            busy=busy.get(key),
+            clock_hertz=clocks.get(key),
+            power_watts=power.get(key),
+            busy_ratio=busy.get(key),
             neighbors=neighbors.get(key, {}),
             is_part=key in parts,
         )

@@ -23,7 +23,7 @@ def test_the_slower_one_of_a_pair_is_told() -> None:
     comparison = compare(JobMaker("a").gpu("a", 0, clock=1400).made())
     assert comparison.culprit is not None
     assert comparison.culprit.gpus[0].gpu == "0"
-    assert (comparison.culprit.others.clock, comparison.culprit.others_count) == (1980e6, 1)
+    assert (comparison.culprit.others.clock_hertz, comparison.culprit.others_count) == (1980e6, 1)
     assert comparison.host is None
 
 
@@ -76,7 +76,7 @@ def test_a_reading_that_is_not_known_is_not_zero() -> None:
     job = JobMaker("a", "b").gpu("b", 1, clock=None, busy=None, power=None, classes={}).made()
     comparison = compare(job)
     assert comparison.culprit is None
-    assert job.gpus[3].clock is None
+    assert job.gpus[3].clock_hertz is None
     assert comparison.gpu is not None
     assert comparison.gpu.gpus[0] is not job.gpus[3]
 
