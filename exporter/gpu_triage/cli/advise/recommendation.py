@@ -113,13 +113,9 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
 
 
 def decide(job: Job, estimates: tuple[Estimate, ...], count: int, starved: tuple[str, ...] = ()) -> Decision:
-    """Decide between one and `count` usable GPUs.
+    """Decide between one and `count` usable GPUs, from an estimate for each group size from 2.
 
-    Args:
-        job: the job.
-        estimates: one for each group size from 2.
-        count: number of usable GPUs, after `--gpus`.
-        starved: why the host cannot feed more GPUs.
+    `starved`: why the host cannot feed more GPUs.
     """
     if not count:
         return Decision(Choice.NO_GPU, 0, "no GPU answers, is not split by MIG, and has no critical finding")

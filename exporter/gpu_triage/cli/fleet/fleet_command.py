@@ -28,11 +28,7 @@ _UNIX: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 
 
 def parse_moment(text: str) -> float:
-    """Parse a time such as ``2026-11-22T10:00:00Z``, with any UTC offset, or Unix seconds.
-
-    Raises:
-        ValueError: the text is neither; a time without an offset is rejected as ambiguous.
-    """
+    """Parse a time such as ``2026-11-22T10:00:00Z``, or Unix seconds; raises ValueError without a UTC offset."""
     if _UNIX.fullmatch(text):
         return min(float(text), LATEST_SECONDS)
     wrong = f"{quoted(text)} is no time; write one such as 2026-11-22T10:00:00Z, or Unix seconds"

@@ -112,11 +112,7 @@ class HttpConfig:
 
 
 def read_http_config(path: str) -> HttpConfig:
-    """Read the file at `path` and the files it refers to; relative paths are relative to its folder.
-
-    Raises:
-        ConfigError: a file is unreadable or invalid; the message never contains a secret.
-    """
+    """Read the file at `path` and those it names, relative to its folder; a ConfigError never contains a secret."""
     with raised_as(ConfigError):
         file = read_value(HttpConfigFile, parse_yaml(read_file(path), path), Place(path))
         if file.basic_auth is not None and file.authorization is not None:
@@ -214,12 +210,12 @@ class Series(NamedTuple):
 class PrometheusClient:
     """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
+    Raises ConfigError if the URL is invalid. The methods raise PrometheusUnavailable with the reason if the server does
+    not answer, or with something else than is asked for.
+
     Attributes:
         url: without a trailing slash.
         warnings: warnings in responses, such as that part of the data is missing.
-
-    Raises:
-        ConfigError: the URL is invalid.
     """
 
     def __init__(self, url: str, config: HttpConfig, timeout_seconds: float) -> None:
@@ -233,11 +229,7 @@ class PrometheusClient:
         self._method = "POST"
 
     def now(self) -> float:
-        """The server's own clock, in Unix seconds.
-
-        Raises:
-            PrometheusUnavailable: as `at`.
-        """
+        """The server's own clock, in Unix seconds."""
         data = self._ask("query", {"query": "time()"})
         try:
             # VictoriaMetrics has no scalars: it responds with a vector of one series.
@@ -250,20 +242,12 @@ class PrometheusClient:
         return seconds
 
     def at(self, query: str, seconds: float) -> list[Series]:
-        """Run an instant query at this Unix time.
-
-        Raises:
-            PrometheusUnavailable: no response, or not a vector; the message has the reason.
-        """
+        """Run an instant query at this Unix time."""
         data = self._ask("query", {"query": query, "time": f"{seconds:.3f}"})
         return self._series(data, "vector", lambda each: [each["value"]])
 
     def over(self, query: str, start: float, end: float, step_seconds: float) -> list[Series]:
-        """Run a range query between two Unix times, inclusive.
-
-        Raises:
-            PrometheusUnavailable: as `at`.
-        """
+        """Run a range query between two Unix times, inclusive."""
         parameters = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step_seconds:g}"}
         return self._series(self._ask("query_range", parameters), "matrix", lambda each: each["values"])
 

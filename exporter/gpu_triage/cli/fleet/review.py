@@ -188,11 +188,7 @@ def last_midnight(seconds: float) -> float:
 
 
 def review(client: PrometheusClient, selection: Selection, now: float, days: int) -> Review:
-    """The review of the given number of whole days before this time.
-
-    Raises:
-        PrometheusUnavailable: the server doesn't respond, or has no recorded series for the period.
-    """
+    """The review of so many whole days before this time; raises PrometheusUnavailable if none of them was recorded."""
     end = last_midnight(now)
     midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
     found = {
@@ -228,16 +224,9 @@ def assembled(
     window: str,
     step_seconds: float = DAY_SECONDS,
 ) -> Review:
-    """The review from the answers to queries.
+    """The review from the answers to `daily_queries` and `host_query`.
 
-    Args:
-        client: for the offenders.
-        selection: of the hosts.
-        midnights: end of each day, or of the only period.
-        found: answers by the names of `daily_queries`.
-        hosts: answer to `host_query`.
-        window: the whole period in PromQL.
-        step_seconds: length of a day, or of the only period.
+    `midnights` are the ends of the days, or of the only period; `window` is the whole period in PromQL.
     """
     end = midnights[-1]
 
@@ -357,8 +346,7 @@ def first_look_queries(selection: Selection, seconds: int) -> Mapping[str, str]:
 def first_look(client: PrometheusClient, selection: Selection, now: float, seconds: float) -> Review:
     """The review of the last seconds before this time, to whole steps of 5 minutes.
 
-    Raises:
-        PrometheusUnavailable: the server doesn't respond, or has no series of exporters in this time.
+    Raises PrometheusUnavailable if the server has no series of exporters in this time.
     """
     end, length = now // _STEP * _STEP, int(seconds // _STEP * _STEP)
     found = {name: client.over(query, end, end, _STEP) for name, query in first_look_queries(selection, length).items()}

@@ -30,12 +30,9 @@ _DAYS: Final = re.compile(r"([0-9]{1,3})d")
 
 
 def parse_since(text: str) -> tuple[float | None, float]:
-    """Parse a duration before the end, such as ``2h`` or ``3d``, or a time.
+    """Parse a duration before the end, such as ``2h`` or ``3d``, or a time; raises ValueError if it is neither.
 
     Returns the time (None for a duration), and the duration in seconds (0 for a time).
-
-    Raises:
-        ValueError: the text is neither.
     """
     days = _DAYS.fullmatch(text)
     if days:

@@ -80,11 +80,7 @@ Facts = Mapping[str, list[Series]]
 
 
 def facts_of(client: PrometheusClient, selection: Selection, found: Found, window: Window) -> Facts:
-    """Run all queries.
-
-    Raises:
-        PrometheusUnavailable: the server does not answer, or the job had no GPU in the window.
-    """
+    """Run all queries; raises PrometheusUnavailable if the job had no GPU in the window."""
     here = selection.only(found.run.key.cluster)
     held = client.at(f"count_over_time({_mine(here, found.run)}{window.range()})", window.end)
     if not held:

@@ -63,10 +63,8 @@ _SUFFIX: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrst
 def parse_wanted(text: str) -> Wanted:
     """Parse ``4711``, ``research/train-0``, ``train-0``, ``ada``, or one of them after ``slurm:``, ``pod:``, ``user:``.
 
-    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists.
-
-    Raises:
-        ValueError: it is empty, or a part of a Slurm job that exporters know by another number.
+    A number is a Slurm job, if there is one. Another name is a pod or a user, whichever exists. Raises ValueError if it
+    is empty, or a part of a Slurm job that exporters know by another number.
     """
     prefix, colon, rest = text.partition(":")
     kinds = tuple(kind for kind in Kind if colon and kind.value == prefix)
@@ -298,11 +296,7 @@ class Choice(NamedTuple):
 
 
 class SeveralJobs(Exception):
-    """Several jobs match.
-
-    Attributes:
-        runs: one of each, the latest first.
-    """
+    """Several jobs match: `runs` has one of each, the latest first."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = tuple(sorted(runs, key=lambda run: (-run.end, run.key.cluster, run.key.namespace, run.key.name)))
@@ -312,13 +306,8 @@ class SeveralJobs(Exception):
 def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float) -> Choice:
     """The run at the time `at`, or the last one before it; the latest if None.
 
-    Args:
-        runs: at least one.
-        now: time of the query, in Unix seconds.
-        slack_seconds: step of the times of runs.
-
-    Raises:
-        SeveralJobs: several jobs match, such as pods of one name in two namespaces.
+    `now` is the time of the query, in Unix seconds; the times of runs are known to `slack_seconds`. Raises SeveralJobs
+    if several match, such as pods of one name in two namespaces.
     """
     begun = [run for run in runs if at is None or run.start - slack_seconds <= at]
     found = _preferred(wanted, begun or runs)
@@ -379,12 +368,7 @@ def owned(selection: Selection, selector: str, suffix: str = "") -> str:
 
 
 def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: float | None) -> Found:
-    """Find a job at a Unix time, or its latest run.
-
-    Raises:
-        SeveralJobs: several jobs match.
-        PrometheusUnavailable: the server does not answer, or has no such job.
-    """
+    """Find a job at a Unix time, or its latest run; raises SeveralJobs, or PrometheusUnavailable if there is none."""
     asked_at = client.now() if at is None else at
     for seconds in SEARCHES_SECONDS:
         seen = _sightings(client, selection, wanted, asked_at, seconds)

@@ -243,15 +243,10 @@ _MOST_NAMED: Final = 12
 
 
 def check_files(paths: Sequence[str], config: Config, *, redact: bool = False) -> Report:
-    """The report on the host these files came from.
+    """The report on the host these files came from; raises ConfigError if one can't be read, or if there are two hosts.
 
-    Args:
-        paths: files, folders and archives; ``-`` is standard input.
-        config: as for the daemon.
-        redact: whether to remove user, host and process names, UUIDs and network addresses.
-
-    Raises:
-        ConfigError: a file can't be read, or the files are from different hosts.
+    `paths` are files, folders and archives; ``-`` is standard input. `redact` removes user, host and process names,
+    UUIDs and network addresses.
     """
     report = _check(paths, config, with_names=not redact)
     return redacted(report) if redact else report

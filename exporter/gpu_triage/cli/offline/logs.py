@@ -409,10 +409,10 @@ class LogReading(NamedTuple):
 
 
 def merge(sections: Iterable[LogSection], reference: float | None, modified_at: float | None) -> LogReading:
-    """Merge the logs of one host.
+    """Merge the logs of one host, of which several may contain the same messages.
 
     Args:
-        sections: in any order; several may contain the same messages.
+        sections: in any order.
         reference: when the report containing the logs was made; None if unknown.
         modified_at: modification time of the file, to infer the year missing from syslog; None if unknown.
     """

@@ -113,13 +113,9 @@ def links_of(facts: Mapping[str, str]) -> Links:
 
 
 def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
-    """The links of a GPU that are connected: those that are up, and those that are up on all other GPUs.
+    """The links of a GPU that are connected: those that are up, and those that are up on all `others` of its model.
 
     A link that is down on every GPU is unconnected on this board; on cards joined by a bridge, some links may be too.
-
-    Args:
-        own: links of the GPU.
-        others: links of the other GPUs of the same model.
     """
     peers = [links for links in others if any(link.is_up for link in links.values())]
     linked = any(link.is_up for link in own.values())

@@ -188,11 +188,7 @@ class _Moment:
 
 
 def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], GpuIndex]:
-    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs.
-
-    Raises:
-        ConfigError: the files are from different hosts.
-    """
+    """The snapshots in chronological order, those without a time first; and the roster that identifies the GPUs."""
     outputs = [each for content in contents for each in _outputs(content)]
     _refuse_different_hosts(report for report, _ in outputs)
     roster = GpuIndex(report for report, _ in outputs)
