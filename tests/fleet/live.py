@@ -21,7 +21,7 @@ from tests.fleet.topologies import Topology
 from gpu_triage_simulator.scenario_file import SCENARIOS
 
 PACE = 10
-TOLD_WITHIN_SECONDS = 240.0  # Several times what it takes on a machine with nothing else to do
+TOLD_WITHIN_SECONDS = 240.0  # several times what it takes on a machine with nothing else to do
 HEALTHY, LOST = "idle-downshift", "lost-before-start"
 SICK_HOST = "gpu-host-4:9836"
 OTHER_HOST = "gpu-host-3"  # A host of another shard, and of another site, than the sick one

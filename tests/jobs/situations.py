@@ -12,14 +12,14 @@ from enum import Enum
 from typing import Any, Final
 
 MINUTES: Final = 40
-STEP_SECONDS: Final = 60.0  # Between two scrapes: the slowest that the exporter supports
+STEP_SECONDS: Final = 60.0  # between two scrapes: the slowest that the exporter supports
 LETTERS: Final = "abcd"
-CULPRIT: Final = "c"  # The host on which something is wrong, its GPU 1 if it is one GPU
+CULPRIT: Final = "c"  # the host on which something is wrong, its GPU 1 if it is one GPU
 STEPS: Final = "gpu_job_steps_total"
 USER, ACCOUNT = "ada", "physics"
 JOB_NAME: Final = "pretraining"
 
-_FORWARD: Final = 2.0  # Steps per second of a healthy job
+_FORWARD: Final = 2.0  # steps per second of a healthy job
 
 
 class Scheduler(Enum):

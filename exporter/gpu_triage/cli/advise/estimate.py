@@ -24,7 +24,7 @@ BACKWARD_SHARE: Final = 2 / 3
 """Share of the compute time, the backward pass, behind which the exchange is hidden in the best case."""
 BUCKET_BYTES: Final = 25 * 2**20
 """Gradients that are exchanged together. The last bucket is complete when the backward pass ends: it is not hidden."""
-WORTHWHILE: Final = 0.7  # Efficiency from which more GPUs are worth their cost: a convention, not a measurement
+WORTHWHILE: Final = 0.7  # efficiency from which more GPUs are worth their cost: a convention, not a measurement
 
 ASSUMPTIONS: Final[Mapping[str, Range | float]] = MappingProxyType(
     {

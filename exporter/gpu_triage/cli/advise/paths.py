@@ -28,9 +28,9 @@ class Range(NamedTuple):
         return f"{self.worst:.2f} to {self.best:.2f}"
 
 
-NVLINK_SHARE: Final = Range(0.6, 0.75)  # Share of NVLink's line rate that an all-reduce reaches
-PEER_SHARE: Final = Range(0.4, 0.65)  # Share of the PCIe line rate that an all-reduce reaches with peer access
-HOST_SHARE: Final = Range(0.17, 0.33)  # Share of the PCIe line rate that an all-reduce reaches through host memory
+NVLINK_SHARE: Final = Range(0.6, 0.75)  # share of NVLink's line rate that an all-reduce reaches
+PEER_SHARE: Final = Range(0.4, 0.65)  # share of the PCIe line rate that an all-reduce reaches with peer access
+HOST_SHARE: Final = Range(0.17, 0.33)  # share of the PCIe line rate that an all-reduce reaches through host memory
 DIRECT_COST: Final = Range(0.005, 0.0002)
 """Seconds that each step takes longer, whatever the size of the model, over NVLink or with peer access."""
 HOST_COST: Final = Range(0.017, 0.0044)

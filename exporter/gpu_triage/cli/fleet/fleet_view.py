@@ -85,7 +85,7 @@ def _common_start(values: Iterable[str]) -> str:
     return next((first[:place] for place, (one, other) in pairs if one != other), first)
 
 
-QueryResults = Mapping[str, list[Series]]  # The results of all queries at one point in time, by the names of `queries`
+QueryResults = Mapping[str, list[Series]]  # the results of all queries at one point in time, by the names of `queries`
 
 
 def queries(selection: Selection) -> Mapping[str, str]:

@@ -187,7 +187,7 @@ def _context(path: str, section: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-MOST_BYTES: Final = 64 * 1024**2  # Limit for one response: about 200,000 series
+MOST_BYTES: Final = 64 * 1024**2  # limit for one response: about 200,000 series
 _OTHER_SHAPE: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions raised when a document doesn't have the expected structure."""
 _TOO_LONG: Final = f"the answer is larger than {MOST_BYTES >> 20} MiB; select fewer hosts with --instance"

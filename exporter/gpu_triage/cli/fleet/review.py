@@ -23,7 +23,7 @@ from gpu_triage.read.exporter.judgment import BOTTLENECK_CLASSES
 from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENTS_RECENT
 
-MOST_ROWS: Final = 20  # The most rows per table
+MOST_ROWS: Final = 20  # the most rows per table
 HOUR_SECONDS: Final = 3600
 JOULES_PER_KWH: Final = 3.6e6
 OWNER_LABELS: Final = "cluster, workload_namespace, user, account"
@@ -83,7 +83,7 @@ def offender_query(selection: Selection, window: str) -> str:
 
 DAY_SECONDS: Final = 86_400
 
-ByDay = tuple[float | None, ...]  # One value per day; None for a day without data
+ByDay = tuple[float | None, ...]  # one value per day; None for a day without data
 
 
 class Owner(NamedTuple):
@@ -293,7 +293,7 @@ def _offenders(client: PrometheusClient, selection: Selection, end: float, windo
     return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))
 
 
-_STEP: Final = 300  # Resolution in seconds, as that of the recorded series
+_STEP: Final = 300  # resolution in seconds, as that of the recorded series
 _BUSY: Final = "instance_gpu:gpu_busy:ratio5m"
 _SHARE: Final = "instance_gpu_owner:gpu_allocated:share"
 _IDLE: Final = "instance_gpu:gpu_allocated_idle:active"

@@ -34,8 +34,8 @@ class Readings(NamedTuple):
 CLOCK_SHARE: Final = 0.07  # GPUs of one model differ by up to about 5 % at their power limit
 BUSY_SHARE: Final = 0.2
 CAUSED_SHARE: Final = 0.1
-WAITING_SHARE: Final = 0.3  # By how much of its time a GPU must wait less than the others: they wait for it
-MOST_OF_A_HOST: Final = 0.75  # If so many of its GPUs are outliers, the host is one
+WAITING_SHARE: Final = 0.3  # by how much of its time a GPU must wait less than the others: they wait for it
+MOST_OF_A_HOST: Final = 0.75  # if so many of its GPUs are outliers, the host is one
 
 
 @dataclass(frozen=True, slots=True)

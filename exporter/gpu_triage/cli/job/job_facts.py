@@ -35,19 +35,19 @@ from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 
 GPU: Final = "cluster, job, instance, gpu, uuid"
 HOST: Final = "cluster, job, instance"
-STEPS: Final = "gpu_job_steps_total"  # What jobs count by convention; see docs/textfile.md
+STEPS: Final = "gpu_job_steps_total"  # what jobs count by convention; see docs/textfile.md
 
 _EVALUATIONS: Final = 250_000
 """How often a query may look at a GPU: seconds for a Prometheus. Large and long jobs are looked at less often."""
 _FEWEST_STEPS, _MOST_STEPS = 60, 2000
 _SHORTEST_STEP_SECONDS: Final = 15
 _LONG_STEP_SECONDS: Final = 60
-RATE_SECONDS: Final = 120  # Window of rates: two scrapes at the slowest supported interval
+RATE_SECONDS: Final = 120  # window of rates: two scrapes at the slowest supported interval
 AFTERMATH_SECONDS: Final = 300.0
 """A GPU that fails may lose its owner first: findings of so long afterwards belong to the job as well."""
-_JUST_BEFORE_SECONDS: Final = 60  # What was scraped so long before a job shows that it was not there yet
+_JUST_BEFORE_SECONDS: Final = 60  # what was scraped so long before a job shows that it was not there yet
 _SAME_SCRAPE_SECONDS: Final = 30
-_LOADED: Final = 0.2  # Clocks count while the GPU is under load, as in the playbook
+_LOADED: Final = 0.2  # clocks count while the GPU is under load, as in the playbook
 
 
 class Window(NamedTuple):

@@ -288,13 +288,6 @@ def _run(key: JobKey, seen: Sequence[tuple[float, _Seen]]) -> Run:
     )
 
 
-class Choice(NamedTuple):
-    """The run to look at, and other runs of the same job."""
-
-    run: Run
-    others: tuple[Run, ...]
-
-
 class SeveralJobs(Exception):
     """Several jobs match: `runs` has one of each, the latest first."""
 
@@ -303,8 +296,10 @@ class SeveralJobs(Exception):
         super().__init__(f"{len(self.runs)} jobs match")
 
 
-def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float) -> Choice:
-    """The run at the time `at`, or the last one before it; the latest if None.
+def choose(
+    wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, slack_seconds: float
+) -> tuple[Run, tuple[Run, ...]]:
+    """The run at the time `at`, or the last one before it; the latest if None. Then, other runs of the same job.
 
     `now` is the time of the query, in Unix seconds; the times of runs are known to `slack_seconds`. Raises SeveralJobs
     if several match, such as pods of one name in two namespaces.
@@ -322,7 +317,7 @@ def choose(wanted: Wanted, runs: Sequence[Run], at: float | None, now: float, sl
     if len(latest) > 1:
         raise SeveralJobs(latest.values())
     (chosen,) = latest.values()
-    return Choice(chosen, tuple(run for run in runs if run is not chosen and run.key == chosen.key))
+    return chosen, tuple(run for run in runs if run is not chosen and run.key == chosen.key)
 
 
 def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
@@ -335,7 +330,7 @@ def _preferred(wanted: Wanted, runs: Sequence[Run]) -> list[Run]:
 
 SEARCHES_SECONDS: Final = (30 * 86_400.0, 400 * 86_400.0)
 """How far back a job is looked for: first this, then that. What the server does not remember costs it nothing."""
-_POINTS: Final = 2000  # The most points of a range query; Prometheus rejects more than 11,000
+_POINTS: Final = 2000  # the most points of a range query; Prometheus rejects more than 11,000
 _FINE_POINTS: Final = 400
 _SHORTEST_STEP_SECONDS: Final = 5.0
 _LATEST_SECONDS: Final = 60.0  # A job that was seen within so long still runs: some exporters are scraped once a minute
@@ -378,10 +373,10 @@ def find(client: PrometheusClient, selection: Selection, wanted: Wanted, at: flo
             break
     if not runs:
         raise _unknown(client, selection, wanted, asked_at)
-    choice = choose(wanted, runs, at, asked_at, seen.step_seconds)
-    run = _refined(client, selection, choice.run, asked_at, seen.step_seconds)
+    chosen, others = choose(wanted, runs, at, asked_at, seen.step_seconds)
+    run = _refined(client, selection, chosen, asked_at, seen.step_seconds)
     ongoing = run.end >= asked_at - _LATEST_SECONDS
-    return Found(run, choice.others, _siblings(wanted, choice.run, seen), asked_at, ongoing)
+    return Found(run, others, _siblings(wanted, chosen, seen), asked_at, ongoing)
 
 
 def _sightings(

@@ -55,7 +55,7 @@ _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
 _IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
 """As printed by ``dmesg -T``, in the language of the user's locale: ``[jeu. août 25 20:30:39 2022]``."""
 _MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
-_NO_YEAR: Final = 1972  # Placeholder for the year missing from syslog, until it is inferred; a leap year
+_NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it is inferred; a leap year
 
 _NOON = 12
 _JUNE, _JULY = 6, 7  # juin and juillet

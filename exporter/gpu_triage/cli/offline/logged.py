@@ -56,12 +56,13 @@ def _pcie_errors(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
     """Errors by device and severity: as reported by the device, or by its port if the port counted more."""
-    for what, events in log.of_kind(EventKind.AER):
-        received = log.events.get(EventKey(EventKind.AER_RECEIVED, what.address, what.code))
-        yield what.address, what.code, events if received is None or received.count <= events.count else received
-    for what, events in log.of_kind(EventKind.AER_RECEIVED):
-        if EventKey(EventKind.AER, what.address, what.code) not in log.events:
-            yield what.address, what.code, events
+    counted: dict[tuple[str, str], Events] = {}
+    for kind in (EventKind.AER, EventKind.AER_RECEIVED):
+        for what, events in log.of_kind(kind):
+            known = counted.setdefault((what.address, what.code), events)
+            if events.count > known.count:
+                counted[what.address, what.code] = events
+    yield from ((address, severity, events) for (address, severity), events in counted.items())
 
 
 def _narrow_links(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpu_triage.driver.kernel.pci_bus import normalize_bus_id, parse_link_speed, parse_link_width
 
-LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")  # Drivers that hold a device for passthrough to a virtual machine
+LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")  # drivers that hold a device for passthrough to a virtual machine
 
 _MOST_DEVICES: Final = 4096
 _DEVICE: Final = re.compile(

@@ -76,7 +76,7 @@ _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """For JSON log records: one line holds all fields that the journal or a shipper stores with a message."""
 _LONGEST_ROW: Final = 160
-_BASE64_COLUMNS: Final = 76  # Line length of base64, which makes up most of a bug report
+_BASE64_COLUMNS: Final = 76  # line length of base64, which makes up most of a bug report
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"

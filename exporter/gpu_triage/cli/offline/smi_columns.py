@@ -391,7 +391,7 @@ _FACTS_OF_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
 
-_UNITS: Final = frozenset({"idx", "yyyymmdd"})  # First words of the second header line
+_UNITS: Final = frozenset({"idx", "yyyymmdd"})  # first words of the second header line
 
 
 class SmiMonitorParser:

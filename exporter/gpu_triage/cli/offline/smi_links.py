@@ -94,7 +94,7 @@ class Link:
     errors: Mapping[str, float]
 
 
-Links = Mapping[int, Link]  # By link number
+Links = Mapping[int, Link]  # by link number
 
 
 def links_of(facts: Mapping[str, str]) -> Links:
@@ -143,7 +143,7 @@ _DEVICE: Final = re.compile(r"(?:GPU|NIC)\d{1,3}|(?:mlx|bnxt_re|irdma|rdma|roce|
 _LEVEL: Final = re.compile(r"X|NV\d{1,2}|PIX|PXB|PHB|NODE|SYS|SOC|PSB")
 _AFTER_LEVELS: Final = frozenset({"CPU", "Affinity", "NUMA", "GPU", "ID"})
 _NUMA: Final = "NUMA"
-_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # Level names of drivers before 384
+_LEVELS_OF_OLD: Final = {"SOC": "SYS", "PSB": "PXB"}  # level names of drivers before 384
 
 PEER: Final = "topology/gpu "
 NUMA_NODE: Final = "topology/numa node"

@@ -22,11 +22,11 @@ STANDARD_INPUT: Final = "-"
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
 """Up to this size, all files of a folder or archive are read; in a larger one, only those with a known name."""
-_MOST_FILES: Final = 200_000  # The most files examined in a folder or tar archive
-_MOST_IN_ZIP: Final = 20_000  # Lower than for tar, because the zip directory is held in memory
-_MOST_NESTED: Final = 3  # The deepest nesting of archives
+_MOST_FILES: Final = 200_000  # the most files examined in a folder or tar archive
+_MOST_IN_ZIP: Final = 20_000  # lower than for tar, because the zip directory is held in memory
+_MOST_NESTED: Final = 3  # the deepest nesting of archives
 _NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
-_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # Methods that zipfile decompresses in bounded chunks
+_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # methods that zipfile decompresses in bounded chunks
 _ZIP_END: Final = b"PK\x05\x06"
 _ZIP_END_BYTES: Final = (1 << 16) + 22
 _ZIP_ENTRY: Final = b"PK\x01\x02"

@@ -24,7 +24,7 @@ from gpu_triage.options.run import run_cli
 pytestmark = pytest.mark.slow
 
 SICK, DEAD = "gpu-07:9836", "gpu-09:9836"
-WELL = SICK  # The name of a host in each of two clusters
+WELL = SICK  # the name of a host in each of two clusters
 
 
 def fleet(store: Store, *arguments: str) -> Result:

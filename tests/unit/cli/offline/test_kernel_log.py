@@ -12,7 +12,7 @@ from gpu_triage.judge.findings.table import Area, Severity
 from gpu_triage.judge.findings.verdicts import EXIT_FINDINGS, Verdict
 from gpu_triage.judge.report.report import Report
 
-STAMP = "1773481800000000"  # Microseconds at 09:50:00 on 14 March 2026, ten minutes before `AT`
+STAMP = "1773481800000000"  # microseconds at 09:50:00 on 14 March 2026, ten minutes before `AT`
 EXACT = "2026-03-14 09:50:00, 10 min before the report"
 AFTER_BOOT = "5000 s after the boot, 10 min or more before the report"
 UNKNOWN = "at a time that the log does not tell"
