@@ -58,10 +58,6 @@ def limit_option(meaning: str) -> Callable[[Command], Command]:
     )
 
 
-def _selector(flag: str, meaning: str) -> Callable[[Command], Command]:
-    return click.option(flag, metavar="REGEX", help=meaning)
-
-
 def server_options(command: Callable[..., int]) -> Callable[..., int]:
     """Add the options for the server and host selection; the command gets ``client`` and ``selection``."""
 
@@ -78,9 +74,11 @@ def server_options(command: Callable[..., int]) -> Callable[..., int]:
         help="Credentials, TLS and headers for the server, in the format of promtool's option of this name.",
     )
     @duration_option("--timeout", "timeout_seconds", duration("1s", "10m"), "30s", "How long each query may take.")
-    @_selector("--cluster", "Only hosts whose label cluster matches this regular expression as a whole.")
-    @_selector("--job", "Likewise for the label job, the scrape job of the exporters.")
-    @_selector("--instance", "Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
+    @click.option(
+        "--cluster", metavar="REGEX", help="Only hosts whose label cluster matches this regular expression as a whole."
+    )
+    @click.option("--job", metavar="REGEX", help="Likewise for the label job, the scrape job of the exporters.")
+    @click.option("--instance", metavar="REGEX", help="Likewise for the label instance, such as 'gpu-0[1-4]:9836'.")
     @wraps(command)
     def with_client(
         *,

@@ -144,8 +144,14 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
     clocks, power, busy = _values(facts["clocks"]), _values(facts["power"]), _values(facts["busy"])
     names = {gpu_key(each): each.labels["name"] for each in facts["models"]}
     parts = {gpu_key(each) for each in facts["parts"]}
-    seconds = _by_class(facts["classes"], window.step_seconds)
-    neighbors = _neighbors(facts["neighbors"], window.step_seconds)
+    seconds: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
+    for each in facts["classes"]:
+        seconds[gpu_key(each)][each.labels["class"]] = each.value * window.step_seconds
+    neighbors: defaultdict[GpuKey, dict[GpuOwner, float]] = defaultdict(dict)
+    for each in facts["neighbors"]:
+        labels = each.labels
+        owner = GpuOwner(labels["workload_namespace"], labels["workload_pod"], labels["slurm_job_id"])
+        neighbors[gpu_key(each)][owner] = each.value * window.step_seconds
     for each in facts["held"]:
         key = gpu_key(each)
         host, gpu, uuid = key
@@ -156,33 +162,17 @@ def _gpus(window: Window, facts: Facts) -> Iterator[JobGpu]:
             first=first.get(key, window.start),
             last=last.get(key, window.end),
             name=names.get(key, ""),
-            seconds=seconds.get(key, {}),
+            seconds=seconds[key],
             clock_hertz=clocks.get(key),
             power_watts=power.get(key),
             busy_ratio=busy.get(key),
-            neighbors=neighbors.get(key, {}),
+            neighbors=neighbors[key],
             is_part=key in parts,
         )
 
 
 def _values(found: Iterable[Series]) -> dict[GpuKey, float]:
     return {gpu_key(each): each.value for each in found}
-
-
-def _by_class(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[str, float]]:
-    by_gpu: defaultdict[GpuKey, dict[str, float]] = defaultdict(dict)
-    for each in found:
-        by_gpu[gpu_key(each)][each.labels["class"]] = each.value * step_seconds
-    return by_gpu
-
-
-def _neighbors(found: Iterable[Series], step_seconds: int) -> dict[GpuKey, dict[GpuOwner, float]]:
-    by_gpu: defaultdict[GpuKey, dict[GpuOwner, float]] = defaultdict(dict)
-    for each in found:
-        labels = each.labels
-        owner = GpuOwner(labels["workload_namespace"], labels["workload_pod"], labels["slurm_job_id"])
-        by_gpu[gpu_key(each)][owner] = each.value * step_seconds
-    return by_gpu
 
 
 def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[JobFinding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -117,29 +117,9 @@ def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> It
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(GpuPresence(labels, name, error is None, error))
         if gpu is not None and snapshot is not None and key not in snapshot.carried:
-            # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
-            is_last = gpu is files.snapshots[-1].gpus.get(key)
-            readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
-            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
-            place = _place(gpu, labels, device, files.labels) if error is None else ()
-            alike = (
-                each.links for each in shown.values() if each is not gpu and each.identity.name == gpu.identity.name
-            )
-            nvlinks = nvlink.render(reading_of(gpu.links, alike), labels) if error is None else ()
-            yield key, (*made, *place, *nvlinks)
+            measured = _measured(key, gpu, snapshot, files, config) if error is None else ()
+            yield key, (*identity.render(gpu.identity, labels), *measured)
     yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
-
-
-def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
-    """NUMA node and peer links of a GPU, from lspci and ``nvidia-smi topo``."""
-    by_index = {each.gpu: each for each in labels.values()}
-    peers = tuple(
-        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
-        for index, level in gpu.peers.items()
-        if index in by_index and own.gpu.isdecimal()
-    )
-    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
-    yield from topology.render(TopologyReading(node, peers), own)
 
 
 def _level(word: str) -> str | None:
@@ -168,17 +148,26 @@ def _presence(
     )
 
 
-def _of_gpu(
-    gpu: SmiGpu, labels: GpuLabels, readings: Sequence[object], expectation: LinkExpectation
-) -> Iterator[Sample]:
-    """Samples of one GPU; only its identity if there are no readings because it doesn't answer."""
-    yield from identity.render(gpu.identity, labels)
-    if not readings:
-        return
-    for reading in readings:
-        yield from samples(reading, labels)
-    yield from samples(expectation, labels)
+def _measured(key: str, gpu: SmiGpu, snapshot: Snapshot, files: FilesOfHost, config: Config) -> Iterator[Sample]:
+    """Samples of a GPU that answers, at one point in time."""
+    labels, device = files.labels[key], files.devices.get(key)
+    # Utilization is instantaneous: two samples would be mistaken for an average over the time between them.
+    is_last = files.last is not None and gpu is files.last.gpus.get(key)
+    for reading in gpu.readings:
+        if is_last or not isinstance(reading, _OF_MOMENT):
+            yield from samples(reading, labels)
+    yield from samples(_expectation(gpu, files, config), labels)
     yield from on_gpu.render(gpu.processes, labels)
+    by_index = {each.gpu: each for each in files.labels.values()}
+    peers = tuple(
+        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
+        for index, level in gpu.peers.items()
+        if index in by_index and labels.gpu.isdecimal()
+    )
+    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
+    yield from topology.render(TopologyReading(node, peers), labels)
+    others = (each for each in snapshot.gpus.values() if each is not gpu and each.identity.name == gpu.identity.name)
+    yield from nvlink.render(reading_of(gpu.links, (each.links for each in others)), labels)
 
 
 def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpectation:

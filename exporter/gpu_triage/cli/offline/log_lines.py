@@ -10,6 +10,7 @@ import re
 import time
 from calendar import timegm
 from collections.abc import Mapping
+from operator import le
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -59,7 +60,6 @@ _NO_YEAR: Final = 1972  # placeholder for the year missing from syslog, until it
 
 _NOON = 12
 _JUNE, _JULY = 6, 7  # juin and juillet
-_MOST_OF: Final = (12, 31, 24, 59, 61)
 DAY_SECONDS: Final = 86_400.0
 
 
@@ -117,10 +117,9 @@ def _seconds(prefix: str) -> float | None:
 def with_year(wall: float, reference: float) -> float:
     """Add the year to a wall time: the latest one that puts it at most a day after the reference."""
     day, clock = divmod(wall, DAY_SECONDS)
-    month, of_month = _month_and_day(int(day))
-    year = _year_of(reference + DAY_SECONDS)
+    moment, year = time.gmtime(day * DAY_SECONDS), time.gmtime(reference + DAY_SECONDS).tm_year
     for candidate in range(year, year - 5, -1):
-        found = _wall(candidate, month, of_month, 0, 0, 0)
+        found = _wall(candidate, moment.tm_mon, moment.tm_mday, 0, 0, 0)
         if found is not None and found + clock <= reference + DAY_SECONDS:
             return found + clock
     return wall
@@ -173,21 +172,11 @@ def _month(name: str) -> int | None:
     return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
 
 
-def _wall(*moment: int, fraction: float = 0.0) -> float | None:
+def _wall(year: int, month: int, day: int, *clock: int, fraction: float = 0.0) -> float | None:
     """Seconds from year, month, day, hour, minute and second; None if out of range."""
-    year, month, day, hour, minute, second = moment
-    if all(value <= most for value, most in zip(moment[1:], _MOST_OF, strict=True)) and month and day:
-        return timegm((year, month, day, hour, minute, second)) + fraction
+    if 1 <= month <= 12 and 1 <= day <= 31 and all(map(le, clock, (24, 59, 61))):  # noqa: PLR2004 - the calendar
+        return timegm((year, month, day, *clock)) + fraction
     return None
-
-
-def _month_and_day(day: int) -> tuple[int, int]:
-    moment = time.gmtime(day * DAY_SECONDS)
-    return moment.tm_mon, moment.tm_mday
-
-
-def _year_of(wall: float) -> int:
-    return time.gmtime(wall).tm_year
 
 
 def written(wall: float) -> str:
@@ -228,7 +217,7 @@ _NEWLINE: Final = "#012"
 
 _JSON_TEXTS: Final = ("MESSAGE", "message")
 _JSON_WRITERS: Final = ("SYSLOG_IDENTIFIER", "appname", "_TRANSPORT")
-_JSON_SECONDS: Final = (("__REALTIME_TIMESTAMP", 1e6), ("_SOURCE_REALTIME_TIMESTAMP", 1e6))
+_JSON_MICROSECONDS: Final = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP")
 
 
 class KernelMessage(NamedTuple):
@@ -299,8 +288,8 @@ def _text(value: object) -> str | None:
 
 
 def _json_time(record: Mapping[str, object]) -> str:
-    for key, unit in _JSON_SECONDS:
-        stamp = int(str(record.get(key, 0))) / unit
+    for key in _JSON_MICROSECONDS:
+        stamp = int(str(record.get(key, 0))) / 1e6
         if 0 < stamp < _LATEST:
             return f"{written(stamp)} "
     stamp_text = str(record.get("timestamp", ""))[:40]

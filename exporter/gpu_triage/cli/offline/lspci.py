@@ -78,23 +78,18 @@ class LspciParser:
         device = self._device
         if device is None:
             return
-        if "Lnk" in line:
-            link = _LINK.match(line)
-            if link is not None:
-                generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
-                if link[1] == "Cap":
-                    device.max_generation, device.max_width = generation, parse_link_width(width)
-                else:
-                    device.generation, device.width = generation, parse_link_width(width)
-        elif "Bus: primary" in line:
-            buses = _BUSES.match(line)
-            device.secondary = "" if buses is None else buses[1]
-        elif "Kernel driver in use" in line:
-            driver = _DRIVER.match(line)
-            device.driver = "" if driver is None else driver[1]
-        elif "NUMA node" in line:
-            node = _NODE.match(line)
-            device.numa_node = None if node is None else int(node[1])
+        if link := _LINK.match(line):
+            generation, width = parse_link_speed(link[2].replace("GT/s", " GT/s").replace("  ", " ")), link[3]
+            if link[1] == "Cap":
+                device.max_generation, device.max_width = generation, parse_link_width(width)
+            else:
+                device.generation, device.width = generation, parse_link_width(width)
+        elif buses := _BUSES.match(line):
+            device.secondary = buses[1]
+        elif driver := _DRIVER.match(line):
+            device.driver = driver[1]
+        elif node := _NODE.match(line):
+            device.numa_node = int(node[1])
         elif "Unknown header type 7f" in line:
             device.is_dead = True
 
