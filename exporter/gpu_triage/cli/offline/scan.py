@@ -97,8 +97,6 @@ _NVML_ERRORS: Final = (
     ("Driver Not Loaded", "driver_not_loaded"),
     ("GPU access blocked", "no_permission"),
     ("Insufficient Permissions", "no_permission"),
-    ("Unknown Error", "unknown"),
-    ("", "unknown"),
 )
 
 
@@ -270,16 +268,13 @@ class Scanner:
         elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
             content.written_at = date_time(line[6:100])
         elif line.startswith("*** ls: "):
-            listed = _LISTED.match(line) if content.written_at is None and content.is_bug_report else None
-            if listed is not None:
+            if content.written_at is None and content.is_bug_report and (listed := _LISTED.match(line)):
                 content.written_at = date_time(listed[1])
         elif line[0] == " ":
-            log = _LOG_OF_SECTION.match(line) if line[-1] == ":" else None
-            if log is not None:
+            if line[-1] == ":" and (log := _LOG_OF_SECTION.match(line)):
                 self._end_log(log[1])
         elif "NVRM version:" in line:
-            version = _VERSION.search(line)
-            if version is not None:
+            if version := _VERSION.search(line):
                 content.driver_version = version[1]
         else:
             self._note_failure(line)
@@ -288,7 +283,7 @@ class Scanner:
         content = self.content
         if "Failed to initialize NVML: " in line:
             said = line.partition("NVML: ")[2]
-            content.driver_error = next(error for words, error in _NVML_ERRORS if words in said)
+            content.driver_error = next((error for words, error in _NVML_ERRORS if words in said), "unknown")
         elif "NVIDIA-SMI has failed because" in line:
             content.driver_error = "driver_not_loaded"
         elif "couldn't find libnvidia-ml.so" in line:

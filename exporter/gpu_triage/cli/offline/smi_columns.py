@@ -227,6 +227,7 @@ _OF_HOST: Final = {
 }
 _OF_PROCESS: Final = frozenset({"pid", "process_name", "used_gpu_memory", "used_memory"})
 _BITS: Final = frozenset({"clocks_event_reasons.active", "clocks_throttle_reasons.active"})
+_FIELDS: Final = frozenset({*_FACTS_OF_FIELDS, *_BITS, *_OF_HOST, *_OF_GPU, *_OF_PROCESS})
 _MOST_FIELDS: Final = 400
 _SAME_PASS_SECONDS: Final = 0.5
 """GPUs in one pass are read within milliseconds of each other; passes are a second apart by default."""
@@ -246,19 +247,15 @@ def _fields_of(heading: str) -> list[str]:
     first = _HEADING.match(heading)
     if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
         return []
-    if not _is_known(first[1].lower()) or heading.count(",") > _MOST_FIELDS:
+    if first[1].lower() not in _FIELDS or heading.count(",") > _MOST_FIELDS:
         return []
     found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
     names = [each[1].lower() for each in found if each is not None]
     if len(names) < len(found):
         return []
-    known = sum(map(_is_known, names))
+    known = sum(name in _FIELDS for name in names)
     # A single known word may occur in any text, but with a dot in it, it is a field.
     return names if known > 1 or "." in first[1] else []
-
-
-def _is_known(name: str) -> bool:
-    return name in _FACTS_OF_FIELDS or name in _BITS or name in _OF_HOST or name in _OF_GPU or name in _OF_PROCESS
 
 
 class SmiCsvParser:
@@ -368,25 +365,23 @@ DMON: Final = "nvidia-smi dmon"
 PMON: Final = "nvidia-smi pmon"
 
 _NOT_REPORTED: Final = "-"
-_FACTS_OF_COLUMNS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "pwr": ("gpu power readings/power draw", " W"),
-        "temp": ("temperature/gpu current temp", " C"),
-        "gtemp": ("temperature/gpu current temp", " C"),
-        "mtemp": ("temperature/memory current temp", " C"),
-        "sm": ("utilization/gpu", " %"),
-        "mem": ("utilization/memory", " %"),
-        "enc": ("utilization/encoder", " %"),
-        "dec": ("utilization/decoder", " %"),
-        "mclk": ("clocks/memory", " MHz"),
-        "pclk": ("clocks/sm", " MHz"),
-        "fb": ("fb memory usage/used", " MiB"),
-        "bar1": ("bar1 memory usage/used", " MiB"),
-        "sbecc": ("ecc errors/aggregate/single bit/total", ""),
-        "dbecc": ("ecc errors/aggregate/double bit/total", ""),
-    }
-)
-"""Column of dmon, the name of the same fact in ``-q``, and the unit printed in the second header line."""
+_FACTS_OF_COLUMNS: Final = {
+    "pwr": "gpu power readings/power draw",
+    "temp": "temperature/gpu current temp",
+    "gtemp": "temperature/gpu current temp",
+    "mtemp": "temperature/memory current temp",
+    "sm": "utilization/gpu",
+    "mem": "utilization/memory",
+    "enc": "utilization/encoder",
+    "dec": "utilization/decoder",
+    "mclk": "clocks/memory",
+    "pclk": "clocks/sm",
+    "fb": "fb memory usage/used",
+    "bar1": "bar1 memory usage/used",
+    "sbecc": "ecc errors/aggregate/single bit/total",
+    "dbecc": "ecc errors/aggregate/double bit/total",
+}
+"""Column of dmon, and the name of the same fact in ``-q``; the units are those of ``--format=csv,nounits``."""
 
 _VIOLATIONS: Final = {"pviol": "clocks event reasons/sw power cap", "tviol": "clocks event reasons/sw thermal slowdown"}
 """Columns that are nonzero while a power or thermal limit holds the clocks below the requested ones."""
@@ -406,11 +401,8 @@ class SmiMonitorParser:
     @classmethod
     def starting(cls, line: str) -> SmiMonitorParser | None:
         columns = _headings(line)
-        return (
-            cls(columns)
-            if "gpu" in columns and ("pid" in columns or any(c in _FACTS_OF_COLUMNS for c in columns))
-            else None
-        )
+        is_one = "gpu" in columns and ("pid" in columns or not _FACTS_OF_COLUMNS.keys().isdisjoint(columns))
+        return cls(columns) if is_one else None
 
     def feed(self, line: str) -> bool:
         if not line or line.isspace():
@@ -442,8 +434,7 @@ class SmiMonitorParser:
             if value == _NOT_REPORTED:
                 continue
             if column in _FACTS_OF_COLUMNS:
-                path, unit = _FACTS_OF_COLUMNS[column]
-                facts[path] = f"{value}{unit}"
+                facts[_FACTS_OF_COLUMNS[column]] = value
             elif column in _VIOLATIONS and value.isdecimal():
                 facts[_VIOLATIONS[column]] = "Active" if int(value) else "Not Active"
         self.report.gpu_at(named["gpu"], index=named["gpu"]).facts = facts
@@ -458,10 +449,8 @@ class SmiMonitorParser:
             # A new sample starts; it replaces the process list.
             gpu.processes = []
         if pid != _NOT_REPORTED:
-            memory = named.get("fb", _NOT_REPORTED)
-            gpu.add_process(
-                RawProcess(pid, named.get("type", ""), name, "" if memory == _NOT_REPORTED else f"{memory} MiB")
-            )
+            memory = named.get("fb", "").removeprefix(_NOT_REPORTED)
+            gpu.add_process(RawProcess(pid, named.get("type", ""), name, memory))
 
 
 def _headings(line: str) -> list[str]:
