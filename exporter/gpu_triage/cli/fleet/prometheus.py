@@ -211,7 +211,7 @@ class PrometheusClient:
     """Queries the server at a URL, which may include a path, such as Mimir's ``https://mimir/prometheus``.
 
     Raises ConfigError if the URL is invalid. The methods raise PrometheusUnavailable with the reason if the server does
-    not answer, or with something else than is asked for.
+    not respond, or responds with something else than expected.
 
     Attributes:
         url: without a trailing slash.

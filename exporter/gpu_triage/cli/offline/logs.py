@@ -385,7 +385,7 @@ class LogReading(NamedTuple):
         return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
     def is_within(self, event: LogEvent, seconds: float) -> bool:
-        """Whether the event is no older than this; one at an unknown time may be recent."""
+        """Whether the event is at most this old; one at an unknown time may be recent."""
         return event.wall is None or self.reference - event.wall <= seconds
 
     def when(self, event: LogEvent | None) -> str:
