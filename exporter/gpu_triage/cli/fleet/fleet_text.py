@@ -16,7 +16,6 @@ from gpu_triage.cli.fleet.fleet_view import (
     Fleet,
     FleetFinding,
     FleetHost,
-    RepeatOffender,
     shared,
 )
 from gpu_triage.documents import printable
@@ -81,7 +80,9 @@ def _lines(shown: FleetReport) -> Iterator[Line]:
         yield Line(f"and {len(rest)} more, {_counts(rest)}: raise --limit to see them")
     if fleet.offenders:
         yield from (Line(""), Line("boards that fail again and again:"))
-        yield from (Line("    ", _offender(each)) for each in fleet.offenders[: shown.limit])
+        for each in fleet.offenders[: shown.limit]:
+            failed = f"{kind_in_words(each.kind)}, {each.times} times in 30 days"
+            yield Line("    ", f"{each.key} GPU {each.gpu}, board {each.board}: {failed}")
         if len(fleet.offenders) > shown.limit:
             yield Line(f"    and {len(fleet.offenders) - shown.limit} more")
     drained = fleet.with_verdict(Verdict.DRAIN)
@@ -129,10 +130,6 @@ def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterat
     yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
     if finding.check is not None and finding.urgency == Severity.CRITICAL.value:
         yield Line("        do    ", finding.check.advice.decision)
-
-
-def _offender(each: RepeatOffender) -> str:
-    return f"{each.key} GPU {each.gpu}, board {each.board}: {kind_in_words(each.kind)}, {each.times} times in 30 days"
 
 
 def render_json(shown: FleetReport) -> str:

@@ -216,6 +216,10 @@ class SeenFinding:
     def rank(self) -> int:
         return _RANKS.get(self.urgency, 0)
 
+    def order(self) -> tuple[object, ...]:
+        """Sort key: the most urgent first."""
+        return -self.rank, self.pending, self.code, self.host, index_order(self.gpu), self.uuid
+
 
 @dataclass(frozen=True, slots=True)
 class FleetFinding(SeenFinding):
@@ -287,7 +291,7 @@ def fleet_of(at: float, answers: QueryResults) -> Fleet:
             answers=key in up,
             simulated=key in simulated,
             gpus=tuple(sorted(gpus[key], key=lambda each: (index_order(each.gpu), each.uuid))),
-            findings=tuple(sorted(findings[key], key=_order)),
+            findings=tuple(sorted(findings[key], key=SeenFinding.order)),
         )
         for key in known
     )
@@ -310,10 +314,6 @@ def _badness(host: FleetHost) -> tuple[object, ...]:
     held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
     counts = (-severities.count(each.value) for each in reversed(Severity))
     return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
-
-
-def _order(finding: FleetFinding) -> tuple[object, ...]:
-    return (-finding.rank, finding.pending, finding.code, index_order(finding.gpu), finding.uuid)
 
 
 def index_order(text: str) -> tuple[int, str]:

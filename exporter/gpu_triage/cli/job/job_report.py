@@ -456,19 +456,17 @@ _UNKNOWN: Final = "&ndash;"
 
 def render_html(shown: JobReport) -> bytes:
     """The page, without scripts or external resources."""
-    title = headline(shown)
-    parts = [
+    parts = (
         _page_head(shown),
         _time_section(shown),
         _slowest_section(shown),
-        _steps_section(shown),
+        section("steps", "Steps", _list(pace_lines(shown.job))),
         _findings_section(shown),
         _gpus_section(shown),
-    ]
-    if shown.notes:
-        parts.append(section("notes", "Notes", _list(shown.notes)))
+        section("notes", "Notes", _list(shown.notes)) if shown.notes else "",
+    )
     tone = "held" if shown.advice.remarkable else "well"
-    return standalone_page(title, ICONS[tone], _SHEET, parts)
+    return standalone_page(headline(shown), ICONS[tone], _SHEET, parts)
 
 
 def _page_head(shown: JobReport) -> str:
@@ -509,10 +507,6 @@ def _slowest_section(shown: JobReport) -> str:
             readings = table(title, ("Reading", "Its own", "Median of the others", "Difference"), rows)
             parts.append(f"<h3>{safe(title)}</h3>\n<p>{safe(compared_with(standing))}</p>\n{readings}")
     return section("slowest", "Slowest GPU and host", "\n".join(parts))
-
-
-def _steps_section(shown: JobReport) -> str:
-    return section("steps", "Steps", _list(pace_lines(shown.job)))
 
 
 def _list(lines: Iterator[str] | tuple[str, ...]) -> str:

@@ -438,7 +438,8 @@ def _unknown(client: PrometheusClient, selection: Selection, wanted: Wanted, at:
     names = owner_names(client.at(f"group by ({_OWNER}) ({every})", at))
     if names:
         close = nearest(str(wanted), names)
-        hint = f"; did you mean {close}?" if close else f"; there are {_some(names)}"
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        hint = f"; did you mean {close}?" if close else f"; there are {', '.join(names[:_MOST_NAMED])}{more}"
         return PrometheusUnavailable(f"{missing}{hint}")
     if client.at(f"group ({GPU_EXPORTER_BUILD_INFO.name}{selection})", at):
         return PrometheusUnavailable(
@@ -462,8 +463,3 @@ def owner_names(found: Iterable[Series]) -> list[str]:
         elif labels["user"]:
             users.add(labels["user"])
     return [*sorted(jobs), *sorted(users - jobs)]
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

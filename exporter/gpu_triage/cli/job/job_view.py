@@ -131,7 +131,7 @@ def job_of(found: Found, window: Window, facts: Facts) -> Job:
         found=found,
         window=window,
         gpus=gpus,
-        findings=tuple(sorted(_findings(window, facts, gpus), key=_order)),
+        findings=tuple(sorted(_findings(window, facts, gpus), key=JobFinding.order)),
         pace=pace_of(facts, found.run, window),
         simulated=bool(facts["simulated"]),
         start_known=bool(facts["before"]),
@@ -202,10 +202,6 @@ def _findings(window: Window, facts: Facts, gpus: Iterable[JobGpu]) -> Iterator[
             value=None if value is None else value.value,
             lasts=last >= min(end, window.end) - 2 * window.step_seconds,
         )
-
-
-def _order(finding: JobFinding) -> tuple[object, ...]:
-    return (-finding.rank, finding.pending, finding.code, finding.host, index_order(finding.gpu))
 
 
 _EDGE_STEPS: Final = 3

@@ -428,7 +428,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     for section in sections:
         ports |= section.ports
         clock = _Clock(_booted_at(section, around, loads), section.last_time().seconds, now, around, reference is None)
-        for what, tally in _tallies(section):
+        for what, tally in (each for of_kind in section.tallies.values() for each in of_kind.items()):
             happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
     loaded = events.get(EventKey(EventKind.LOADED), Events()).known
@@ -441,10 +441,6 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
         loaded_at=tuple(each.wall for each in loaded if each.exact and each.wall is not None),
         lines=sum(section.seen for section in sections),
     )
-
-
-def _tallies(section: LogSection) -> Iterator[tuple[EventKey, Tally]]:
-    return ((what, tally) for of_kind in section.tallies.values() for what, tally in of_kind.items())
 
 
 def _wall(time: LogTime, around: float | None) -> float | None:

@@ -73,11 +73,11 @@ _FABRIC_FAILURES: Final = (
 _FABRIC_STATUSES: Final = {"success": True, "nvml_success": True, **dict.fromkeys(_FABRIC_FAILURES, False)}
 """NVML's result strings for joining the fabric, and whether each means success."""
 
-_COMPUTE_MODES: Final = {name.replace("_", " "): name for name in COMPUTE_MODES.values()}
+_COMPUTE_MODES: Final = {words: name for name in COMPUTE_MODES.values() for words in (name, name.replace("_", " "))}
 BUS_ID: Final = ("pci/bus id", "pci/pci bus id")
 UUID: Final = ("gpu uuid", "uuid")
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
-_P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
+_P_STATES: Final = {f"p{state}": state for state in range(16)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _readings(facts: Facts) -> Iterator[object]:
         sm_utilization_ratio=share("gpu"),
         memory_utilization_ratio=share("memory"),
         busy_seconds=None,
-        performance_state=facts.parsed(_performance_state, "performance state"),
+        performance_state=facts.choice(_P_STATES, "performance state"),
     )
     sessions = facts.count("encoder stats/active sessions", "encoder stats/session count")
     yield MediaReading(share("encoder"), share("decoder"), sessions)
@@ -232,21 +232,12 @@ def _readings(facts: Facts) -> Iterator[object]:
     yield ModesReading(
         persistence=facts.flag("persistence mode"),
         mig=facts.flag("mig mode/current", "mig mode/current mig"),
-        compute=facts.parsed(_compute_mode, "compute mode"),
+        compute=facts.choice(_COMPUTE_MODES, "compute mode"),
     )
     yield RecoveryReading(_recovery(facts))
     yield _fabric(facts)
     yield _license(facts)
     yield _pcie(facts)
-
-
-def _performance_state(value: str) -> int | None:
-    found = _P_STATE.fullmatch(value)
-    return None if found is None else int(found[1])
-
-
-def _compute_mode(value: str) -> str | None:
-    return _COMPUTE_MODES.get(normalized(value).replace("_", " "))
 
 
 def _recovery(facts: Facts) -> int | None:

@@ -175,7 +175,11 @@ class SmiTextParser:
             return False
         if " :" not in text and not self._layout.belongs(label, is_section=not colon):
             return False
-        if label in _HEADLESS and self._has(label):
+        if (
+            label in _HEADLESS
+            and self._gpu is not None
+            and any(path.startswith(f"{label}/") for path in self._gpu.facts)
+        ):
             # A repeated section belongs to the next GPU.
             self._begin(self.report.add_gpu())
         self._feed_fact(0, text)
@@ -226,9 +230,6 @@ class SmiTextParser:
             self._note_process(label, value, is_section=not colon)
         elif colon:
             self._gpu.note("/".join(path), value)
-
-    def _has(self, section: str) -> bool:
-        return self._gpu is not None and any(path.startswith(f"{section}/") for path in self._gpu.facts)
 
     def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
         assert self._gpu is not None  # noqa: S101 - checked by the caller
