@@ -108,7 +108,8 @@ class Check:
     severity: Severity  # urgency once confirmed. A worse condition has a code of its own
     action: Action  # the response it needs
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
-    advice: Advice  # what it means and what to do, one sentence each
+    meaning: str  # what it means, a sentence
+    decision: str  # what to do, a sentence
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
     alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
@@ -117,6 +118,10 @@ class Check:
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+
+    @property
+    def advice(self) -> Advice:
+        return Advice(self.meaning, self.decision)
 
     @property
     def runbook(self) -> str:

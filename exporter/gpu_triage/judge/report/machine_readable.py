@@ -12,7 +12,6 @@ from gpu_triage.documents import printable
 from gpu_triage.judge.bottleneck.bound import Bound
 from gpu_triage.judge.bottleneck.classes import Bottleneck
 from gpu_triage.judge.evidence.owners import GpuOwner
-from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import BY_CODE, Action, Area, Check, Severity, Unit
@@ -221,7 +220,8 @@ def _read_finding(finding: dict[str, Any]) -> Finding:
         severity=Severity(_text(finding, "confirmed_severity")),
         action=Action(_text(finding, "action")),
         title="",
-        advice=Advice(_text(finding, "meaning"), _text(finding, "decision")),
+        meaning=_text(finding, "meaning"),
+        decision=_text(finding, "decision"),
         measure=BY_CODE[code].measure if code in BY_CODE else None,
         alert=_text(finding, "alert") or None,
         page=_text(finding, "runbook"),

@@ -1,217 +1,197 @@
-"""Processes on GPUs, how they use them, and the limits of their own cgroups."""
+"""Processes on GPUs and how they use them, settings of a host and its GPUs, and drift from the recorded baseline."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import MINUTES, Action, Advice, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
 
+_work = partial(Check, area=Area.WORK)
+_settings = partial(Check, area=Area.SETTINGS)
 _BUSY: Final = Measure(Unit.RATIO, "busy {} of the time")
 
 WORK: Final = (
-    Check(
+    _work(
         code="work.blocked",
-        area=Area.WORK,
         topic="blocked",
         severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostTaskHung",
         title="a process on it hangs in the kernel",
-        advice=Advice(
-            "A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed meanwhile.",
-            "Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU driver.",
-        ),
+        meaning="A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed "
+        "meanwhile.",
+        decision="Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU "
+        "driver.",
         measure=Measure(Unit.SECONDS, "waiting for {}"),
         wait_seconds=4 * MINUTES,
     ),
-    Check(
+    _work(
         code="numa.mismatch",
-        area=Area.WORK,
         topic="numa",
         severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuNumaMismatch",
         title="a process runs on the wrong NUMA node",
-        advice=Advice(
-            "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
-            "Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
-        ),
+        meaning="A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
+        decision="Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
         measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
         wait_seconds=30 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.imbalance",
-        area=Area.WORK,
         topic="imbalance",
         severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuImbalance",
         title="several processes on it while another GPU is free",
-        advice=Advice(
-            "Several processes share one GPU while another has none.",
-            "Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
-        ),
+        meaning="Several processes share one GPU while another has none.",
+        decision="Fix the launcher: one rank per GPU, and look at CUDA_VISIBLE_DEVICES.",
         measure=Measure(Unit.COUNT, "compute processes on it: {}"),
         wait_seconds=20 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.memory_imbalance",
-        area=Area.WORK,
         topic="imbalance",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuImbalance",
         title="its memory is nearly full while another GPU's is nearly empty",
-        advice=Advice(
-            "One GPU's memory is nearly full while a sibling's is nearly empty.",
-            "Check where the job places its tensors, or shard the model.",
-        ),
+        meaning="One GPU's memory is nearly full while a sibling's is nearly empty.",
+        decision="Check where the job places its tensors, or shard the model.",
         measure=Measure(Unit.RATIO, "memory {} full"),
         wait_seconds=20 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.low_power",
-        area=Area.WORK,
         topic="communication",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuBusyButLowPower",
         title="busy at low power",
-        advice=Advice(
-            "Kernels are resident all the time and do little: most likely they spin at barriers.",
-            "Look at communication: P2P, NVLink, placement; then batch size and overlap.",
-        ),
+        meaning="Kernels are resident all the time and do little: most likely they spin at barriers.",
+        decision="Look at communication: P2P, NVLink, placement; then batch size and overlap.",
         measure=Measure(Unit.RATIO, "power at {} of its limit"),
         wait_seconds=30 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.collective_hang",
-        area=Area.WORK,
         topic="communication",
         severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuCollectiveHang",
         title="GPUs are stuck in a collective",
-        advice=Advice(
-            "No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a rank.",
-            "Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let the "
-            "owner restart the job.",
-        ),
+        meaning="No GPU of a job works: they stopped, or look busy at low power while no data moves, and wait for a "
+        "rank.",
+        decision="Find the rank that differs (py-spy dump on each, the NCCL flight recorder), save the stacks, and let "
+        "the owner restart the job.",
         measure=Measure(Unit.COUNT, "GPUs that are stuck: {}"),
         # From when it is found, so that a person can save stacks before NCCL aborts after 10 minutes.
         wait_seconds=2 * MINUTES,
         of_host=True,
     ),
-    Check(
+    _work(
         code="work.memory_full",
-        area=Area.WORK,
         topic="memory_full",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuMemoryNearFull",
         relayed=False,
         title="its memory is nearly full and rising",
-        advice=Advice(
-            "Device memory is nearly full and still growing.",
-            "Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
-        ),
+        meaning="Device memory is nearly full and still growing.",
+        decision="Expect an out-of-memory error; many frameworks pre-allocate, which is not a fault.",
         measure=Measure(Unit.RATIO, "memory {} full"),
         wait_seconds=30 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.hung",
-        area=Area.WORK,
         topic="hung",
         severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuHungProcess",
         title="its job has stopped working",
-        advice=Advice(
-            "The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
-            "Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
-        ),
+        meaning="The job worked, then stopped without releasing the GPU: a dead peer, a deadlock, a lost filesystem.",
+        decision="Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
         wait_seconds=20 * MINUTES,
         hold_seconds=10 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.held_idle",
-        area=Area.WORK,
         topic="held_idle",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuHungProcess",
         title="its memory is held and it does no work",
-        advice=Advice(
-            "A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
-            "Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
-        ),
+        meaning="A process holds device memory and the GPU is idle: it may be hung, starting, or idle.",
+        decision="Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
         measure=_BUSY,
         wait_seconds=20 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.allocated_unused",
-        area=Area.WORK,
         topic="allocated",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuAllocatedIdle",
         title="allocated, and no process is on it",
-        advice=Advice(
-            "The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
-            "If it lasts (GpuAllocatedIdle), ask the owner to free it.",
-        ),
+        meaning="The GPU is allocated and unused: the job is starting, has finished, or requested too many.",
+        decision="If it lasts (GpuAllocatedIdle), ask the owner to free it.",
         wait_seconds=20 * MINUTES,
     ),
-    Check(
+    _work(
         code="work.allocated_idle",
-        area=Area.WORK,
         topic="allocated",
         severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuAllocatedIdle",
         title="allocated and idle",
-        advice=Advice(
-            "A job has had the GPU for hours and hardly used it.",
-            "Ask the owner to free it.",
-        ),
+        meaning="A job has had the GPU for hours and hardly used it.",
+        decision="Ask the owner to free it.",
         measure=_BUSY,
         wait_seconds=5 * MINUTES,
     ),
 )
 
-
-JOB_LIMITS: Final = (
-    Check(
-        code="memory.limited",
-        area=Area.HOST,
-        topic="memory",
+BASELINE: Final = (
+    _settings(
+        code="baseline.drift",
+        topic="baseline",
         severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuMemoryLimited",
-        title="a GPU job is at its own memory limit",
-        advice=Advice(
-            "A job on GPUs has reached the memory limit of its cgroup: its tasks stall, or the kernel has killed some.",
-            "Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
-        ),
+        action=Action.FIX_HOST,
+        alert="GpuBaselineDrift",
+        title="differs from its recorded baseline",
+        meaning="The host is not what it was when its baseline was recorded.",
+        decision="Run gpu-triage baseline diff to see what changed; repair it, or run baseline accept if it is "
+        "intended.",
+        measure=Measure(Unit.COUNT, "fields that differ: {}"),
         wait_seconds=5 * MINUTES,
-        of_host=True,
     ),
-    Check(
-        code="cpu.limited",
-        area=Area.HOST,
-        topic="cpu",
+)
+
+SETTINGS: Final = (
+    _settings(
+        code="vgpu.unlicensed",
+        topic="license",
         severity=Severity.WARNING,
-        action=Action.FIX_JOB,
-        alert="GpuCpuLimited",
-        title="GPUs wait because of their job's CPU limit",
-        advice=Advice(
-            "GPUs wait while the CPU limit of their job's cgroup stops it: the CPUs of the host are free, and the job "
-            "must not use them.",
-            "Raise or remove the limit (Kubernetes limits.cpu, docker --cpus, CPUQuota of systemd), or use fewer "
-            "workers.",
-        ),
-        measure=Measure(Unit.RATIO, "stopped in {} of the periods"),
-        wait_seconds=20 * MINUTES,
-        of_host=True,
+        action=Action.FIX_HOST,
+        alert="GpuVgpuUnlicensed",
+        title="its vGPU has no license",
+        meaning="The vGPU has no license: 20 minutes after boot, its driver begins to slow it down more and more.",
+        decision="Check nvidia-gridd and its log, the client token, the network path to the license server, and the "
+        "clock.",
+        wait_seconds=15 * MINUTES,
+    ),
+    _settings(
+        code="policy.persistence",
+        topic="persistence",
+        severity=Severity.INFO,
+        action=Action.FIX_HOST,
+        alert="GpuPersistenceModeOff",
+        relayed=False,
+        title="persistence mode is off",
+        meaning="Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost "
+        "settings.",
+        decision="Run nvidia-persistenced.",
+        wait_seconds=1 * HOURS,
     ),
 )
