@@ -12,22 +12,10 @@ from typing import Final, NamedTuple
 from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.bottleneck.gpu_work import Work
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import (
-    contained_error,
-    fabric_trouble,
-    held_idle,
-    limited_clock,
-    recent_critical_xids,
-    recovery_action,
-    slow_link,
-    uncorrected_errors,
-)
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job
-from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
-from gpu_triage.judge.evidence.slots import lesser_slot, narrow_uplink_that_is_full
-from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdowns, uncounted
+from gpu_triage.judge.evidence.pcie_paths import Shortage
 from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
@@ -118,15 +106,14 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     """Yield the classes in order of rank, each with the reason it matches; None if it does not."""
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
-    hw_heat, sw_heat, brake, slowdown, cap = slowdowns(gpu)
+    hw_heat, sw_heat, brake, slowdown, cap = gpu.slowdowns
     yield "thermal", _slowed(gpu, hw_heat, sw_heat, ease("thermal") if gpu.loaded else math.inf, "throttled for heat")
     yield "power_brake", _slowed(gpu, brake, slowdown, ease("power_brake"), "braked")
     # Only under load throughout the same period: an idle GPU lowers its link speed.
-    shared = narrow_uplink_that_is_full(host, gpu)
-    yield "pcie_link", shared or ((_narrow(case) or slow_link(gpu)) if gpu.recent.loaded else None)
+    yield "pcie_link", _full_uplink(case) or ((_narrow(case) or gpu.slow_link) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, cap, ease("power_cap"))
     # While a GPU waits or is idle, its clocks are not the bottleneck and must not hide the real one.
-    limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    limited = gpu.limited_clock if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.text
     yield "hung", _hung(case)
     if case.waiting:
@@ -150,21 +137,27 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
 def _sick(gpu: GpuEvidence) -> str | None:
     if not gpu.up:
         return gpu.no_answer
-    if xids := recent_critical_xids(gpu):
+    if xids := gpu.recent_critical_xids:
         return f"Xid {', '.join(xids)} within {thresholds.XID_RECENT_SECONDS / 60:.0f} minutes"
-    uncorrected = uncorrected_errors(gpu)
-    if uncorrected and not contained_error(gpu):
+    uncorrected = gpu.uncorrected_errors
+    if uncorrected and not gpu.contained_error:
         return f"{uncorrected:.0f} uncorrected memory errors"
     if gpu.last(GPU_ROW_REMAP_FAILURE):
         return "a memory row could not be remapped"
-    if recovery_action(gpu) not in (0, DRAIN_AND_RESET):
+    if gpu.recovery_action not in (0, DRAIN_AND_RESET):
         return "the driver asks for a recovery action"
-    return fabric_trouble(gpu)
+    return gpu.fabric_trouble
+
+
+def _full_uplink(case: Case) -> str | None:
+    """Describe the uplink above a GPU that is full and slower than it could be, or None."""
+    full = (each for each in case.host.short_uplinks if each.full and case.gpu in each.gpus)
+    return next((f"uplink of switch {each.labels['bridge']} short of bandwidth: {each.full}" for each in full), None)
 
 
 def _narrow(case: Case) -> str | None:
     """Describe lanes that the link lacks; None if the board is built that way."""
-    missing = missing_lanes(case.host, case.gpu)
+    missing = case.host.missing_lanes.get(case.gpu)
     return None if missing is None or missing.kind is Shortage.BUILT else missing.text
 
 
@@ -173,7 +166,7 @@ def _slowed(gpu: GpuEvidence, first: Slowdown, other: Slowdown, ease: float, wor
     share = max(first.share, other.share)
     if share > gpu.limit(first.code, "share") * ease:
         return f"{words} {share:.0%} of the time"
-    now = uncounted(gpu, first.reason) or uncounted(gpu, other.reason)
+    now = first.uncounted or other.uncounted
     return None if now is None else now.text
 
 
@@ -182,13 +175,12 @@ def _capped(gpu: GpuEvidence, cap: Slowdown, ease: float) -> str | None:
         return None
     if cap.share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {cap.share:.0%} of the time"
-    slowdown = uncounted(gpu, cap.reason)
-    return None if slowdown is None else f"at a lowered power limit {slowdown.lasted}"
+    return None if cap.uncounted is None else f"at a lowered power limit {cap.uncounted.lasted}"
 
 
 def _hung(case: Case) -> str | None:
     seconds = case.work.stopped_seconds
-    if seconds < thresholds.HUNG_SECONDS or not held_idle(case.gpu):
+    if seconds < thresholds.HUNG_SECONDS or not case.gpu.held_idle:
         return None
     if case.storage is not None:
         return None  # slow storage, not the job, is to blame
@@ -213,7 +205,7 @@ def _compute(case: Case) -> str | None:
     resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
     if share < enough and not resumed:
         return None
-    lesser = lesser_slot(case.host, case.gpu)
+    lesser = case.host.lesser_slots.get(case.gpu)
     held = case.bound.text if case.bound else "" if lesser else "and nothing holds it back"
     slot = f"and its slot gives {lesser.gives.text}, less than others" if lesser else ""
     return f"busy {share:.0%} of the time, {', '.join(filter(None, (held, slot)))}"
@@ -233,7 +225,7 @@ def _unattributed(gpu: GpuEvidence) -> str | None:
 def _unseen(case: Case) -> str:
     if case.work.worked_recently:
         return ""
-    if held_idle(case.gpu):
+    if case.gpu.held_idle:
         return "hung, if it was busy before: not observed"
     share = case.gpu.busy_share
     if share is not None and share < thresholds.WORKING_SHARE:

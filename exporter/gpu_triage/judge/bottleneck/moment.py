@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.evidence.gpu import GpuEvidence
-from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
+from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence
 from gpu_triage.judge.findings.table import Area
 
 _SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
@@ -29,7 +28,7 @@ def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     """Return the bottleneck if snapshots can show it, otherwise unattributed."""
     if bottleneck.name in _SHOWN_BY_SNAPSHOTS or (bottleneck.name == "idle" and gpu.processes_known):
         return bottleneck
-    reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share
+    reasons, share = gpu.active_reasons, gpu.over(0.0).busy_share
     held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
     busy = "" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
     said = ", ".join(part for part in (busy, held) if part)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import limited_clock
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.remember import Share
-from gpu_triage.judge.evidence.slowdowns import Slowdown, slowdown_margin, slowdowns, slowed_down, uncounted
 from gpu_triage.judge.findings.finding import Finding, of_gpu
 from gpu_triage.read.gpu.clocks_and_limits import (
     GPU_CLOCK_HERTZ,
@@ -30,26 +28,26 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
         yield from _temperatures(gpu)
         if (overread := _overread(gpu)) is not None:
             yield of_gpu("power.reading", gpu, overread, value=gpu.last(GPU_POWER_WATTS))
-        if (limited := limited_clock(gpu)) is not None:
+        if (limited := gpu.limited_clock) is not None:
             yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
 
 
 def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield what slows it down by its counters, and without one."""
-    *heat_and_brakes, cap = slowdowns(gpu)
+    *heat_and_brakes, cap = gpu.slowdowns
     for slowdown in heat_and_brakes:
         if (share := slowdown.lasting(gpu)) > gpu.limit(slowdown.code, "share") and slowdown.observed:
             more = ", without heat or brake" if slowdown.reason == "hw_slowdown" else ""
             more = _heat_and_clock(gpu) if slowdown.reason.endswith("thermal") else more
             yield of_gpu(slowdown.code, gpu, f"{slowdown.reason} {share:.0%} of the time{more}", value=share)
-        if (now := uncounted(gpu, slowdown.reason)) is not None:
+        if (now := slowdown.uncounted) is not None:
             yield of_gpu(slowdown.code, gpu, f"{now.text}{_heat_and_clock(gpu)}", value=now.share)
     if gpu.capped:
         yield _capped(gpu, cap)
 
 
 def _temperatures(gpu: GpuEvidence) -> Iterator[Finding]:
-    margin, low = slowdown_margin(gpu), _low_limit(gpu)
+    margin, low = gpu.slowdown_margin, _low_limit(gpu)
     if margin is not None and (margin.near or gpu.under_load):
         often = gpu.memory.over(gpu.key, Share.NEAR_SLOWDOWN, thresholds.NEAR_SLOWDOWN_SECONDS)
         if often.mean >= thresholds.NEAR_SLOWDOWN_SHARE or (margin.near and not often.seconds):
@@ -85,7 +83,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
         gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
     )
     most = max((limit for limit in limits if limit is not None), default=None)
-    if power is None or most is None or capped is None or capped.low != 1 or not slowed_down(gpu):
+    if power is None or most is None or capped is None or capped.low != 1 or not gpu.slowed_down:
         return None
     if power.low < gpu.limit("power.reading", "ratio") * most:
         return None
@@ -95,7 +93,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
 def _capped(gpu: GpuEvidence, cap: Slowdown) -> Finding:
     """Return the finding about a lowered power limit, depending on whether it throttles the GPU."""
     limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
-    share, slowdown = cap.lasting(gpu), uncounted(gpu, cap.reason)
+    share, slowdown = cap.lasting(gpu), cap.uncounted
     # A single poll gives no share of time.
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if slowdown is not None:

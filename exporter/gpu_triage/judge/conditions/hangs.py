@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_of
@@ -120,7 +119,7 @@ def _names(gpus: Sequence[GpuEvidence] | dict[GpuEvidence, float]) -> str:
 
 def _stands_still(gpu: GpuEvidence, bottleneck: Bottleneck) -> bool:
     """Whether it is idle with memory held, and does not wait for its host."""
-    return held_idle(gpu) and bottleneck.name not in STARVED
+    return gpu.held_idle and bottleneck.name not in STARVED
 
 
 def _is_silent(gpu: GpuEvidence) -> bool:

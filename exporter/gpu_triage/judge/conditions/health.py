@@ -7,15 +7,7 @@ from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import Bottlenecks
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import (
-    contained_error,
-    corrected_storm,
-    fabric_trouble,
-    is_critical,
-    recovery_action,
-    uncorrected_errors,
-)
-from gpu_triage.judge.evidence.gpu import GpuEvidence
+from gpu_triage.judge.evidence.gpu import GpuEvidence, is_critical
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Series
@@ -39,7 +31,6 @@ from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
-from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
 from gpu_triage.read.xid.xid_metrics import (
     GPU_XID_ERRORS_TOTAL,
@@ -72,11 +63,11 @@ def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Findi
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
         yield from _ecc(gpu)
-        if action := recovery_action(gpu):
+        if action := gpu.recovery_action:
             wanted = GPU_RECOVERY_ACTION.states.get(action, f"action {action}")
             code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
             yield of_gpu(code, gpu, f"the driver asks for: {wanted}")
-    troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := fabric_trouble(gpu)) is not None}
+    troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := gpu.fabric_trouble) is not None}
     if troubles:
         first = next(iter(troubles.values()))
         yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}", len(troubles))
@@ -123,10 +114,21 @@ def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
         first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
         behind = "behind another GPU" if first is None else f"behind GPU {first.gpu}, which {first.no_answer}"
         return of_gpu("gpu.blocked", gpu, f"blocked {behind}")
-    storm, silent = corrected_storm(gpu), gpu.silent_seconds
+    storm, silent = _corrected_storm(gpu), gpu.silent_seconds
     if storm is not None and gpu.error == STALLED and (silent or 0.0) <= gpu.limit("gpu.slow", "seconds"):
         return of_gpu("gpu.slow", gpu, f"{storm:.0f} corrected errors a second; {gpu.no_answer}", value=storm)
     return of_gpu("gpu.lost", gpu, gpu.no_answer)
+
+
+def _corrected_storm(gpu: GpuEvidence) -> float | None:
+    """Return corrected memory errors per second while the GPU last responded, if enough to slow the driver; else None.
+
+    On a GB200 with 17,700 per second, calls took more than 45 s under load and returned at once without it
+    (github.com/NVIDIA/DCGM, issue 313).
+    """
+    labels = (gpu.gpu, gpu.uuid, "corrected")
+    rate = gpu.memory.rise(GPU_ECC_VOLATILE_ERRORS_TOTAL, labels, thresholds.WINDOW_SECONDS).mean
+    return rate if rate >= gpu.limit("gpu.slow", "corrected_per_second") else None
 
 
 def _missing(host: HostEvidence) -> Iterator[Finding]:
@@ -143,17 +145,15 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
             yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
-        contained = contained_error(gpu)
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
-        reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
         of_programs = _xids_of_programs(gpu)
         for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
             xid, fatal = last.labels["xid"], last.labels["fatal"]
-            if contained and xid == str(DOUBLE_BIT_ERROR):
+            if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
                 # Xid 94 reports the same error, including what it means for the jobs.
                 continue
             count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
+            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
             # A few Xids caused by programs concern only those programs.
             few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
             if code and not few:
@@ -191,10 +191,10 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     """Whether the GPU still shows damage from a critical Xid."""
     return bool(
         not gpu.up
-        or recovery_action(gpu)
+        or gpu.recovery_action
         or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
-        or (uncorrected_errors(gpu) and not contained_error(gpu))
-        or fabric_trouble(gpu)
+        or (gpu.uncorrected_errors and not gpu.contained_error)
+        or gpu.fabric_trouble
         or (not gpu.partitioned and any(link.last == 0 for link in gpu.series(GPU_NVLINK_UP)))
     )
 
@@ -215,8 +215,8 @@ def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset
 
 
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
-    if uncorrected := uncorrected_errors(gpu):
-        code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
+    if uncorrected := gpu.uncorrected_errors:
+        code = "ecc.contained" if gpu.contained_error else "ecc.uncorrected"
         in_chip = gpu.last(GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
         where = f", {in_chip:.0f} of them in the chip (SRAM)" if in_chip else ""
         measured = f"{uncorrected:.0f} uncorrected errors since the driver was loaded{where}"

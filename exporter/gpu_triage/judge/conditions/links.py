@@ -11,13 +11,11 @@ from typing import Final
 
 from gpu_triage.judge.conditions.kernel import first_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import fabric_trouble, slow_link, works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.missing_lanes import MissingLanes, Shortage, aer_errors, many_replays, missing_lanes
+from gpu_triage.judge.evidence.pcie_paths import MissingLanes, Shortage, ShortUplink, aer_errors, many_replays
 from gpu_triage.judge.evidence.remember import Count, lately
 from gpu_triage.judge.evidence.series import many
-from gpu_triage.judge.evidence.slots import full_uplink, short_uplinks
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
@@ -86,7 +84,7 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
 
 def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield width and generation below expectation. A low generation when idle saves power and is not a finding."""
-    missing, slow, loaded = missing_lanes(host, gpu), slow_link(gpu), gpu.recent.loaded
+    missing, slow, loaded = host.missing_lanes.get(gpu), gpu.slow_link, gpu.recent.loaded
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if missing is not None:
         yield _narrow(gpu, missing, slot)
@@ -94,7 +92,7 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
         advice, generation = _cause_advice(gpu, "generation"), gpu.last(GPU_PCIE_LINK_GENERATION)
         if loaded:
             yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", advice, generation)
-        elif works_awake(gpu):
+        elif gpu.works_awake:
             measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
             yield of_gpu("pcie.generation_low", gpu, measured, advice, generation)
     yield from _link_changes(gpu, slot)
@@ -203,7 +201,7 @@ def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
 def _switches(host: HostEvidence) -> Iterator[Finding]:
     """Yield SXids of NVSwitches, one finding per severity. Resetting the GPUs also resets the switches."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
-    damaged = any(fabric_trouble(gpu) is not None for gpu in host.answering)
+    damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
     found: dict[str, list[str]] = defaultdict(list)
     for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
@@ -224,15 +222,15 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
 
 def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
-    short = sorted((share, _words(host, labels)) for share, labels in short_uplinks(host))
+    short = sorted((uplink.ratio, _words(host, uplink)) for uplink in host.short_uplinks)
     if short:
         yield of_host("pcie.uplink", first_of([words for _, words in short]), short[0][0])
 
 
-def _words(host: HostEvidence, labels: Mapping[str, str]) -> str:
+def _words(host: HostEvidence, uplink: ShortUplink) -> str:
+    labels = uplink.labels
     gpus = {gpu.pci_bus_id: f"GPU {gpu.gpu}" for gpu in host.gpus}
     shared = ", ".join(gpus.get(bus_id, f"{kind} {bus_id}") for bus_id, kind in devices_behind(labels).items())
     is_, best = (f"x{labels[f'{of}width']} PCIe {labels[f'{of}generation']}" for of in ("", "expected_"))
-    full = full_uplink(host, labels)
-    traffic = f"; {full}" if full else ""
+    traffic = f"; {uplink.full}" if uplink.full else ""
     return f"switch {labels['bridge']} below port {labels['port']}: {is_} of {best}; behind it: {shared}{traffic}"

@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import owners_of
-from gpu_triage.judge.evidence.slots import lesser_slot, link_speed, traffic_text
+from gpu_triage.judge.evidence.pcie_paths import link_speed, traffic_text
 from gpu_triage.judge.evidence.wording import ranges
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
@@ -33,15 +33,13 @@ class _Path(NamedTuple):
 
 def judge_peers(host: HostEvidence) -> Iterator[Finding]:
     """Yield slots that give less than others, and GPUs that do not reach each other directly."""
-    for gpu in host.answering:
-        lesser = lesser_slot(host, gpu)
-        if lesser is not None:
-            moves = traffic_text(gpu)
-            measured = (
-                f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
-                f"{moves and f'; it {moves}'}"
-            )
-            yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes)
+    for gpu, lesser in host.lesser_slots.items():
+        moves = traffic_text(gpu)
+        measured = (
+            f"its slot gives {lesser.gives.text}, that of GPU {ranges(lesser.in_slots_of)} {lesser.better.text}"
+            f"{moves and f'; it {moves}'}"
+        )
+        yield of_gpu("pcie.below_peers", gpu, measured, value=lesser.gives.lanes)
     if host.last(GPU_P2P_EXPECTED) == 0:
         return
     paths = list(_paths(host))

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import limited_clock
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.findings.finding import Finding, of_gpu
@@ -53,7 +52,7 @@ def _slower(peers: Sequence[_Busy], drop: float) -> Iterator[Finding]:
         gpu, own = peer.gpu, peer.clock_hertz
         at = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
         at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
-        if limited_clock(gpu) is not None or (at_limit and peers_are_free) or _works_less(peer, peers):
+        if gpu.limited_clock is not None or (at_limit and peers_are_free) or _works_less(peer, peers):
             continue
         if _set_share(peer) >= thresholds.SET_CLOCK_SHARE and usual_set <= thresholds.SET_CLOCK_PEERS_SHARE:
             yield of_gpu("clock.policy", gpu, f"held by its clock setting: {at}", value=own / usual)

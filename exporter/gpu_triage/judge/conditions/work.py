@@ -9,7 +9,6 @@ from typing import Final
 from gpu_triage.judge.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.judge.conditions.hangs import stopped, time_in_class
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import held_idle
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, killed_at_limit, limited_job
@@ -59,7 +58,7 @@ def _classes(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
         if hangs := time_in_class("hung", gpu, bottleneck) or stopped(host, gpu, bottleneck):
             yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
-        elif bottleneck.name == "unattributed" and held_idle(gpu):
+        elif bottleneck.name == "unattributed" and gpu.held_idle:
             busy = gpu.busy_share or 0.0
             yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
 

@@ -10,6 +10,14 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.limited_jobs import full_thread, knows_threads, pressure, sees_waits, waits_for_storage
 from gpu_triage.judge.evidence.past import Amount
+from gpu_triage.judge.evidence.pcie_paths import (
+    LesserSlot,
+    MissingLanes,
+    ShortUplink,
+    lesser_slots,
+    missing_lanes,
+    short_uplinks,
+)
 from gpu_triage.judge.evidence.series import Evidence, many
 from gpu_triage.judge.evidence.storage import full_disks, silent_mounts, slow_lustre, slow_mounts, unfinished_transfers
 from gpu_triage.judge.evidence.wording import length_of_time
@@ -110,6 +118,22 @@ class HostEvidence(Evidence):
     @cached_property
     def answering(self) -> tuple[GpuEvidence, ...]:
         return tuple(gpu for gpu in self.gpus if gpu.up)
+
+    @cached_property
+    def missing_lanes(self) -> Mapping[GpuEvidence, MissingLanes]:
+        """The GPUs that respond with links that lack lanes."""
+        links = {gpu: missing_lanes(gpu, self.gpus) for gpu in self.answering}
+        return {gpu: missing for gpu, missing in links.items() if missing is not None}
+
+    @cached_property
+    def lesser_slots(self) -> Mapping[GpuEvidence, LesserSlot]:
+        """The GPUs with slots that give less than others."""
+        return lesser_slots(self.answering)
+
+    @cached_property
+    def short_uplinks(self) -> tuple[ShortUplink, ...]:
+        """The uplinks slower than both ends allow."""
+        return tuple(short_uplinks(self.recent, self.answering))
 
     def when(self, wall: float) -> str:
         """Describe when something happened (Unix seconds), relative to now: ``5 min ago``."""

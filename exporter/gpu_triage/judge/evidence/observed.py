@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import works_awake
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
@@ -156,7 +155,7 @@ def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
     if not gpu.was_read or not _was_read(gpu, code):
         return False
     if code == "pcie.generation_low":
-        return works_awake(gpu) and not gpu.recent.loaded  # under load, another finding covers it
+        return gpu.works_awake and not gpu.recent.loaded  # under load, another finding covers it
     return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
 
 

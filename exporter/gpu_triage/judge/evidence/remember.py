@@ -12,7 +12,6 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.judge.evidence.slowdowns import slowdown_margin, slowdowns
 from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
@@ -116,10 +115,10 @@ def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SEC
 
 def _note_shares(gpu: GpuEvidence, seconds: float) -> None:
     memory, key = gpu.memory, gpu.key
-    for slowdown in slowdowns(gpu):
+    for slowdown in gpu.slowdowns:
         if slowdown.observed:
             memory.note(key, slowdown.code, seconds, slowdown.share * seconds)
-    margin = slowdown_margin(gpu)
+    margin = gpu.slowdown_margin
     if margin is not None and (margin.near or gpu.under_load):
         memory.note(key, Share.NEAR_SLOWDOWN, seconds, seconds if margin.near else 0.0)
     if not gpu.partitioned and gpu.busy_share is not None:

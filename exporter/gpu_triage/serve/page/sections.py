@@ -8,11 +8,10 @@ from typing import Final
 
 from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
 from gpu_triage.judge.conditions.repeat_offenders import Repetition, repetitions, slots_without_gpu
-from gpu_triage.judge.evidence.faults import slow_link
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.missing_lanes import Shortage, missing_lanes
 from gpu_triage.judge.evidence.owners import owners_text
+from gpu_triage.judge.evidence.pcie_paths import Shortage
 from gpu_triage.judge.evidence.series import Evidence, Series
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
@@ -385,9 +384,9 @@ def _link(host: HostEvidence, gpu: GpuEvidence, readings: GpuReadings) -> str:
     expected = _lanes(readings.pcie_expected_generation, readings.pcie_expected_width)
     if not link or not expected:
         return link or UNKNOWN
-    missing = missing_lanes(host, gpu)
+    missing = host.missing_lanes.get(gpu)
     built = missing is not None and missing.kind is Shortage.BUILT
-    if (missing is not None and not built) or (gpu.recent.loaded and slow_link(gpu) is not None):
+    if (missing is not None and not built) or (gpu.recent.loaded and gpu.slow_link is not None):
         return chip(link, "path") + soft(f"expected {expected}")
     if built:
         return link + soft(f"of {expected}, as its siblings")
