@@ -390,11 +390,10 @@ class GpuEvidence(Evidence):
             return None
         bit = self.recent.one(GPU_THROTTLE_ACTIVE, reason=reason)
         counter = self.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
-        if bit is None or not bit.last or (counter is not None and counter.increase > 0):
-            return None
         # Without a busy share (partial input), a GPU that is awake and not reported idle counts as under load.
         awake = self.awake and not self.last(GPU_THROTTLE_ACTIVE, reason="idle")
-        if not (awake if self.busy_share is None else self.loaded):
+        loaded = awake if self.busy_share is None else self.loaded
+        if bit is None or not bit.last or (counter is not None and counter.increase > 0) or not loaded:
             return None
         lasted = bit.seconds > 0 and bit.low == 1
         if counter is not None and counter.seconds > 0 and bit.mean < thresholds.STOPPED_COUNTER_SHARE:
@@ -511,9 +510,8 @@ class GpuEvidence(Evidence):
             if self.age_seconds(each.last) <= thresholds.XID_RECENT_SECONDS and each.last >= self.reset_at
         ]
         critical = (labels["xid"] for labels in recent if is_critical(labels["xid"], labels["fatal"]))
-        return list(
-            dict.fromkeys(xid for xid in critical if not (self.contained_error and xid == str(DOUBLE_BIT_ERROR)))
-        )
+        contained = str(DOUBLE_BIT_ERROR) if self.contained_error else ""
+        return list(dict.fromkeys(xid for xid in critical if xid != contained))
 
     @property
     def uncorrected_errors(self) -> float:
