@@ -10,8 +10,8 @@ from typing import Final
 
 from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
-from gpu_triage.judge.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
-from gpu_triage.judge.conditions.clocks import judge_clocks
+from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
 from gpu_triage.judge.conditions.hangs import judge_hangs
 from gpu_triage.judge.conditions.health import judge_health
 from gpu_triage.judge.conditions.host_settings import judge_cpu_settings, judge_licenses
@@ -20,7 +20,6 @@ from gpu_triage.judge.conditions.links import judge_links, judge_uplinks
 from gpu_triage.judge.conditions.network import judge_network
 from gpu_triage.judge.conditions.peers import judge_peers
 from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory

@@ -13,7 +13,7 @@ from tests.judged import Judged, judged
 from tests.rig import only, scenario_with
 from tests.status_pages import body_of
 
-from gpu_triage.judge.bottleneck.bound import Bound, bound_of
+from gpu_triage.judge.bottleneck.classes import Bound, bound_of
 from gpu_triage.judge.evidence.thresholds import ARITHMETIC_BOUND_SHARE, MEMORY_BOUND_SHARE
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.text import render_text
@@ -126,7 +126,7 @@ def test_a_gpu_that_does_not_report_its_activity_has_no_bound(host: str, tmp_pat
     with judged(scenario_with(tmp_path, host), LEAN) as seen:
         seen.run_to(90)
         assert "compute" in seen.classes().values()
-        whole = {gpu.gpu for gpu in seen.report.gpus if gpu.bottleneck.bound is not None}
+        whole = {gpu.gpu for gpu in seen.report.gpus if gpu.bottleneck.classes is not None}
         assert published(seen).keys() == whole
         partitioned = {labels["gpu"] for labels, value in seen.running.series("gpu_mig_mode") if value == 1}
         assert not partitioned & whole

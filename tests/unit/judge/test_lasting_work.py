@@ -9,7 +9,7 @@ from tests.evidence import evidence_of
 from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
+from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host

@@ -8,7 +8,7 @@ import pytest
 from tests.evidence import evidence_of
 from tests.fed import MINUTE, Fed, Total, loaded
 
-from gpu_triage.judge.conditions.stragglers import judge_stragglers
+from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.read.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_HERTZ
 from gpu_triage.read.gpu.identity import GPU_INFO

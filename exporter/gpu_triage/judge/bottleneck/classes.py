@@ -9,20 +9,82 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.judge.bottleneck.bound import Bound, bound_of
 from gpu_triage.judge.bottleneck.gpu_work import Work
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.gpu import GpuEvidence, Slowdown
+from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT, GpuEvidence, Slowdown
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.limited_jobs import LimitedJob, limited_job
 from gpu_triage.judge.evidence.pcie_paths import Shortage
-from gpu_triage.read.gpu.activity import GPU_SM_ACTIVE_RATIO
+from gpu_triage.judge.findings.check import Area
+from gpu_triage.read.exporter.judgment import GPU_COMPUTE_BOUND
+from gpu_triage.read.gpu.activity import (
+    GPU_DRAM_ACTIVE_RATIO,
+    GPU_FP16_ACTIVE_RATIO,
+    GPU_FP32_ACTIVE_RATIO,
+    GPU_FP64_ACTIVE_RATIO,
+    GPU_SM_ACTIVE_RATIO,
+    GPU_TENSOR_ACTIVE_RATIO,
+)
 from gpu_triage.read.gpu.ecc import GPU_ROW_REMAP_FAILURE
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET
 from gpu_triage.read.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
 
+_SHOWN_BY_SNAPSHOTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
+"""Classes based on states, or on the driver's own time counters at two points in time."""
+
+NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
+"""Findings based on what a GPU did over some time, so snapshots cannot show them."""
+
+CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
+"""Areas of findings that files confirm: the driver did not respond, or GPUs were missing, when they were written.
+
+In other areas, findings that need time to be confirmed stay pending: files only show snapshots.
+"""
+
+USE_UNKNOWN: Final = "processes not in these files"
+"""Shown as unseen if the files contain neither the GPU's processes nor its utilization."""
+
 STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs waiting for their host
 _NOT_BUSY: Final = STARVED | {"hung", "unattributed", "idle"}
+
+
+_PIPES: Final = {
+    "tensor cores": GPU_TENSOR_ACTIVE_RATIO,
+    "FP64 units": GPU_FP64_ACTIVE_RATIO,
+    "FP32 units": GPU_FP32_ACTIVE_RATIO,
+    "FP16 units": GPU_FP16_ACTIVE_RATIO,
+}
+"""Where an SM does arithmetic. Only the tensor cores have to be reported."""
+
+_BOUNDS: Final = {
+    "neither": "neither compute- nor memory-bound",
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "both": "compute- and memory-bound",
+}
+
+
+class Bound(NamedTuple):
+    """Averages over the window, 0-1, of the busiest pipe and of the memory bandwidth in use."""
+
+    pipe: str
+    pipe_ratio: float
+    memory_ratio: float
+
+    @property
+    def name(self) -> str:
+        """A state of gpu_compute_bound."""
+        arithmetic = self.pipe_ratio >= thresholds.ARITHMETIC_BOUND_SHARE
+        memory = self.memory_ratio >= thresholds.MEMORY_BOUND_SHARE
+        return GPU_COMPUTE_BOUND.states[arithmetic + 2 * memory]
+
+    @property
+    def text(self) -> str:
+        """The bound in words, with what was measured."""
+        arithmetic = f"{self.pipe} {self.pipe_ratio:.0%} active"
+        memory = f"{self.memory_ratio:.0%} of memory bandwidth"
+        measured = (memory, arithmetic) if self.name == "memory" else (arithmetic, memory)
+        return f"{_BOUNDS[self.name]}: {', '.join(measured)}"
 
 
 class Bottleneck(NamedTuple):
@@ -231,3 +293,28 @@ def _unseen(case: Case) -> str:
     if share is not None and share < thresholds.WORKING_SHARE:
         return "whether it worked before, and waits now, was not seen"
     return ""
+
+
+def bound_of(gpu: GpuEvidence) -> Bound | None:
+    """Determine the bound; None if the GPU does not report it, as before Hopper and in MIG mode."""
+    means = {pipe: series.mean for pipe, spec in _PIPES.items() if (series := gpu.one(spec)) is not None}
+    memory = gpu.one(GPU_DRAM_ACTIVE_RATIO)
+    if memory is None or "tensor cores" not in means:
+        return None
+    pipe = max(means, key=means.__getitem__)
+    return Bound(pipe, means[pipe], memory.mean)
+
+
+def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
+    """Return the bottleneck if snapshots can show it, otherwise unattributed."""
+    if bottleneck.name in _SHOWN_BY_SNAPSHOTS or (bottleneck.name == "idle" and gpu.processes_known):
+        return bottleneck
+    reasons, share = gpu.active_reasons, gpu.over(0.0).busy_share
+    held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
+    busy = "" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
+    said = ", ".join(part for part in (busy, held) if part)
+    if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
+        nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "throttle reasons not in these files"
+        return Bottleneck("unattributed", said or (unread if reasons is None else nothing), USE_UNKNOWN)
+    holds = "a compute process" if gpu.compute_processes else "no compute process"
+    return Bottleneck("unattributed", said if busy else f"{holds}{held and ', '}{held}", "duration unknown")

@@ -10,9 +10,8 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import allocated_to
-from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS
+from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS, WidestLink
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.judge.evidence.widest_links import WidestLink
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL

@@ -88,14 +88,15 @@ class Measure:
         """The phrase as used in alerts, with a Prometheus template in place of the value."""
         return self.text.format(self.unit.template)
 
-    def said(self, value: float) -> str:
-        """Return the phrase with a value.
+    def said(self, *values: float) -> str:
+        """Return the phrase with a value, or with the range of several.
 
         Example:
-            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
-            'throttled 34% of the time'
+            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.64, 0.31)
+            'throttled 31% to 64% of the time'
         """
-        return self.text.format(self.unit.form.format(value / self.unit.scale))
+        low, high = (self.unit.form.format(each / self.unit.scale) for each in (min(values), max(values)))
+        return self.text.format(low if low == high else f"{low} to {high}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

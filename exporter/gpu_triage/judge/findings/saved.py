@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from gpu_triage.documents import AtMost, Pattern, Place, Range, read_value
 from gpu_triage.documents.pcie_values import Width
 from gpu_triage.documents.saved_state import LoadedState, StateKind, read_entries
-from gpu_triage.judge.evidence.widest_links import MOST_LINKS, WidestLink, WidestLinks
+from gpu_triage.judge.evidence.past import MOST_LINKS, WidestLink, WidestLinks
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.states import MOST_FINDINGS, EndReason, FindingStates, Life
 from gpu_triage.judge.findings.table import BY_CODE

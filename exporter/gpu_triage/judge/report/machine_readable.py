@@ -9,8 +9,7 @@ from dataclasses import asdict, fields
 from typing import Any, Final
 
 from gpu_triage.documents import printable
-from gpu_triage.judge.bottleneck.bound import Bound
-from gpu_triage.judge.bottleneck.classes import Bottleneck
+from gpu_triage.judge.bottleneck.classes import Bottleneck, Bound
 from gpu_triage.judge.evidence.owners import GpuOwner
 from gpu_triage.judge.findings.finding import Finding, State
 from gpu_triage.judge.findings.settings import Change
