@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple
 
 SECONDS: Final = 1.0
@@ -105,12 +106,12 @@ class Check:
 
     code: str  # stable name, ``area.detail``; scripts may rely on it
     area: Area  # subject area
-    topic: str  # short name of its cause, a bottleneck class if there is one; several codes may share it
     severity: Severity  # urgency once confirmed. A worse condition has a code of its own
     action: Action  # the response it needs
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
     meaning: str  # what it means, a sentence
     decision: str  # what to do, a sentence
+    topic: str = ""  # short name of its cause, a bottleneck class if there is one; else the first part of its code
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
     alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
@@ -119,6 +120,10 @@ class Check:
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            object.__setattr__(self, "topic", self.code.partition(".")[0])
 
     @property
     def advice(self) -> Advice:
@@ -135,6 +140,15 @@ class Check:
         begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
         after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
         return f"{begins}, ends {after} it is gone"
+
+
+def rows_of(area: Area, *, of_host: bool = False) -> tuple[partial[Check], partial[Check], partial[Check]]:
+    """Return what makes the rows of an area: critical findings, warnings, and information."""
+    critical, warning, info = (
+        partial(Check, area=area, severity=each, of_host=of_host)
+        for each in (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+    )
+    return critical, warning, info
 
 
 def length_in_words(seconds: float) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
-_row = partial(Check, area=Area.CLOCKS)
+_critical, _warning, _info = rows_of(Area.CLOCKS)
 _THROTTLED: Final = Measure(Unit.RATIO, "throttled {} of the time")
 
 CLOCKS: Final = (
-    _row(
+    _critical(
         code="thermal.hw",
-        topic="thermal",
-        severity=Severity.CRITICAL,
         action=Action.INSPECT_HARDWARE,
         alert="GpuHwThermalThrottling",
         title="too hot, throttled by the hardware",
@@ -26,10 +23,8 @@ CLOCKS: Final = (
         hold_seconds=20 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _warning(
         code="thermal.sw",
-        topic="thermal",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuSwThermalThrottling",
         title="too hot, clocks lowered by the driver",
@@ -39,10 +34,8 @@ CLOCKS: Final = (
         wait_seconds=30 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _warning(
         code="thermal.margin",
-        topic="thermal",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuTemperatureNearSlowdown",
         title="close to its slowdown temperature",
@@ -52,10 +45,8 @@ CLOCKS: Final = (
         wait_seconds=15 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _warning(
         code="thermal.low_limit",
-        topic="thermal",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuSwThermalThrottling",
         title="limited by the firmware to a low temperature",
@@ -64,10 +55,9 @@ CLOCKS: Final = (
         measure=Measure(Unit.CELSIUS, "limited to {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _critical(
         code="power.brake",
         topic="power_brake",
-        severity=Severity.CRITICAL,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPowerBrake",
         title="slowed down by the power brake",
@@ -79,10 +69,9 @@ CLOCKS: Final = (
         hold_seconds=20 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _warning(
         code="power.hw_slowdown",
         topic="power_brake",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuHwSlowdownUnattributed",
         title="throttled by the board for an unknown reason",
@@ -92,10 +81,9 @@ CLOCKS: Final = (
         wait_seconds=15 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _warning(
         code="power.reading",
         topic="power_cap",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuPowerCapped",
         title="throttled because of a wrong power reading",
@@ -105,10 +93,9 @@ CLOCKS: Final = (
         wait_seconds=15 * MINUTES,
         under_load=True,
     ),
-    _row(
+    _info(
         code="power.cap",
         topic="power_cap",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         alert="GpuPowerCapped",
         title="held back by a lowered power limit",
@@ -118,10 +105,9 @@ CLOCKS: Final = (
         wait_seconds=1 * HOURS,
         under_load=True,
     ),
-    _row(
+    _info(
         code="power.limit",
         topic="power_limit",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuPowerCapped",
         title="its power limit is below the default",
@@ -130,10 +116,9 @@ CLOCKS: Final = (
         measure=Measure(Unit.WATTS, "power limit {}"),
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _warning(
         code="clock.policy",
         topic="clock_cap",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuClockPolicyDrift",
         title="its clocks are set below the default",
@@ -142,10 +127,9 @@ CLOCKS: Final = (
         measure=Measure(Unit.RATIO, "clocks held at {} of normal"),
         wait_seconds=30 * MINUTES,
     ),
-    _row(
+    _warning(
         code="clock.straggler",
         topic="straggler",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuStraggler",
         title="slower than the GPUs beside it",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
-_row = partial(Check, area=Area.DRIVER)
+_critical, _warning, _info = rows_of(Area.DRIVER)
 
 DRIVER: Final = (
-    _row(
+    _critical(
         code="driver.unavailable",
-        topic="driver",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         alert="GpuDriverUnavailable",
         title="the NVIDIA driver does not answer",
@@ -25,10 +22,9 @@ DRIVER: Final = (
         hold_seconds=5 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _critical(
         code="gpu.missing",
         topic="missing",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuMissing",
         title="the driver shows fewer GPUs than the host has",
@@ -39,10 +35,9 @@ DRIVER: Final = (
         hold_seconds=5 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _critical(
         code="gpu.lost",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuLost",
         title="does not answer",
@@ -50,10 +45,9 @@ DRIVER: Final = (
         decision="Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
         hold_seconds=7 * MINUTES,
     ),
-    _row(
+    _warning(
         code="gpu.slow",
         topic="ecc",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuEccCorrectedRising",
         title="answers slowly while it corrects a flood of memory errors",
@@ -61,10 +55,9 @@ DRIVER: Final = (
         decision="Let its job reach a checkpoint, then drain the GPU and have the board replaced.",
         measure=Measure(Unit.COUNT, "corrected errors a second: {}"),
     ),
-    _row(
+    _warning(
         code="gpu.blocked",
         topic="driver",
-        severity=Severity.WARNING,
         action=Action.NONE,
         page="GpuLost",
         title="cannot be read while another GPU blocks the driver",
@@ -72,10 +65,9 @@ DRIVER: Final = (
         decision="Deal with the GPU that is named; jobs on this one may go on.",
         hold_seconds=1 * MINUTES,
     ),
-    _row(
+    _info(
         code="gpu.released",
         topic="released",
-        severity=Severity.INFO,
         action=Action.NONE,
         alert="GpuReleased",
         title="the exporter has released the GPUs and monitors none",
@@ -85,10 +77,8 @@ DRIVER: Final = (
         hold_seconds=0,
         of_host=True,
     ),
-    _row(
+    _info(
         code="driver.module_missing",
-        topic="driver",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuDriverUnavailable",
         title="the kernel module nvidia_uvm is not loaded",
@@ -97,10 +87,8 @@ DRIVER: Final = (
         wait_seconds=5 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _critical(
         code="driver.version_mismatch",
-        topic="driver",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         page="GpuDriverUnavailable",
         title="driver library and kernel module differ in version",
@@ -110,10 +98,8 @@ DRIVER: Final = (
         hold_seconds=5 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _critical(
         code="driver.nouveau",
-        topic="driver",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         page="GpuDriverUnavailable",
         title="held by the driver nouveau",
@@ -121,10 +107,8 @@ DRIVER: Final = (
         decision="Blacklist nouveau, rebuild the initramfs, and reboot.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="driver.bound_elsewhere",
-        topic="driver",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         page="GpuDriverUnavailable",
         title="held by another kernel driver",
@@ -132,10 +116,8 @@ DRIVER: Final = (
         decision="Blacklist that driver, rebuild the initramfs, and reboot.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="driver.not_probed",
-        topic="driver",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuMissing",
         title="another driver held GPUs when the NVIDIA driver was loaded",
@@ -143,10 +125,8 @@ DRIVER: Final = (
         decision="Nothing, if a virtual machine has that GPU (lspci -k shows vfio-pci); else unload the other driver.",
         of_host=True,
     ),
-    _row(
+    _warning(
         code="driver.unsupported",
-        topic="driver",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuMissing",
         title="not supported by the installed driver",
@@ -154,10 +134,8 @@ DRIVER: Final = (
         decision="Install the driver that the kernel log asks for: the open kernel modules, or an older branch.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="driver.bar",
-        topic="driver",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         page="GpuMissing",
         title="the firmware gave it no address range",
@@ -165,10 +143,9 @@ DRIVER: Final = (
         decision="Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="driver.init_failed",
         topic="missing",
-        severity=Severity.CRITICAL,
         action=Action.INSPECT_HARDWARE,
         page="GpuMissing",
         title="the driver cannot initialize it",
@@ -176,10 +153,8 @@ DRIVER: Final = (
         decision="Power-cycle the host; if it fails again, try another driver version, then check seating and power.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="driver.earlier",
-        topic="driver",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuDriverUnavailable",
         title="the driver failed earlier",
@@ -187,10 +162,9 @@ DRIVER: Final = (
         decision="Nothing, unless it keeps happening; then read the kernel log of that time.",
         of_host=True,
     ),
-    _row(
+    _warning(
         code="host.kernel_log_lost",
         topic="kernel_log",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuExporterXidDeaf",
         title="the kernel log overran, Xids may be missing",

@@ -2,56 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
-from gpu_triage.judge.findings.check import (
-    HOURS,
-    MINUTES,
-    SECONDS,
-    Action,
-    Area,
-    Check,
-    Measure,
-    Severity,
-    Unit,
-)
+from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Area, Measure, Unit, rows_of
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
     UNLISTED_ACTION,
     UNLISTED_MEANING,
     XID_CODES,
-    XidCode,
     XidKind,
 )
 
-_row = partial(Check, area=Area.HEALTH)
+_critical, _warning, _info = rows_of(Area.HEALTH)
 _UNCORRECTED: Final = Measure(Unit.COUNT, "uncorrected memory errors since the driver was loaded: {}")
 _HOLD_SECONDS: Final = 5 * MINUTES
 _TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
 
 
-class _Answer(NamedTuple):
-    """What all Xids of one kind have in common."""
-
-    topic: str
-    severity: Severity
-    action: Action
-    alert: str | None
-    hold_seconds: float
-    page: str = ""
-
-
-_ANSWERS: Final[Mapping[XidKind, _Answer]] = MappingProxyType(
+_OF_KIND: Final = MappingProxyType(
     {
         # Longer than findings that a reset ends at the same time, so that none of those pages when this one ends.
-        XidKind.PAGE: _Answer("sick", Severity.CRITICAL, Action.DRAIN, "GpuXidCritical", 8 * MINUTES),
-        XidKind.TICKET: _Answer("xid", Severity.WARNING, Action.RESET, "GpuXidContained", 6 * MINUTES),
-        XidKind.APPLICATION: _Answer("xid", Severity.INFO, Action.FIX_JOB, "GpuXidApplication", 15 * MINUTES),
-        XidKind.INFORMATION: _Answer("xid", Severity.INFO, Action.NONE, None, _HOLD_SECONDS, page="GpuXidUnlisted"),
+        XidKind.PAGE: partial(
+            _critical, topic="sick", action=Action.DRAIN, alert="GpuXidCritical", hold_seconds=8 * MINUTES
+        ),
+        XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold_seconds=6 * MINUTES),
+        XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
+        XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold_seconds=_HOLD_SECONDS),
     }
 )
 
@@ -61,28 +40,10 @@ def _sentence(meaning: str) -> str:
     return f"{meaning[0].upper()}{meaning[1:]}."
 
 
-def _check(xid: XidCode) -> Check:
-    answer = _ANSWERS[xid.kind]
-    return _row(
-        code=f"xid.{xid.code}",
-        topic=answer.topic,
-        severity=answer.severity,
-        action=answer.action,
-        alert=answer.alert,
-        page=answer.page,
-        title=f"Xid {xid.code}, {xid.meaning}",
-        meaning=_sentence(xid.meaning),
-        decision=xid.action,
-        measure=_TIMES,
-        hold_seconds=answer.hold_seconds,
-    )
-
-
 HEALTH: Final = (
-    _row(
+    _critical(
         code="gpu.gsp_timeout",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         page="GpuXidCritical",
         title="a GPU's system processor (GSP) does not answer",
@@ -92,11 +53,20 @@ HEALTH: Final = (
         hold_seconds=5 * MINUTES,
         of_host=True,
     ),
-    *(_check(xid) for kind in XidKind for xid in XID_CODES.values() if xid.kind is kind),
-    _row(
+    *(
+        _OF_KIND[kind](
+            code=f"xid.{xid.code}",
+            title=f"Xid {xid.code}, {xid.meaning}",
+            meaning=_sentence(xid.meaning),
+            decision=xid.action,
+            measure=_TIMES,
+        )
+        for kind in XidKind
+        for xid in XID_CODES.values()
+        if xid.kind is kind
+    ),
+    _warning(
         code="xid.unlisted",
-        topic="xid",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuXidUnlisted",
         title="an Xid that NVIDIA does not document",
@@ -105,10 +75,8 @@ HEALTH: Final = (
         measure=_TIMES,
         hold_seconds=_HOLD_SECONDS,
     ),
-    _row(
+    _warning(
         code="xid.nonfatal",
-        topic="xid",
-        severity=Severity.WARNING,
         action=Action.RESET,
         alert="GpuXidContained",
         title="an Xid that the kernel log calls nonfatal",
@@ -117,10 +85,8 @@ HEALTH: Final = (
         measure=_TIMES,
         hold_seconds=_HOLD_SECONDS,
     ),
-    _row(
+    _info(
         code="xid.earlier",
-        topic="xid",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuXidCritical",
         title="had a critical Xid earlier",
@@ -128,10 +94,8 @@ HEALTH: Final = (
         decision="Make sure that it was dealt with: if not, reset the GPU.",
         measure=_TIMES,
     ),
-    _row(
+    _warning(
         code="xid.same_unit",
-        topic="xid",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuXidSameUnit",
         title="programs keep failing in the same place of the chip",
@@ -140,10 +104,9 @@ HEALTH: Final = (
         measure=Measure(Unit.COUNT, "processes that failed there: {}"),
         hold_seconds=_HOLD_SECONDS,
     ),
-    _row(
+    _warning(
         code="gpu.repeat_offender",
         topic="repeat_offender",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuRepeatOffender",
         title="the same fault came back",
@@ -152,10 +115,9 @@ HEALTH: Final = (
         "board.",
         measure=Measure(Unit.COUNT, "incidents of one kind: {}"),
     ),
-    _row(
+    _critical(
         code="ecc.uncorrected",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuEccUncorrected",
         title="uncorrected memory errors",
@@ -164,10 +126,8 @@ HEALTH: Final = (
         measure=_UNCORRECTED,
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _warning(
         code="ecc.contained",
-        topic="ecc",
-        severity=Severity.WARNING,
         action=Action.RESET,
         page="GpuXidContained",
         title="an uncorrected memory error, contained",
@@ -176,10 +136,8 @@ HEALTH: Final = (
         measure=_UNCORRECTED,
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="ecc.corrected",
-        topic="ecc",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuEccCorrectedRising",
         title="corrected memory errors",
@@ -188,10 +146,8 @@ HEALTH: Final = (
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _warning(
         code="ecc.corrected_rising",
-        topic="ecc",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuEccCorrectedRising",
         title="many corrected memory errors",
@@ -201,10 +157,8 @@ HEALTH: Final = (
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _warning(
         code="ecc.sram_threshold",
-        topic="ecc",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuEccSramThreshold",
         title="too many SRAM errors, replace the board",
@@ -212,20 +166,17 @@ HEALTH: Final = (
         decision="Plan to replace the board.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="ecc.mode_pending",
-        topic="ecc",
-        severity=Severity.INFO,
         action=Action.NONE,
         title="the ECC mode changes with the next reset",
         meaning="The ECC mode will change with the next reboot or reset.",
         decision="Make sure that this is intended.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="memory.row_remap_failure",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuRowRemapFailed",
         title="out of spare memory rows, replace the board",
@@ -233,10 +184,9 @@ HEALTH: Final = (
         decision="Drain the GPU and replace the board.",
         hold_seconds=6 * MINUTES,
     ),
-    _row(
+    _warning(
         code="memory.row_remap_pending",
         topic="row_remap",
-        severity=Severity.WARNING,
         action=Action.RESET,
         alert="GpuRowRemapPending",
         title="a reset is due to replace a bad memory row",
@@ -245,10 +195,9 @@ HEALTH: Final = (
         wait_seconds=1 * HOURS,
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _warning(
         code="memory.retired_pages_pending",
         topic="retired_pages",
-        severity=Severity.WARNING,
         action=Action.RESET,
         alert="GpuRowRemapPending",
         title="a reset is due to retire bad memory pages",
@@ -257,10 +206,9 @@ HEALTH: Final = (
         wait_seconds=1 * HOURS,
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="recovery.action",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.RESET,
         alert="GpuRecoveryActionNeeded",
         title="the driver asks for a repair",
@@ -268,10 +216,8 @@ HEALTH: Final = (
         decision="Drain it and do what the driver asks for.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _warning(
         code="recovery.drain_and_reset",
-        topic="recovery",
-        severity=Severity.WARNING,
         action=Action.RESET,
         alert="GpuRecoveryActionNeeded",
         title="to be reset once its job has ended",
@@ -279,10 +225,9 @@ HEALTH: Final = (
         decision="Take no new jobs on it, and reset it when its jobs are done.",
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _critical(
         code="fabric.unhealthy",
         topic="sick",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuFabricUnhealthy",
         title="GPUs are not in the NVSwitch fabric, or it is unhealthy",
@@ -294,10 +239,8 @@ HEALTH: Final = (
         hold_seconds=7 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _warning(
         code="fabric.degraded",
-        topic="fabric",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuFabricDegraded",
         title="its part of the NVSwitch fabric is degraded",
@@ -307,10 +250,8 @@ HEALTH: Final = (
         wait_seconds=5 * MINUTES,
         hold_seconds=6 * MINUTES,
     ),
-    _row(
+    _critical(
         code="fabric.service_down",
-        topic="fabric",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         alert="GpuFabricServiceDown",
         title="the fabric manager does not run",
@@ -321,10 +262,8 @@ HEALTH: Final = (
         hold_seconds=8 * MINUTES,
         of_host=True,
     ),
-    _row(
+    _warning(
         code="fabric.version_mismatch",
-        topic="fabric",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuFabricServiceDown",
         title="the fabric manager is not of the driver's version",
@@ -334,10 +273,9 @@ HEALTH: Final = (
         measure=Measure(Unit.COUNT, "programs that the kernel names: {}"),
         of_host=True,
     ),
-    _row(
+    _warning(
         code="gpu.inforom",
         topic="inforom",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuXidContained",
         title="its InfoROM is damaged",

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
-_row = partial(Check, area=Area.HOST, of_host=True)
+_critical, _warning, _info = rows_of(Area.HOST, of_host=True)
 _WAITING: Final = Measure(Unit.COUNT, "GPUs that wait: {}")
 
 HOST: Final = (
-    _row(
+    _warning(
         code="pcie.dpc",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuPcieAerErrors",
         title="a PCIe port shut down its link",
@@ -22,10 +20,9 @@ HOST: Final = (
         decision="See what is behind the port (lspci -tv); check riser, seating and cables.",
         measure=Measure(Unit.COUNT, "ports that the kernel names: {}"),
     ),
-    _row(
+    _warning(
         code="host.hardware_error",
         topic="hardware",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuHostHardwareError",
         title="uncorrected hardware error",
@@ -33,10 +30,9 @@ HOST: Final = (
         decision="Drain the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
     ),
-    _row(
+    _info(
         code="host.memory_errors",
         topic="hardware",
-        severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         page="GpuHostMemoryErrorsRising",
         title="corrected errors of the host's memory",
@@ -46,10 +42,9 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _warning(
         code="host.memory_errors_rising",
         topic="hardware",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuHostMemoryErrorsRising",
         title="many corrected errors of the host's memory",
@@ -58,10 +53,9 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _warning(
         code="host.lockup",
         topic="lockup",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostCpuLockup",
         title="CPUs locked up in the kernel",
@@ -70,10 +64,9 @@ HOST: Final = (
         decision="Read the call trace in the kernel log; on a virtual machine look for stolen CPU time first.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
     ),
-    _row(
+    _warning(
         code="host.hung_task",
         topic="hung_task",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostTaskHung",
         title="tasks hang in the kernel",
@@ -81,10 +74,8 @@ HOST: Final = (
         decision="Read their stacks in the kernel log, and check the storage or the driver that stands in them.",
         measure=Measure(Unit.COUNT, "tasks that hang: {}"),
     ),
-    _row(
+    _critical(
         code="storage.read_only",
-        topic="storage",
-        severity=Severity.CRITICAL,
         action=Action.FIX_HOST,
         alert="GpuHostFilesystemReadOnly",
         title="a filesystem went read-only",
@@ -94,10 +85,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "filesystems that the kernel names: {}"),
         hold_seconds=5 * MINUTES,
     ),
-    _row(
+    _warning(
         code="storage.nvme",
-        topic="storage",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuHostNvmeFailing",
         title="an NVMe drive stopped answering",
@@ -105,10 +94,8 @@ HOST: Final = (
         decision="Save what is on it, check its log (nvme smart-log, nvme error-log) and firmware, and replace it.",
         measure=Measure(Unit.COUNT, "drives that the kernel names: {}"),
     ),
-    _row(
+    _info(
         code="storage.nvme_timeout",
-        topic="storage",
-        severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         page="GpuHostNvmeFailing",
         title="commands to an NVMe drive timed out",
@@ -116,10 +103,8 @@ HOST: Final = (
         decision="Watch for resets of it; check its temperature, firmware and power saving settings.",
         measure=Measure(Unit.COUNT, "drives that the kernel names: {}"),
     ),
-    _row(
+    _warning(
         code="storage.not_responding",
-        topic="storage",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         page="GpuStarved",
         title="a file server does not answer",
@@ -130,10 +115,8 @@ HOST: Final = (
         # Longer than the findings of hosts that wait for it.
         hold_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="cpu.slow_clock",
-        topic="cpu",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostCpuClockLow",
         title="busy CPUs run at a low clock",
@@ -143,10 +126,9 @@ HOST: Final = (
         measure=Measure(Unit.RATIO, "busiest CPU at {} of its highest clock"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _warning(
         code="host.clock_source",
         topic="clock_source",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostClockSourceSlow",
         title="the kernel reads the time from a slow clock",
@@ -154,10 +136,8 @@ HOST: Final = (
         decision="Find in the kernel log why the TSC was marked unstable; fix the firmware, then boot with it again.",
         wait_seconds=1 * HOURS,
     ),
-    _row(
+    _info(
         code="cpu.thermal",
-        topic="cpu",
-        severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         page="GpuStarved",
         title="CPUs were too hot",
@@ -165,10 +145,8 @@ HOST: Final = (
         decision="Check fans, airflow and inlet air.",
         measure=Measure(Unit.COUNT, "CPUs that the kernel names: {}"),
     ),
-    _row(
+    _warning(
         code="memory.limited",
-        topic="memory",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuMemoryLimited",
         title="a GPU job is at its own memory limit",
@@ -177,10 +155,8 @@ HOST: Final = (
         decision="Raise the limit (Kubernetes limits.memory, Slurm --mem), or use fewer data loader workers.",
         wait_seconds=5 * MINUTES,
     ),
-    _row(
+    _warning(
         code="cpu.limited",
-        topic="cpu",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuCpuLimited",
         title="GPUs wait because of their job's CPU limit",
@@ -191,10 +167,8 @@ HOST: Final = (
         measure=Measure(Unit.RATIO, "stopped in {} of the periods"),
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="memory.oom_killed",
-        topic="memory",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuProcessOomKilled",
         title="the kernel killed a process of a GPU job for lack of memory",
@@ -202,10 +176,8 @@ HOST: Final = (
         decision="Give the job more memory or let it use less: fewer or smaller data loader workers first.",
         measure=Measure(Unit.COUNT, "processes that the kernel killed: {}"),
     ),
-    _row(
+    _info(
         code="memory.oom_killed_other",
-        topic="memory",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuProcessOomKilled",
         title="the kernel killed a process for lack of memory",
@@ -213,10 +185,8 @@ HOST: Final = (
         decision="Nothing for the GPUs, unless it happens again.",
         measure=Measure(Unit.COUNT, "processes that the kernel killed: {}"),
     ),
-    _row(
+    _warning(
         code="memory.swapping",
-        topic="memory",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostSwapping",
         title="swapping while GPU jobs run",
@@ -227,10 +197,8 @@ HOST: Final = (
         # Longer than the finding on GPUs waiting for memory, which this one explains.
         hold_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="memory.starved",
-        topic="memory",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuStarved",
         title="GPUs wait for host memory",
@@ -239,10 +207,8 @@ HOST: Final = (
         measure=_WAITING,
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="storage.starved",
-        topic="storage",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuStarved",
         title="GPUs wait for storage",
@@ -251,10 +217,8 @@ HOST: Final = (
         measure=_WAITING,
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _info(
         code="storage.saturated",
-        topic="storage",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuStarved",
         title="storage is at its limit",
@@ -262,10 +226,8 @@ HOST: Final = (
         decision="Expect it to be the next bottleneck; do not add work that reads more.",
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="cpu.starved",
-        topic="cpu",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuStarved",
         title="GPUs wait for CPU time",
@@ -274,10 +236,8 @@ HOST: Final = (
         measure=_WAITING,
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _info(
         code="cpu.saturated",
-        topic="cpu",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuStarved",
         title="the CPUs of a NUMA node are at their limit",
@@ -285,10 +245,8 @@ HOST: Final = (
         decision="Expect them to be the next bottleneck.",
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.starved",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuStarved",
         title="GPUs wait for the network",
@@ -297,10 +255,8 @@ HOST: Final = (
         measure=_WAITING,
         wait_seconds=20 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.port_flapping",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuInfinibandLinkDegraded",
         title="an InfiniBand port keeps losing its link",
@@ -308,10 +264,8 @@ HOST: Final = (
         decision="Keep such jobs off the host; reseat or replace cable and transceiver, and check the switch port.",
         measure=Measure(Unit.COUNT, "times that a link went down: {}"),
     ),
-    _row(
+    _warning(
         code="network.port_errors",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuInfinibandLinkDegraded",
         title="the link of an InfiniBand port counts errors",
@@ -320,10 +274,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "link errors lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.port_slow",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuInfinibandLinkDegraded",
         title="an InfiniBand port runs below its rate",
@@ -333,10 +285,8 @@ HOST: Final = (
         measure=Measure(Unit.RATIO, "at {} of its rate"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.link_degraded",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuNetworkLinkDegraded",
         title="a network interface keeps losing its link or is slow",
@@ -346,10 +296,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "interfaces that are affected: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _info(
         code="network.interface_errors",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuNetworkLinkDegraded",
         title="a network interface counts bad packets",
@@ -358,10 +306,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "bad packets lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.adapter_module",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuNetworkLinkDegraded",
         title="the cable or module of a network adapter failed or is too hot",
@@ -369,10 +315,8 @@ HOST: Final = (
         decision="Reseat or replace the cable or module, and check the air flow at the adapter.",
         measure=Measure(Unit.COUNT, "adapters that the kernel names: {}"),
     ),
-    _row(
+    _info(
         code="network.adapter_power",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         page="GpuNetworkLinkDegraded",
         title="the slot of a network adapter does not guarantee enough power",
@@ -382,10 +326,8 @@ HOST: Final = (
         "speed.",
         measure=Measure(Unit.COUNT, "adapters that the kernel names: {}"),
     ),
-    _row(
+    _info(
         code="network.peermem",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuInfinibandLinkDegraded",
         title="the module nvidia-peermem reported an error",
@@ -394,10 +336,8 @@ HOST: Final = (
         decision="Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
     ),
-    _row(
+    _info(
         code="network.timeouts",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuInfinibandLinkDegraded",
         title="RDMA requests time out",
@@ -408,10 +348,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "requests without an answer lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _row(
+    _warning(
         code="network.port_down",
-        topic="network",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuInfinibandPortDown",
         title="an InfiniBand port that was up is down",
@@ -420,10 +358,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "ports that are down: {}"),
         wait_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="network.port_waiting",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         page="GpuInfinibandPortDown",
         title="an InfiniBand port waits for its subnet manager",
@@ -432,10 +368,8 @@ HOST: Final = (
         measure=Measure(Unit.COUNT, "ports that wait: {}"),
         wait_seconds=5 * MINUTES,
     ),
-    _row(
+    _info(
         code="network.saturated",
-        topic="network",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuStarved",
         title="a network adapter is at its line rate",

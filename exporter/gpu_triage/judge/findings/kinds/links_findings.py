@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 from gpu_triage.judge.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE, LinkCause
 
-_pcie = partial(Check, area=Area.PCIE)
-_peers = partial(Check, area=Area.PEERS)
+_pcie_critical, _pcie_warning, _pcie_info = rows_of(Area.PCIE)
+_peers_critical, _peers_warning, _peers_info = rows_of(Area.PEERS)
 
 PCIE: Final = (
-    _pcie(
+    _pcie_critical(
         code="pcie.width",
         topic="pcie_link",
-        severity=Severity.CRITICAL,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieWidthDowntrained",
         title="its PCIe link lost lanes under load",
@@ -27,10 +25,9 @@ PCIE: Final = (
         hold_seconds=25 * MINUTES,
         under_load=True,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.width_idle",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieWidthDowntrained",
         title="its PCIe link has lost lanes",
@@ -39,10 +36,9 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{}"),
         wait_seconds=1 * HOURS,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.width_from_boot",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieWidthFromBoot",
         title="its PCIe link has had too few lanes since boot",
@@ -53,10 +49,9 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{} since boot"),
         wait_seconds=1 * HOURS,
     ),
-    _pcie(
+    _pcie_info(
         code="pcie.width_built",
         topic="pcie_slot",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuPcieWidthFromBoot",
         title="its PCIe link has as many lanes as those of its siblings, and fewer than card and slot claim",
@@ -66,10 +61,9 @@ PCIE: Final = (
         measure=Measure(Unit.LANES, "link width x{}, as its siblings"),
         wait_seconds=30 * MINUTES,
     ),
-    _pcie(
+    _pcie_critical(
         code="pcie.generation",
         topic="pcie_link",
-        severity=Severity.CRITICAL,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieGenerationDowntrained",
         title="its PCIe link runs at a low generation under load",
@@ -79,10 +73,9 @@ PCIE: Final = (
         wait_seconds=10 * MINUTES,
         under_load=True,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.generation_low",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieGenerationDowntrained",
         title="its PCIe link runs at a low generation while it works",
@@ -91,10 +84,9 @@ PCIE: Final = (
         measure=Measure(Unit.GENERATION, "PCIe generation {}"),
         wait_seconds=1 * HOURS,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.width_changes",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieLinkFlapping",
         title="its PCIe link changed its width under load",
@@ -103,10 +95,9 @@ PCIE: Final = (
         measure=Measure(Unit.COUNT, "changes of width lately: {}"),
         under_load=True,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.flapping",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieLinkFlapping",
         title="its PCIe link keeps retraining",
@@ -116,10 +107,9 @@ PCIE: Final = (
         wait_seconds=15 * MINUTES,
         under_load=True,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.uplink",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieUplinkDowntrained",
         title="the link above a PCIe switch has less bandwidth than it should",
@@ -130,10 +120,9 @@ PCIE: Final = (
         wait_seconds=10 * MINUTES,
         of_host=True,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.replays",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieReplaysRising",
         title="its PCIe link keeps resending packets",
@@ -142,10 +131,9 @@ PCIE: Final = (
         measure=Measure(Unit.COUNT, "replays lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _pcie(
+    _pcie_warning(
         code="pcie.aer",
         topic="pcie_link",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieAerErrors",
         title="PCIe errors (AER)",
@@ -154,10 +142,9 @@ PCIE: Final = (
         measure=Measure(Unit.COUNT, "AER errors lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _pcie(
+    _pcie_info(
         code="pcie.below_peers",
         topic="pcie_slot",
-        severity=Severity.INFO,
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieBelowPeers",
         title="its slot offers less PCIe bandwidth than its peers' slots",
@@ -171,10 +158,8 @@ PCIE: Final = (
 )
 
 PEERS: Final = (
-    _peers(
+    _peers_warning(
         code="p2p.unavailable",
-        topic="p2p",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuP2pUnavailable",
         title="no direct access to other GPUs",
@@ -184,10 +169,8 @@ PEERS: Final = (
         wait_seconds=15 * MINUTES,
         hold_seconds=6 * MINUTES,
     ),
-    _peers(
+    _peers_info(
         code="p2p.through_host",
-        topic="p2p",
-        severity=Severity.INFO,
         action=Action.NONE,
         page="GpuP2pUnavailable",
         title="its busy GPUs exchange data through host memory",
@@ -198,10 +181,8 @@ PEERS: Final = (
         measure=Measure(Unit.COUNT, "GPUs without direct access: {}"),
         of_host=True,
     ),
-    _peers(
+    _peers_warning(
         code="nvlink.down",
-        topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuNvlinkDown",
         title="NVLinks are down",
@@ -211,10 +192,8 @@ PEERS: Final = (
         wait_seconds=5 * MINUTES,
         hold_seconds=6 * MINUTES,
     ),
-    _peers(
+    _peers_warning(
         code="nvlink.flapping",
-        topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuNvlinkDown",
         title="NVLinks go down and come back",
@@ -222,10 +201,8 @@ PEERS: Final = (
         decision="Check bridges, seating and the fabric manager's log; reset the GPU, and inspect it if it goes on.",
         measure=Measure(Unit.COUNT, "times that a link went down: {}"),
     ),
-    _peers(
+    _peers_warning(
         code="nvlink.errors",
-        topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuNvlinkErrorsRising",
         title="its NVLinks count errors",
@@ -234,10 +211,8 @@ PEERS: Final = (
         measure=Measure(Unit.COUNT, "NVLink errors lately: {}"),
         wait_seconds=15 * MINUTES,
     ),
-    _peers(
+    _peers_warning(
         code="nvlink.recovering",
-        topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuNvlinkErrorsRising",
         title="one of its NVLinks recovers again and again",
@@ -248,10 +223,8 @@ PEERS: Final = (
         wait_seconds=15 * MINUTES,
         hold_seconds=60 * MINUTES,
     ),
-    _peers(
+    _peers_warning(
         code="nvlink.bit_errors",
-        topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         alert="GpuNvlinkErrorsRising",
         title="the bit error rate of its NVLinks is too high",
@@ -259,10 +232,9 @@ PEERS: Final = (
         decision="Have the GPU's board, the cable and the switch's port looked at, as for a link that recovers.",
         wait_seconds=15 * MINUTES,
     ),
-    _peers(
+    _peers_warning(
         code="c2c.down",
         topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuNvlinkDown",
         title="links to the CPU of its module are down",
@@ -273,10 +245,9 @@ PEERS: Final = (
         wait_seconds=5 * MINUTES,
         hold_seconds=6 * MINUTES,
     ),
-    _peers(
+    _peers_critical(
         code="nvswitch.sxid_fatal",
         topic="nvlink",
-        severity=Severity.CRITICAL,
         action=Action.DRAIN,
         alert="GpuNvswitchFatal",
         title="an NVSwitch reported a fatal error",
@@ -287,10 +258,9 @@ PEERS: Final = (
         hold_seconds=9 * MINUTES,
         of_host=True,
     ),
-    _peers(
+    _peers_warning(
         code="nvswitch.sxid",
         topic="nvlink",
-        severity=Severity.WARNING,
         action=Action.INSPECT_HARDWARE,
         page="GpuNvswitchFatal",
         title="an NVSwitch reported an error",

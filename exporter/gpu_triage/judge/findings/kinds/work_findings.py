@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Check, Measure, Severity, Unit
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
 
-_work = partial(Check, area=Area.WORK)
-_settings = partial(Check, area=Area.SETTINGS)
+_work_critical, _work_warning, _work_info = rows_of(Area.WORK)
+_settings_critical, _settings_warning, _settings_info = rows_of(Area.SETTINGS)
 _BUSY: Final = Measure(Unit.RATIO, "busy {} of the time")
 
 WORK: Final = (
-    _work(
+    _work_warning(
         code="work.blocked",
         topic="blocked",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuHostTaskHung",
         title="a process on it hangs in the kernel",
@@ -26,10 +24,8 @@ WORK: Final = (
         measure=Measure(Unit.SECONDS, "waiting for {}"),
         wait_seconds=4 * MINUTES,
     ),
-    _work(
+    _work_warning(
         code="numa.mismatch",
-        topic="numa",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuNumaMismatch",
         title="a process runs on the wrong NUMA node",
@@ -38,10 +34,9 @@ WORK: Final = (
         measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
         wait_seconds=30 * MINUTES,
     ),
-    _work(
+    _work_warning(
         code="work.imbalance",
         topic="imbalance",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuImbalance",
         title="several processes on it while another GPU is free",
@@ -50,10 +45,9 @@ WORK: Final = (
         measure=Measure(Unit.COUNT, "compute processes on it: {}"),
         wait_seconds=20 * MINUTES,
     ),
-    _work(
+    _work_info(
         code="work.memory_imbalance",
         topic="imbalance",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuImbalance",
         title="its memory is nearly full while another GPU's is nearly empty",
@@ -62,10 +56,9 @@ WORK: Final = (
         measure=Measure(Unit.RATIO, "memory {} full"),
         wait_seconds=20 * MINUTES,
     ),
-    _work(
+    _work_info(
         code="work.low_power",
         topic="communication",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuBusyButLowPower",
         title="busy at low power",
@@ -74,10 +67,9 @@ WORK: Final = (
         measure=Measure(Unit.RATIO, "power at {} of its limit"),
         wait_seconds=30 * MINUTES,
     ),
-    _work(
+    _work_warning(
         code="work.collective_hang",
         topic="communication",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuCollectiveHang",
         title="GPUs are stuck in a collective",
@@ -90,10 +82,9 @@ WORK: Final = (
         wait_seconds=2 * MINUTES,
         of_host=True,
     ),
-    _work(
+    _work_info(
         code="work.memory_full",
         topic="memory_full",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuMemoryNearFull",
         relayed=False,
@@ -103,10 +94,9 @@ WORK: Final = (
         measure=Measure(Unit.RATIO, "memory {} full"),
         wait_seconds=30 * MINUTES,
     ),
-    _work(
+    _work_warning(
         code="work.hung",
         topic="hung",
-        severity=Severity.WARNING,
         action=Action.FIX_JOB,
         alert="GpuHungProcess",
         title="its job has stopped working",
@@ -115,10 +105,9 @@ WORK: Final = (
         wait_seconds=20 * MINUTES,
         hold_seconds=10 * MINUTES,
     ),
-    _work(
+    _work_info(
         code="work.held_idle",
         topic="held_idle",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuHungProcess",
         title="its memory is held and it does no work",
@@ -127,10 +116,9 @@ WORK: Final = (
         measure=_BUSY,
         wait_seconds=20 * MINUTES,
     ),
-    _work(
+    _work_info(
         code="work.allocated_unused",
         topic="allocated",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         page="GpuAllocatedIdle",
         title="allocated, and no process is on it",
@@ -138,10 +126,9 @@ WORK: Final = (
         decision="If it lasts (GpuAllocatedIdle), ask the owner to free it.",
         wait_seconds=20 * MINUTES,
     ),
-    _work(
+    _work_info(
         code="work.allocated_idle",
         topic="allocated",
-        severity=Severity.INFO,
         action=Action.FIX_JOB,
         alert="GpuAllocatedIdle",
         title="allocated and idle",
@@ -153,10 +140,8 @@ WORK: Final = (
 )
 
 BASELINE: Final = (
-    _settings(
+    _settings_warning(
         code="baseline.drift",
-        topic="baseline",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuBaselineDrift",
         title="differs from its recorded baseline",
@@ -169,10 +154,9 @@ BASELINE: Final = (
 )
 
 SETTINGS: Final = (
-    _settings(
+    _settings_warning(
         code="vgpu.unlicensed",
         topic="license",
-        severity=Severity.WARNING,
         action=Action.FIX_HOST,
         alert="GpuVgpuUnlicensed",
         title="its vGPU has no license",
@@ -181,10 +165,9 @@ SETTINGS: Final = (
         "clock.",
         wait_seconds=15 * MINUTES,
     ),
-    _settings(
+    _settings_info(
         code="policy.persistence",
         topic="persistence",
-        severity=Severity.INFO,
         action=Action.FIX_HOST,
         alert="GpuPersistenceModeOff",
         relayed=False,
