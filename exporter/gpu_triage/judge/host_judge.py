@@ -12,15 +12,10 @@ from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
-from gpu_triage.judge.conditions.hangs import judge_hangs
-from gpu_triage.judge.conditions.health import judge_health
-from gpu_triage.judge.conditions.host_settings import judge_cpu_settings, judge_licenses
-from gpu_triage.judge.conditions.kernel import judge_kernel
-from gpu_triage.judge.conditions.links import judge_links, judge_uplinks
-from gpu_triage.judge.conditions.network import judge_network
-from gpu_triage.judge.conditions.peers import judge_peers
-from gpu_triage.judge.conditions.repeat_offenders import judge_repeat_offenders
-from gpu_triage.judge.conditions.work import judge_work
+from gpu_triage.judge.conditions.health import judge_health, judge_repeat_offenders
+from gpu_triage.judge.conditions.host import judge_cpu_settings, judge_kernel, judge_network
+from gpu_triage.judge.conditions.links import judge_links, judge_peers, judge_uplinks
+from gpu_triage.judge.conditions.work import judge_hangs, judge_work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
@@ -52,7 +47,6 @@ _JUDGES: Final = (
     judge_network,
     judge_kernel,
     judge_cpu_settings,
-    judge_licenses,
 )
 _MOST_ABSENT: Final = 64
 """Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""

@@ -11,7 +11,7 @@ from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
 from tests.rig import only, scenario_with
 
-from gpu_triage.judge.conditions.kernel import judge_kernel
+from gpu_triage.judge.conditions.host import judge_kernel
 from gpu_triage.judge.findings.verdicts import Verdict
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL

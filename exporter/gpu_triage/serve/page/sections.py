@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.judge.bottleneck.class_history import STRIP_SECONDS, ClassPeriod
-from gpu_triage.judge.conditions.repeat_offenders import Repetition, repetitions, slots_without_gpu
+from gpu_triage.judge.conditions.health import Repetition, repetitions, slots_without_gpu
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.owners import owners_text
