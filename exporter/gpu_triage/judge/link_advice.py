@@ -58,12 +58,6 @@ LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyT
     }
 )
 
-IDLE_WIDTH_ADVICE: Final = Advice(
-    "The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
-    "Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
-)
-"""For lanes missing at idle, if neither card nor slot is the cause."""
-
 
 def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
     """Find what limits a link below the expected capability.

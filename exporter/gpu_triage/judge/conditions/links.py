@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -24,7 +24,7 @@ from gpu_triage.judge.evidence.pcie_paths import (
     traffic_text,
 )
 from gpu_triage.judge.evidence.remember import Count, lately
-from gpu_triage.judge.evidence.series import many
+from gpu_triage.judge.evidence.series import many, sum_of
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
@@ -69,10 +69,8 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
 )
 """What is expected of a link, and the maximum of card and slot."""
 
-_NVLINK_ERRORS: Final = (
-    ("replay|recovery", "replays"),
-    ("crc", "crc"),
-)
+_NVLINK_ERRORS: Final = (((REPLAY, RECOVERY), "replays"), (("crc",), "crc"))
+"""Types of NVLink errors that count together, and the name of their limit."""
 
 
 def judge_links(host: HostEvidence) -> Iterator[Finding]:
@@ -163,17 +161,19 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
             yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
-        rose = [
-            (kinds, gpu.rose(GPU_NVLINK_ERRORS_TOTAL, gpu.limit("nvlink.errors", name), type=kinds))
-            for kinds, name in _NVLINK_ERRORS
-        ]
-        errors = [(count, kinds.replace("|", " and ")) for kinds, count in rose if count is not None]
-        if errors:
-            words = ", ".join(f"{count:.0f} {kinds}" for count, kinds in errors)
+        rose = [(_nvlink_errors(gpu, kinds, name), kinds) for kinds, name in _NVLINK_ERRORS]
+        if errors := [(count, kinds) for count, kinds in rose if count is not None]:
+            words = ", ".join(f"{count:.0f} {' and '.join(kinds)}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
             yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
         yield from _quality(gpu)
         yield from _c2c(gpu)
+
+
+def _nvlink_errors(gpu: GpuEvidence, kinds: Sequence[str], limit: str) -> float | None:
+    seconds = thresholds.EVENTS_REMEMBERED_SECONDS
+    amounts = (gpu.risen(GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
+    return many(sum_of(amounts), gpu.limit("nvlink.errors", limit))
 
 
 def _quality(gpu: GpuEvidence) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -29,9 +29,11 @@ from gpu_triage.read.processes.threads import (
 
 _CONTAINER_ID: Final = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 _LIMITS_REACHED: Final = ("high", "max")
-
-Rise = Callable[[MetricSpec, dict[str, str]], Amount]
-"""Increase of the counter with these labels over the period in question."""
+_CPU_COUNTERS: Final = (
+    GPU_CGROUP_CPU_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+)
 
 
 class LimitedJob(NamedTuple):
@@ -47,7 +49,7 @@ def limited_job(resource: str, gpu: GpuEvidence, ease: float = 1.0, *, lately: b
     Measured over the window, or with `lately` over the last `CLASS_SECONDS`.
     """
     limits = _LIMITS.get(resource)
-    return None if limits is None else max(limits(gpu, _lately(gpu) if lately else _in_window(gpu), ease), default=None)
+    return None if limits is None else max(limits(gpu, ease, lately=lately), default=None)
 
 
 def killed_at_limit(gpu: GpuEvidence) -> Iterator[tuple[str, float]]:
@@ -73,26 +75,26 @@ def short_name(path: str) -> str:
     return _CONTAINER_ID.sub(r"\1", path.rpartition("/")[2])
 
 
-def _cpu_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
+def _cpu_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
     for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
-        of = {"cgroup": limit.labels["cgroup"]}
-        periods = rise(GPU_CGROUP_CPU_PERIODS_TOTAL, of).amount
-        share = rise(GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL, of).amount / periods if periods else 0.0
+        cgroup = limit.labels["cgroup"]
+        periods, throttled, seconds = (_rise(gpu, spec, lately=lately, cgroup=cgroup) for spec in _CPU_COUNTERS)
+        share = throttled.amount / periods.amount if periods.amount else 0.0
         enough = share >= gpu.limit("cpu.limited", "share") * ease
-        if enough and rise(GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL, of).mean >= thresholds.THROTTLED_CPUS * ease:
+        if enough and seconds.mean >= thresholds.THROTTLED_CPUS * ease:
             cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
-            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
+            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(cgroup)})"
             yield LimitedJob(min(1.0, share), words)
 
 
-def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[LimitedJob]:
+def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
     # Reading files also fills memory up to the limit (page cache) at no cost, so memory is short only if tasks stall.
     stalled = pressure(gpu, "memory") or 0.0
     if stalled < gpu.limit("memory.limited", "pressure") * ease:
         return
     for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL):
         reached = each.labels["event"] in _LIMITS_REACHED
-        if reached and rise(GPU_CGROUP_MEMORY_EVENTS_TOTAL, dict(each.labels)).amount >= 1:
+        if reached and _rise(gpu, GPU_CGROUP_MEMORY_EVENTS_TOTAL, lately=lately, **each.labels).amount >= 1:
             where = short_name(each.labels["cgroup"])
             yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
 
@@ -100,16 +102,12 @@ def _memory_limits(gpu: GpuEvidence, rise: Rise, ease: float) -> Iterator[Limite
 _LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})
 
 
-def _in_window(gpu: GpuEvidence) -> Rise:
-    def rise(spec: MetricSpec, labels: dict[str, str]) -> Amount:
-        series = gpu.one(spec, **labels)
-        return Amount(0.0, 0.0) if series is None else Amount(series.increase, series.seconds)
-
-    return rise
-
-
-def _lately(gpu: GpuEvidence) -> Rise:
-    return lambda spec, labels: gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)
+def _rise(gpu: GpuEvidence, spec: MetricSpec, *, lately: bool, **labels: str) -> Amount:
+    """Return a counter's increase over the last `CLASS_SECONDS`, or over the window."""
+    if lately:
+        return gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)
+    series = gpu.one(spec, **labels)
+    return Amount(0.0, 0.0) if series is None else Amount(series.increase, series.seconds)
 
 
 _UNKNOWN_STORAGE: Final = "storage or a driver"

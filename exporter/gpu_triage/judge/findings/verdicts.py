@@ -112,13 +112,6 @@ def verdict_on(severities: Iterable[Severity], *, was_read: bool) -> Verdict:
     return Verdict.NOT_READ if worst is Verdict.KEEP and not was_read else worst
 
 
-def exit_code(severities: Iterable[Severity], fail_on: Severity, *, blocked: bool) -> int:
-    """Return the exit code for these findings: 1 if any is at least as severe as `fail_on`."""
-    if blocked:
-        return EXIT_COULD_NOT_LOOK
-    return EXIT_FINDINGS if any(severity.rank >= fail_on.rank for severity in severities) else EXIT_SOUND
-
-
 _DRAIN: Final = re.compile(r"\b([Dd])rain (the host|the GPU|it)\b")
 _STOP: Final = {"D": "Stop using", "d": "stop using"}
 
@@ -155,8 +148,3 @@ DESK: Final = Words(
     ),
     drains=False,
 )
-
-
-def words_for(*, scheduled: bool) -> Words:
-    """Return the words for a host, by whether a scheduler is known there."""
-    return CLUSTER if scheduled else DESK

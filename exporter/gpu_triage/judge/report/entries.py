@@ -79,7 +79,7 @@ def life_cycle(finding: Finding, words: Words = CLUSTER) -> str:
 
 def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
     if finding.state is State.PENDING:
-        wait = length_of_time(finding.wait_seconds)
+        wait = length_of_time(finding.check.wait_seconds)
         observed = finding.since is not None
         yield f"has lasted {length_of_time(finding.lasted_seconds)} of {wait}" if observed else f"must last {wait}"
         if finding.severity is Severity.CRITICAL:
@@ -87,7 +87,7 @@ def _life_cycle(finding: Finding, words: Words) -> Iterator[str]:
     if finding.holds is None:
         yield "cannot be observed now"
     elif not finding.holds:
-        hold = length_of_time(finding.hold_seconds)
+        hold = length_of_time(finding.check.hold_seconds)
         yield f"gone for {length_of_time(finding.quiet_seconds)}, ends after {hold}"
 
 

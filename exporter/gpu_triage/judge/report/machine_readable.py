@@ -119,10 +119,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "confirmed_severity": check.severity.value,
         "state": finding.state.text,
         "lasted_seconds": _lasted(finding),
-        "wait_seconds": _seconds(finding.wait_seconds),
+        "wait_seconds": _seconds(check.wait_seconds),
         "holds": finding.holds,
         "quiet_seconds": _seconds(finding.quiet_seconds),
-        "hold_seconds": _seconds(finding.hold_seconds),
+        "hold_seconds": _seconds(check.hold_seconds),
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -291,7 +291,7 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         check = finding.check
         facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
         lasted = _lasted(finding)
-        times = ("" if lasted is None else f"{lasted:.0f}", f"{finding.wait_seconds:.0f}")
+        times = ("" if lasted is None else f"{lasted:.0f}", f"{check.wait_seconds:.0f}")
         yield (
             "finding",
             finding.gpu or "",

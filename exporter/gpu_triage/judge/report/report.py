@@ -13,7 +13,16 @@ from gpu_triage.judge.evidence.owners import GpuOwner, owners_of, scheduler_know
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import Change
 from gpu_triage.judge.findings.table import Area, Severity
-from gpu_triage.judge.findings.verdicts import Verdict, Words, exit_code, verdict_on, words_for
+from gpu_triage.judge.findings.verdicts import (
+    CLUSTER,
+    DESK,
+    EXIT_COULD_NOT_LOOK,
+    EXIT_FINDINGS,
+    EXIT_SOUND,
+    Verdict,
+    Words,
+    verdict_on,
+)
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
@@ -111,12 +120,14 @@ class Report:
     @property
     def words(self) -> Words:
         """How to speak of its verdicts to people."""
-        return words_for(scheduled=self.scheduled)
+        return CLUSTER if self.scheduled else DESK
 
     def exit_code(self, fail_on: Severity) -> int:
-        """Return the exit code for these findings, as defined in `verdicts`."""
-        severities = [finding.urgency for finding in self.findings]
-        return exit_code(severities, fail_on, blocked=self.blocked is not None)
+        """Return the exit code for these findings, which depends on those at least as severe as `fail_on`."""
+        if self.blocked is not None:
+            return EXIT_COULD_NOT_LOOK
+        found = any(finding.urgency.rank >= fail_on.rank for finding in self.findings)
+        return EXIT_FINDINGS if found else EXIT_SOUND
 
 
 @dataclass(frozen=True, slots=True)

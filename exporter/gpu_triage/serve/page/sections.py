@@ -200,7 +200,7 @@ def first_steps(report: Report) -> str:
 
 
 def _when_it_has_lasted(finding: Finding) -> str:
-    return f"nothing yet; {finding.check.code} becomes critical after {length_of_time(finding.wait_seconds)}."
+    return f"nothing yet; {finding.check.code} becomes critical after {length_of_time(finding.check.wait_seconds)}."
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Area, Measure, Unit, rows_of
-from gpu_triage.judge.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE, LinkCause
+from gpu_triage.judge.link_advice import LINK_ADVICE, LinkCause
 
 _pcie_critical, _pcie_warning, _pcie_info = rows_of(Area.PCIE)
 _peers_critical, _peers_warning, _peers_info = rows_of(Area.PEERS)
@@ -31,8 +31,8 @@ PCIE: Final = (
         action=Action.INSPECT_HARDWARE,
         alert="GpuPcieWidthDowntrained",
         title="its PCIe link has lost lanes",
-        meaning=IDLE_WIDTH_ADVICE.meaning,
-        decision=IDLE_WIDTH_ADVICE.decision,
+        meaning="The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
+        decision="Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
         measure=Measure(Unit.LANES, "link width x{}"),
         wait_seconds=1 * HOURS,
     ),
