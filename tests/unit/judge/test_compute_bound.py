@@ -126,7 +126,7 @@ def test_a_gpu_that_does_not_report_its_activity_has_no_bound(host: str, tmp_pat
     with judged(scenario_with(tmp_path, host), LEAN) as seen:
         seen.run_to(90)
         assert "compute" in seen.classes().values()
-        whole = {gpu.gpu for gpu in seen.report.gpus if gpu.bottleneck.classes is not None}
+        whole = {gpu.gpu for gpu in seen.report.gpus if gpu.bottleneck.bound is not None}
         assert published(seen).keys() == whole
         partitioned = {labels["gpu"] for labels, value in seen.running.series("gpu_mig_mode") if value == 1}
         assert not partitioned & whole

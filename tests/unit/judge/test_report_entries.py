@@ -47,44 +47,21 @@ def test_eight_equal_findings_are_one_entry_and_do_not_hide_the_ninth() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("code", "values", "shown"),
     [
-        (["throttled 31% of the time", "throttled 7% of the time"], "throttled 7% to 31% of the time"),
-        (["at 91 °C for 4 min", "at 91 °C for 12 min", "at 88 °C for 4 min"], "at 88 to 91 °C for 4 to 12 min"),
-        (["4 of 16 lanes under load", "8 of 16 lanes under load"], "4 to 8 of 16 lanes under load"),
-        (
-            ["x, at 0000:ab:00.0", "x, at 0000:41:00.0"],
-            "x, at 0000:ab:00.0, 0000:41:00.0",
-        ),
-        (["its slot gives 7.9 GB/s", "its slot gives 15.8 GB/s"], "its slot gives 7.9 to 15.8 GB/s"),
+        ("thermal.hw", (0.31, 0.07), "throttled 7% to 31% of the time; as measured (on GPU 0, the worst)"),
+        ("thermal.hw", (0.31, 0.31), "as measured (on GPU 0, the worst)"),
+        ("thermal.hw", (0.31, None), "as measured (on GPU 0)"),
+        ("pcie.width", (8.0, 4.0), "link width x4 to 8 under load; and otherwise (on GPU 1, the worst)"),
+        ("work.hung", (None, None), "as measured (on GPU 0)"),
     ],
 )
-def test_values_that_differ_are_a_range(texts: list[str], said: str) -> None:
-    assert entries(*(hot(gpu, text) for gpu, text in enumerate(texts))) == [(f"GPU 0-{len(texts) - 1}", said)]
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [
-        ["Xid 31, 2 times", "Xid 43, 2 times"],
-        ["link 3: down", "link 4: down"],
-        ["GPU 1: not_supported", "GPU 0: not_supported"],
-        ["python (4711) hung", "python (4712) hung"],
-        ["throttled by heat", "throttled by power"],
-    ],
-)
-def test_names_are_no_range_then_the_worst_is_told_with_its_gpu(texts: list[str]) -> None:
-    first, second = (hot(gpu, text, value=float(gpu)) for gpu, text in enumerate(texts))
-    assert entries(first, second) == [("GPU 0-1", f"{texts[1]} (on GPU 1, the worst)")]
-    assert entries(first, replace(second, value=None)) == [("GPU 0-1", f"{texts[0]} (on GPU 0)")]
-
-
-def test_of_lanes_the_fewest_are_the_worst() -> None:
-    lanes = [
-        Finding(BY_CODE["pcie.width"], text, str(gpu), f"GPU-{gpu}", value=value)
-        for gpu, (text, value) in enumerate([("four", 4.0), ("eight", 8.0)])
-    ]
-    assert entries(*lanes) == [("GPU 0-1", "four (on GPU 0, the worst)")]
+def test_values_that_differ_are_a_range_and_the_worst_is_shown_with_its_gpu(
+    code: str, values: tuple[float | None, float | None], shown: str
+) -> None:
+    texts = zip(("as measured", "and otherwise"), values, strict=True)
+    found = [hot(gpu, text, value=value, check=BY_CODE[code]) for gpu, (text, value) in enumerate(texts)]
+    assert entries(*found) == [("GPU 0-1", shown)]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +88,7 @@ def test_findings_of_the_host_and_of_slots_stay_apart() -> None:
     ]
 
 
-def test_the_longest_time_is_told_where_times_are_in_two_units() -> None:
+def test_the_longest_time_counts() -> None:
     waits = [hot(gpu, state=State.PENDING, since=0.0, lasted_seconds=seconds) for gpu, seconds in ((0, 90.0), (1, 130))]
     (group,) = grouped(waits)
     assert entry_of(group, CLUSTER).life_cycle.startswith("has lasted 2 min of")

@@ -16,21 +16,7 @@ from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-    GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED,
-    GPU_PCIE_LINK_SLOT_MAX_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_WIDTH,
-    GPU_PCIE_LINK_WIDTH,
-    GPU_PCIE_RECEIVE_BYTES_TOTAL,
-    GPU_PCIE_REPLAYS_TOTAL,
-    GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND,
-    GPU_PCIE_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu import pcie, pcie_errors
 from gpu_triage.read.host.pcie_uplinks import (
     GPU_HOST_PCIE_UPLINK_INFO,
     GPU_HOST_PCIE_UPLINK_RATIO,
@@ -42,21 +28,21 @@ from gpu_triage.read.metrics.metric import MetricSpec
 
 def many_replays(gpu: GpuEvidence) -> float | None:
     """Return how often the link replayed packets lately; None unless that is too often."""
-    return gpu.rose(GPU_PCIE_REPLAYS_TOTAL, gpu.limit("pcie.replays", "count"))
+    return gpu.rose(pcie.GPU_PCIE_REPLAYS_TOTAL, gpu.limit("pcie.replays", "count"))
 
 
 def aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
     """Yield link errors that matter: how many, which, and over how many seconds."""
-    if not gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
+    if not gpu.risen(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
         return
     for device in ("gpu", "port"):
         most = gpu.limit("pcie.aer", "count")
-        correctable = gpu.rose(GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
+        correctable = gpu.rose(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
         if correctable is not None:
             yield correctable, f"correctable on the {device}", thresholds.EVENTS_REMEMBERED_SECONDS
         for severity in ("nonfatal", "fatal"):
             seconds = thresholds.SEVERE_AER_SECONDS
-            errors = gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
+            errors = gpu.risen(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
             if errors > 0:
                 yield errors, f"{severity} on the {device}", seconds
 
@@ -84,7 +70,7 @@ class MissingLanes(NamedTuple):
 
 def missing_lanes(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> MissingLanes | None:
     """Return what the link of one of a host's GPUs lacks; None unless it did throughout the last part of the window."""
-    width, expected = gpu.recent.one(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+    width, expected = gpu.recent.one(pcie.GPU_PCIE_LINK_WIDTH), gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
     if width is None or expected is None or width.high >= expected:
         return None
     # A GPU that does not respond has no readings, but had a link that is known.
@@ -92,14 +78,14 @@ def missing_lanes(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> MissingLanes
         other
         for other in gpus
         if other.key != gpu.key
-        and (other.last(GPU_PCIE_LINK_EXPECTED_WIDTH) == expected if other.up else _widest(other) > 0)
+        and (other.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH) == expected if other.up else _widest(other) > 0)
     )
     return MissingLanes(_kind(gpu, width.high, siblings), width.last, expected, siblings)
 
 
 def _kind(gpu: GpuEvidence, lanes: float, siblings: tuple[GpuEvidence, ...]) -> Shortage:
     has_errors = many_replays(gpu) is not None or any(True for _ in aer_errors(gpu))
-    if gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED) or _widest(gpu) > lanes or has_errors:
+    if gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED) or _widest(gpu) > lanes or has_errors:
         return Shortage.LOST
     if any(gpu.name and other.name == gpu.name and _widest(other) > lanes for other in siblings):
         return Shortage.LOST
@@ -110,7 +96,7 @@ def _kind(gpu: GpuEvidence, lanes: float, siblings: tuple[GpuEvidence, ...]) -> 
 
 def _widest(gpu: GpuEvidence) -> float:
     """Return the most lanes that the link has had since boot, as far as was seen; 0 if not reported."""
-    width = gpu.one(GPU_PCIE_LINK_WIDTH)
+    width = gpu.one(pcie.GPU_PCIE_LINK_WIDTH)
     return max(0.0 if width is None else width.high, gpu.memory.widest.of(gpu.key, gpu.pci_bus_id))
 
 
@@ -150,7 +136,7 @@ def lesser_slots(gpus: Sequence[GpuEvidence]) -> dict[GpuEvidence, LesserSlot]:
     """
     models: dict[str, dict[GpuEvidence, PcieSpeed]] = defaultdict(dict)
     for gpu in gpus:
-        speed = _speed(gpu, GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH)
+        speed = _speed(gpu, pcie.GPU_PCIE_LINK_EXPECTED_GENERATION, pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
         if gpu.name and speed is not None:
             models[gpu.name][gpu] = speed
     lesser = {}
@@ -167,7 +153,7 @@ def lesser_slots(gpus: Sequence[GpuEvidence]) -> dict[GpuEvidence, LesserSlot]:
 
 
 def _of_other_models(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> LesserSlot | None:
-    card = _speed(gpu, GPU_PCIE_LINK_DEVICE_MAX_GENERATION, GPU_PCIE_LINK_DEVICE_MAX_WIDTH)
+    card = _speed(gpu, pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION, pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH)
     slot = _slot(gpu)
     if card is None or slot is None:
         return None
@@ -185,15 +171,15 @@ def _of_other_models(gpu: GpuEvidence, gpus: Sequence[GpuEvidence]) -> LesserSlo
 
 def link_speed(gpu: GpuEvidence) -> PcieSpeed | None:
     """Return what the link can do now: the generation that it reaches under load, with the lanes that it has."""
-    speed = _speed(gpu, GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH)
-    lanes = gpu.last(GPU_PCIE_LINK_WIDTH)
+    speed = _speed(gpu, pcie.GPU_PCIE_LINK_EXPECTED_GENERATION, pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
+    lanes = gpu.last(pcie.GPU_PCIE_LINK_WIDTH)
     return speed if speed is None or lanes is None else PcieSpeed(speed.generation, min(speed.lanes, lanes))
 
 
 def traffic_text(gpu: GpuEvidence) -> str:
     """Describe what the GPU moves over PCIe, ``receives 6.1 and sends 1.2 GB/s``; "" if that is not counted."""
-    received = _rate(gpu, GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive")
-    sent = _rate(gpu, GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit")
+    received = _rate(gpu, pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive")
+    sent = _rate(gpu, pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "transmit")
     if received is None or sent is None:
         return ""
     return f"receives {received / 1e9:.1f} and sends {sent / 1e9:.1f} GB/s"
@@ -203,12 +189,12 @@ def _rate(gpu: GpuEvidence, counter: MetricSpec, direction: str) -> float | None
     rate = gpu.rate(counter)
     if rate is not None:
         return rate
-    sampled = gpu.one(GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, direction=direction)
+    sampled = gpu.one(pcie.GPU_PCIE_THROUGHPUT_BYTES_PER_SECOND, direction=direction)
     return None if sampled is None else sampled.mean
 
 
 def _slot(gpu: GpuEvidence) -> PcieSpeed | None:
-    return _speed(gpu, GPU_PCIE_LINK_SLOT_MAX_GENERATION, GPU_PCIE_LINK_SLOT_MAX_WIDTH)
+    return _speed(gpu, pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION, pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH)
 
 
 def _speed(gpu: GpuEvidence, generation_of: MetricSpec, lanes_of: MetricSpec) -> PcieSpeed | None:
@@ -245,7 +231,7 @@ def _full(uplink: Mapping[str, str], gpus: Sequence[GpuEvidence]) -> str:
     Traffic between two of these GPUs counts too, though it may stay within the switch.
     """
     most = bytes_per_second(int(uplink["generation"]), int(uplink["width"]))
-    for spec, moved in ((GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"), (GPU_PCIE_TRANSMIT_BYTES_TOTAL, "send")):
+    for spec, moved in ((pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL, "receive"), (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, "send")):
         total = sum(gpu.recent.rate(spec) or 0.0 for gpu in gpus)
         if total >= thresholds.FULL_UPLINK_SHARE * most:
             who = ", ".join(gpu.gpu for gpu in gpus)
