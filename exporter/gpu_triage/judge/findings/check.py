@@ -106,12 +106,12 @@ class Check:
 
     code: str  # stable name, ``area.detail``; scripts may rely on it
     area: Area  # subject area
+    topic: str  # short name of its cause, a bottleneck class if there is one; several codes may share it
     severity: Severity  # urgency once confirmed. A worse condition has a code of its own
     action: Action  # the response it needs
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
     meaning: str  # what it means, a sentence
     decision: str  # what to do, a sentence
-    topic: str = ""  # short name of its cause, a bottleneck class if there is one; else the first part of its code
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
     alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
@@ -120,10 +120,6 @@ class Check:
     hold_seconds: float = 15 * MINUTES  # how long it outlasts its condition; a recurrence is the same finding
     under_load: bool = False  # whether its condition can only be observed under load
     of_host: bool = False  # whether it always concerns the host as a whole rather than one GPU
-
-    def __post_init__(self) -> None:
-        if not self.topic:
-            object.__setattr__(self, "topic", self.code.partition(".")[0])
 
     @property
     def advice(self) -> Advice:
@@ -142,12 +138,51 @@ class Check:
         return f"{begins}, ends {after} it is gone"
 
 
-def rows_of(area: Area, *, of_host: bool = False) -> tuple[partial[Check], partial[Check], partial[Check]]:
-    """Return what makes the rows of an area: critical findings, warnings, and information."""
-    critical, warning, info = (
-        partial(Check, area=area, severity=each, of_host=of_host)
-        for each in (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
-    )
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What makes the rows of one area and severity: called with the facts, then with the words of a row.
+
+    The topic is the first part of the code, unless the cause has another name.
+    """
+
+    area: Area
+    severity: Severity
+    of_host: bool = False
+
+    def __call__(
+        self,
+        code: str,
+        action: Action,
+        *,
+        topic: str = "",
+        alert: str | None = None,
+        page: str = "",
+        relayed: bool = True,
+        wait: float = 0.0,
+        hold: float = 15 * MINUTES,
+        under_load: bool = False,
+        of_host: bool = False,
+    ) -> partial[Check]:
+        return partial(
+            Check,
+            code=code,
+            area=self.area,
+            topic=topic or code.partition(".")[0],
+            severity=self.severity,
+            action=action,
+            alert=alert,
+            page=page,
+            relayed=relayed,
+            wait_seconds=wait,
+            hold_seconds=hold,
+            under_load=under_load,
+            of_host=of_host or self.of_host,
+        )
+
+
+def rows_of(area: Area, *, of_host: bool = False) -> tuple[Rows, Rows, Rows]:
+    """Return what makes the critical findings, the warnings, and the information of an area."""
+    critical, warning, info = (Rows(area, each, of_host) for each in reversed(Severity))
     return critical, warning, info
 
 

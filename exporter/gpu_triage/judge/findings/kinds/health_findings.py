@@ -24,13 +24,11 @@ _TIMES: Final = Measure(Unit.COUNT, "times reported: {}")
 
 _OF_KIND: Final = MappingProxyType(
     {
-        # Longer than findings that a reset ends at the same time, so that none of those pages when this one ends.
-        XidKind.PAGE: partial(
-            _critical, topic="sick", action=Action.DRAIN, alert="GpuXidCritical", hold_seconds=8 * MINUTES
-        ),
-        XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold_seconds=6 * MINUTES),
+        # Held longer than findings that a reset ends at the same time, so that none of those pages when it ends.
+        XidKind.PAGE: partial(_critical, action=Action.DRAIN, topic="sick", alert="GpuXidCritical", hold=8 * MINUTES),
+        XidKind.TICKET: partial(_warning, action=Action.RESET, alert="GpuXidContained", hold=6 * MINUTES),
         XidKind.APPLICATION: partial(_info, action=Action.FIX_JOB, alert="GpuXidApplication"),
-        XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold_seconds=_HOLD_SECONDS),
+        XidKind.INFORMATION: partial(_info, action=Action.NONE, page="GpuXidUnlisted", hold=_HOLD_SECONDS),
     }
 )
 
@@ -41,21 +39,14 @@ def _sentence(meaning: str) -> str:
 
 
 HEALTH: Final = (
-    _critical(
-        code="gpu.gsp_timeout",
-        topic="sick",
-        action=Action.DRAIN,
-        page="GpuXidCritical",
+    _critical("gpu.gsp_timeout", Action.DRAIN, topic="sick", page="GpuXidCritical", hold=5 * MINUTES, of_host=True)(
         title="a GPU's system processor (GSP) does not answer",
         meaning="The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
         decision="Drain the GPU, then reset it; reboot the host if the reset fails.",
         measure=Measure(Unit.COUNT, "GPUs that the kernel names: {}"),
-        hold_seconds=5 * MINUTES,
-        of_host=True,
     ),
     *(
-        _OF_KIND[kind](
-            code=f"xid.{xid.code}",
+        _OF_KIND[kind](f"xid.{xid.code}")(
             title=f"Xid {xid.code}, {xid.meaning}",
             meaning=_sentence(xid.meaning),
             decision=xid.action,
@@ -65,219 +56,153 @@ HEALTH: Final = (
         for xid in XID_CODES.values()
         if xid.kind is kind
     ),
-    _warning(
-        code="xid.unlisted",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuXidUnlisted",
+    _warning("xid.unlisted", Action.INSPECT_HARDWARE, alert="GpuXidUnlisted", hold=_HOLD_SECONDS)(
         title="an Xid that NVIDIA does not document",
         meaning=_sentence(UNLISTED_MEANING),
         decision=UNLISTED_ACTION,
         measure=_TIMES,
-        hold_seconds=_HOLD_SECONDS,
     ),
-    _warning(
-        code="xid.nonfatal",
-        action=Action.RESET,
-        alert="GpuXidContained",
+    _warning("xid.nonfatal", Action.RESET, alert="GpuXidContained", hold=_HOLD_SECONDS)(
         title="an Xid that the kernel log calls nonfatal",
         meaning=_sentence(NONFATAL_MEANING),
         decision=NONFATAL_ACTION,
         measure=_TIMES,
-        hold_seconds=_HOLD_SECONDS,
     ),
-    _info(
-        code="xid.earlier",
-        action=Action.NONE,
-        page="GpuXidCritical",
+    _info("xid.earlier", Action.NONE, page="GpuXidCritical")(
         title="had a critical Xid earlier",
         meaning="A critical Xid happened earlier, and the kernel log still holds it.",
         decision="Make sure that it was dealt with: if not, reset the GPU.",
         measure=_TIMES,
     ),
-    _warning(
-        code="xid.same_unit",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuXidSameUnit",
+    _warning("xid.same_unit", Action.INSPECT_HARDWARE, alert="GpuXidSameUnit", hold=_HOLD_SECONDS)(
         title="programs keep failing in the same place of the chip",
         meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
         decision="Drain the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
         measure=Measure(Unit.COUNT, "processes that failed there: {}"),
-        hold_seconds=_HOLD_SECONDS,
     ),
-    _warning(
-        code="gpu.repeat_offender",
-        topic="repeat_offender",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuRepeatOffender",
+    _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, topic="repeat_offender", alert="GpuRepeatOffender")(
         title="the same fault came back",
         meaning="The same fault came back on this board or in this slot: another reset will not fix it.",
         decision="If different boards failed in the slot, check the slot, riser and power; otherwise replace the "
         "board.",
         measure=Measure(Unit.COUNT, "incidents of one kind: {}"),
     ),
-    _critical(
-        code="ecc.uncorrected",
-        topic="sick",
-        action=Action.DRAIN,
-        alert="GpuEccUncorrected",
+    _critical("ecc.uncorrected", Action.DRAIN, topic="sick", alert="GpuEccUncorrected", hold=5 * MINUTES)(
         title="uncorrected memory errors",
         meaning="The memory had errors that ECC could not correct since the driver was loaded.",
         decision="Drain the GPU and reset it; if they come back, plan to replace the board.",
         measure=_UNCORRECTED,
-        hold_seconds=5 * MINUTES,
     ),
-    _warning(
-        code="ecc.contained",
-        action=Action.RESET,
-        page="GpuXidContained",
+    _warning("ecc.contained", Action.RESET, page="GpuXidContained", hold=5 * MINUTES)(
         title="an uncorrected memory error, contained",
         meaning="The memory had an error that ECC could not correct; the driver contained it, so it hit only one job.",
         decision="Restart the job that died, and reset the GPU when its other jobs are done.",
         measure=_UNCORRECTED,
-        hold_seconds=5 * MINUTES,
     ),
-    _info(
-        code="ecc.corrected",
-        action=Action.NONE,
-        page="GpuEccCorrectedRising",
+    _info("ecc.corrected", Action.NONE, page="GpuEccCorrectedRising", wait=1 * HOURS)(
         title="corrected memory errors",
         meaning="ECC has just corrected memory errors: harmless alone, a warning sign if they keep coming.",
         decision="Watch the daily count.",
         measure=Measure(Unit.COUNT, "corrected memory errors just now: {}"),
-        wait_seconds=1 * HOURS,
     ),
-    _warning(
-        code="ecc.corrected_rising",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuEccCorrectedRising",
+    _warning("ecc.corrected_rising", Action.INSPECT_HARDWARE, alert="GpuEccCorrectedRising", wait=1 * HOURS)(
         title="many corrected memory errors",
         meaning="ECC corrected more memory errors within a day than a healthy board has.",
         decision="Look for pending row remaps, run dcgmi diag -r 3 when its job ends, and watch for uncorrected "
         "errors.",
         measure=Measure(Unit.COUNT, "corrected memory errors in a day: {}"),
-        wait_seconds=1 * HOURS,
     ),
-    _warning(
-        code="ecc.sram_threshold",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuEccSramThreshold",
+    _warning("ecc.sram_threshold", Action.INSPECT_HARDWARE, alert="GpuEccSramThreshold", hold=5 * MINUTES)(
         title="too many SRAM errors, replace the board",
         meaning="Uncorrected SRAM errors passed the board's threshold for replacement.",
         decision="Plan to replace the board.",
-        hold_seconds=5 * MINUTES,
     ),
-    _info(
-        code="ecc.mode_pending",
-        action=Action.NONE,
+    _info("ecc.mode_pending", Action.NONE, hold=5 * MINUTES)(
         title="the ECC mode changes with the next reset",
         meaning="The ECC mode will change with the next reboot or reset.",
         decision="Make sure that this is intended.",
-        hold_seconds=5 * MINUTES,
     ),
-    _critical(
-        code="memory.row_remap_failure",
-        topic="sick",
-        action=Action.DRAIN,
-        alert="GpuRowRemapFailed",
+    _critical("memory.row_remap_failure", Action.DRAIN, topic="sick", alert="GpuRowRemapFailed", hold=6 * MINUTES)(
         title="out of spare memory rows, replace the board",
         meaning="A bad memory row could not be replaced by a spare one.",
         decision="Drain the GPU and replace the board.",
-        hold_seconds=6 * MINUTES,
     ),
     _warning(
-        code="memory.row_remap_pending",
+        "memory.row_remap_pending",
+        Action.RESET,
         topic="row_remap",
-        action=Action.RESET,
         alert="GpuRowRemapPending",
+        wait=1 * HOURS,
+        hold=5 * MINUTES,
+    )(
         title="a reset is due to replace a bad memory row",
         meaning="A bad memory row will be replaced at the next reset.",
         decision="Reset the GPU when its job is done.",
-        wait_seconds=1 * HOURS,
-        hold_seconds=5 * MINUTES,
     ),
     _warning(
-        code="memory.retired_pages_pending",
+        "memory.retired_pages_pending",
+        Action.RESET,
         topic="retired_pages",
-        action=Action.RESET,
         alert="GpuRowRemapPending",
+        wait=1 * HOURS,
+        hold=5 * MINUTES,
+    )(
         title="a reset is due to retire bad memory pages",
         meaning="Bad memory pages will be retired at the next reboot.",
         decision="Reboot the host, or reset the GPU, when its job is done.",
-        wait_seconds=1 * HOURS,
-        hold_seconds=5 * MINUTES,
     ),
-    _critical(
-        code="recovery.action",
-        topic="sick",
-        action=Action.RESET,
-        alert="GpuRecoveryActionNeeded",
+    _critical("recovery.action", Action.RESET, topic="sick", alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="the driver asks for a repair",
         meaning="The driver itself asks for an action to repair this GPU.",
         decision="Drain it and do what the driver asks for.",
-        hold_seconds=5 * MINUTES,
     ),
-    _warning(
-        code="recovery.drain_and_reset",
-        action=Action.RESET,
-        alert="GpuRecoveryActionNeeded",
+    _warning("recovery.drain_and_reset", Action.RESET, alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="to be reset once its job has ended",
         meaning="The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
         decision="Take no new jobs on it, and reset it when its jobs are done.",
-        hold_seconds=5 * MINUTES,
     ),
     _critical(
-        code="fabric.unhealthy",
+        "fabric.unhealthy",
+        Action.DRAIN,
         topic="sick",
-        action=Action.DRAIN,
         alert="GpuFabricUnhealthy",
+        wait=5 * MINUTES,
+        hold=7 * MINUTES,
+        of_host=True,
+    )(
         title="GPUs are not in the NVSwitch fabric, or it is unhealthy",
         meaning="The GPU has not joined the NVSwitch fabric, or its part of the fabric is unhealthy: multi-GPU jobs "
         "fail.",
         decision="Check the fabric manager's service and log; then the switches.",
         measure=Measure(Unit.COUNT, "GPUs that are affected: {}"),
-        wait_seconds=5 * MINUTES,
-        hold_seconds=7 * MINUTES,
-        of_host=True,
     ),
-    _warning(
-        code="fabric.degraded",
-        action=Action.INSPECT_HARDWARE,
-        alert="GpuFabricDegraded",
+    _warning("fabric.degraded", Action.INSPECT_HARDWARE, alert="GpuFabricDegraded", wait=5 * MINUTES, hold=6 * MINUTES)(
         title="its part of the NVSwitch fabric is degraded",
         meaning="The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
         decision="Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric "
         "manager.",
-        wait_seconds=5 * MINUTES,
-        hold_seconds=6 * MINUTES,
     ),
+    # The wait is long enough for a restart of the service; held longer than the fabric findings that it causes.
     _critical(
-        code="fabric.service_down",
-        action=Action.FIX_HOST,
+        "fabric.service_down",
+        Action.FIX_HOST,
         alert="GpuFabricServiceDown",
+        wait=30 * SECONDS,
+        hold=8 * MINUTES,
+        of_host=True,
+    )(
         title="the fabric manager does not run",
         meaning="The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
         decision="Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",
-        # Long enough for a restart of the service; held longer than the fabric findings that it causes.
-        wait_seconds=30 * SECONDS,
-        hold_seconds=8 * MINUTES,
-        of_host=True,
     ),
-    _warning(
-        code="fabric.version_mismatch",
-        action=Action.FIX_HOST,
-        page="GpuFabricServiceDown",
+    _warning("fabric.version_mismatch", Action.FIX_HOST, page="GpuFabricServiceDown", of_host=True)(
         title="the fabric manager is not of the driver's version",
         meaning="A program that manages the NVSwitches, mostly the fabric manager, is not of the driver's version.",
         decision="Install the fabric manager (or nscq) of the driver's version and restart it: CUDA fails without a "
         "fabric.",
         measure=Measure(Unit.COUNT, "programs that the kernel names: {}"),
-        of_host=True,
     ),
-    _warning(
-        code="gpu.inforom",
-        topic="inforom",
-        action=Action.INSPECT_HARDWARE,
-        page="GpuXidContained",
+    _warning("gpu.inforom", Action.INSPECT_HARDWARE, topic="inforom", page="GpuXidContained")(
         title="its InfoROM is damaged",
         meaning="The data that the board keeps about itself is damaged: serial number and ECC history cannot be "
         "trusted.",
