@@ -14,10 +14,10 @@ from tests.evidence import evidence_of
 
 from gpu_triage.judge.evidence.owners import scheduler_known
 from gpu_triage.judge.findings.finding import Finding, State
+from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE
 from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
 from gpu_triage.judge.host_judge import HostJudge, Judgment
-from gpu_triage.judge.link_advice import LINK_ADVICE
 from gpu_triage.judge.report.entries import entry_of, grouped
 from gpu_triage.judge.report.machine_readable import render_json
 from gpu_triage.judge.report.report import JudgedHost, Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -77,13 +77,13 @@ def short_name(path: str) -> str:
 
 def _cpu_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[LimitedJob]:
     for limit in gpu.series(GPU_CGROUP_CPU_LIMIT_CPUS):
-        cgroup = limit.labels["cgroup"]
-        periods, throttled, seconds = (_rise(gpu, spec, lately=lately, cgroup=cgroup) for spec in _CPU_COUNTERS)
+        of = {"cgroup": limit.labels["cgroup"]}
+        periods, throttled, seconds = (_rise(gpu, spec, of, lately=lately) for spec in _CPU_COUNTERS)
         share = throttled.amount / periods.amount if periods.amount else 0.0
         enough = share >= gpu.limit("cpu.limited", "share") * ease
         if enough and seconds.mean >= thresholds.THROTTLED_CPUS * ease:
             cpus = f"{limit.last:.3g} CPU{'' if limit.last == 1 else 's'}"
-            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(cgroup)})"
+            words = f"its own CPU limit of {cpus} stops it in {share:.0%} of the periods ({short_name(of['cgroup'])})"
             yield LimitedJob(min(1.0, share), words)
 
 
@@ -94,7 +94,7 @@ def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[L
         return
     for each in gpu.series(GPU_CGROUP_MEMORY_EVENTS_TOTAL):
         reached = each.labels["event"] in _LIMITS_REACHED
-        if reached and _rise(gpu, GPU_CGROUP_MEMORY_EVENTS_TOTAL, lately=lately, **each.labels).amount >= 1:
+        if reached and _rise(gpu, GPU_CGROUP_MEMORY_EVENTS_TOTAL, each.labels, lately=lately).amount >= 1:
             where = short_name(each.labels["cgroup"])
             yield LimitedJob(stalled, f"its own memory limit stalls its tasks {stalled:.0%} of the time ({where})")
 
@@ -102,7 +102,7 @@ def _memory_limits(gpu: GpuEvidence, ease: float, *, lately: bool) -> Iterator[L
 _LIMITS: Final = MappingProxyType({"cpu": _cpu_limits, "memory": _memory_limits})
 
 
-def _rise(gpu: GpuEvidence, spec: MetricSpec, *, lately: bool, **labels: str) -> Amount:
+def _rise(gpu: GpuEvidence, spec: MetricSpec, labels: Mapping[str, str], *, lately: bool) -> Amount:
     """Return a counter's increase over the last `CLASS_SECONDS`, or over the window."""
     if lately:
         return gpu.risen(spec, thresholds.CLASS_SECONDS, **labels)
