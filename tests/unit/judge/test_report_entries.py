@@ -19,7 +19,7 @@ from gpu_triage.judge.findings.table import BY_CODE, CHECKS
 from gpu_triage.judge.findings.verdicts import CLUSTER, DESK
 from gpu_triage.judge.host_judge import HostJudge, Judgment
 from gpu_triage.judge.report.entries import entry_of, grouped
-from gpu_triage.judge.report.machine_readable import render_json
+from gpu_triage.judge.report.machine_readable import render_json, report_from_json
 from gpu_triage.judge.report.report import JudgedHost, Report
 from gpu_triage.judge.report.text import render_text
 from gpu_triage.read.gpu.presence import GPU_UP
@@ -162,9 +162,10 @@ def test_without_a_scheduler_nobody_is_asked_to_drain() -> None:
     assert not alone.scheduled
     assert cluster.scheduled
     for report, words in ((alone, ("use it, but look", "take it out of use")), (cluster, ("watch", "drain"))):
-        text = unstyle(render_text(report))
-        assert f"then critical: {words[1]}" in text
-        assert ("rain" in text) is report.scheduled
+        for each in (report, report_from_json(render_json(report))):
+            text = unstyle(render_text(each))
+            assert f"then critical: {words[1]}" in text
+            assert ("rain" in text) is report.scheduled
     values = [[gpu["verdict"] for gpu in json.loads(render_json(each))["gpus"]] for each in (alone, cluster)]
     assert values[0] == values[1]
     assert {json.loads(render_json(each))["summary"].partition(".")[0] for each in (alone, cluster)} <= {
@@ -181,8 +182,8 @@ def test_the_page_of_a_desk_speaks_plainly() -> None:
     assert "rain" not in re.sub(r'data-[a-z]+="[^"]*"|<a href[^>]*>[^<]*</a>[^<]*', "", page)
 
 
-def test_no_advice_tells_a_desk_to_drain() -> None:
-    advice = [text for each in (*(check.advice for check in CHECKS), *LINK_ADVICE.values()) for text in each]
-    assert sum("rain" in CLUSTER.advice(text) for text in advice) > 10
-    left = [DESK.advice(text) for text in advice if re.search(r"\b[Dd]rain", DESK.advice(text))]
-    assert left == []
+def test_no_advice_asks_a_desk_to_drain_and_none_shows_the_place_of_the_verb() -> None:
+    advice = [*(check.advice for check in CHECKS), *LINK_ADVICE.values()]
+    assert sum("rain" in CLUSTER.decision(each) for each in advice) > 10
+    assert [each for each in advice if re.search(r"\b[Dd]rain", DESK.decision(each))] == []
+    assert [each for each in advice if "{" in "".join(each)] == []

@@ -7,6 +7,8 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
+from gpu_triage.read.xid.codes import with_verb
+
 SECONDS: Final = 1.0
 MINUTES: Final = 60.0
 HOURS: Final = 3600.0
@@ -75,6 +77,12 @@ class Advice(NamedTuple):
 
     meaning: str
     decision: str
+    at_a_desk: str  # the action where no scheduler is known
+
+
+def advice_on(meaning: str, decision: str) -> Advice:
+    """Return advice; ``{drain}`` and ``{Drain}`` in the decision are verbs (see `with_verb`)."""
+    return Advice(meaning, with_verb(decision), with_verb(decision, "stop using"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +119,7 @@ class Check:
     action: Action  # the response it needs
     title: str  # what is wrong, in a few words; follows host and GPU in an alert's summary: lower case, no period
     meaning: str  # what it means, a sentence
-    decision: str  # what to do, a sentence
+    decision: str  # what to do, a sentence as for `advice_on`
     measure: Measure | None = None  # meaning of gpu_finding_value; None if nothing is measured
     alert: str | None = None  # the alert that fires while it is confirmed, or None
     relayed: bool = True  # whether the alert rules include that alert by default
@@ -123,7 +131,7 @@ class Check:
 
     @property
     def advice(self) -> Advice:
-        return Advice(self.meaning, self.decision)
+        return advice_on(self.meaning, self.decision)
 
     @property
     def runbook(self) -> str:

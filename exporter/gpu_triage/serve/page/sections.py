@@ -189,7 +189,7 @@ def first_steps(report: Report) -> str:
     if worst is Severity.INFO:
         chosen = [(number, f, _when_it_has_lasted(f)) for number, f in causes if f.severity is Severity.CRITICAL]
     else:
-        chosen = [(number, f, report.words.advice(f.advice.decision)) for number, f in confirmed if f.severity is worst]
+        chosen = [(number, f, report.words.decision(f.advice)) for number, f in confirmed if f.severity is worst]
     steps: dict[str, list[str]] = {}
     for number, finding, step in chosen:
         steps.setdefault(step, []).append(f'<a href="#finding-{number}">{safe(finding.subject)}</a>')
@@ -235,7 +235,7 @@ def _item(
     number: int, findings: Sequence[Finding], now: float, recordings: Mapping[GpuLabels, str], words: Words
 ) -> str:
     finding, entry = findings[0], entry_of(findings, words)
-    meaning, decision = (safe(words.advice(text)) for text in finding.advice)
+    meaning, decision = safe(finding.advice.meaning), safe(words.decision(finding.advice))
     check = finding.check
     tone = OF_SEVERITY[finding.urgency]
     pending = f" {chip(finding.state.text, 'idle')}" if finding.state is State.PENDING else ""

@@ -33,12 +33,12 @@ DRIVER: Final = (
     _critical("gpu.lost", Action.DRAIN, topic="sick", alert="GpuLost", hold=7 * MINUTES)(
         title="does not answer",
         meaning="The GPU no longer answers: jobs on it have died or hang.",
-        decision="Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
+        decision="{Drain} it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
     ),
     _warning("gpu.slow", Action.INSPECT_HARDWARE, topic="ecc", page="GpuEccCorrectedRising")(
         title="answers slowly while it corrects a flood of memory errors",
         meaning="The GPU corrects so many memory errors that the driver answers late: it is slow, and not lost.",
-        decision="Let its job reach a checkpoint, then drain the GPU and have the board replaced.",
+        decision="Let its job reach a checkpoint, then {drain} the GPU and have the board replaced.",
         measure=Measure(Unit.COUNT, "corrected errors a second: {}"),
     ),
     _warning("gpu.blocked", Action.NONE, topic="driver", page="GpuLost", hold=1 * MINUTES)(

@@ -10,8 +10,8 @@ from gpu_triage.judge.findings.check import HOURS, MINUTES, SECONDS, Action, Are
 from gpu_triage.read.xid.codes import (
     NONFATAL_ACTION,
     NONFATAL_MEANING,
-    UNLISTED_ACTION,
     UNLISTED_MEANING,
+    UNLISTED_REMEDY,
     XID_CODES,
     XidKind,
 )
@@ -42,14 +42,14 @@ HEALTH: Final = (
     _critical("gpu.gsp_timeout", Action.DRAIN, topic="sick", page="GpuXidCritical", hold=5 * MINUTES, of_host=True)(
         title="a GPU's system processor (GSP) does not answer",
         meaning="The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
-        decision="Drain the GPU, then reset it; reboot the host if the reset fails.",
+        decision="{Drain} the GPU, then reset it; reboot the host if the reset fails.",
         measure=Measure(Unit.COUNT, "GPUs that the kernel names: {}"),
     ),
     *(
         _OF_KIND[kind](f"xid.{xid.code}")(
             title=f"Xid {xid.code}, {xid.meaning}",
             meaning=_sentence(xid.meaning),
-            decision=xid.action,
+            decision=xid.remedy,
             measure=_TIMES,
         )
         for kind in XidKind
@@ -59,7 +59,7 @@ HEALTH: Final = (
     _warning("xid.unlisted", Action.INSPECT_HARDWARE, alert="GpuXidUnlisted", hold=_HOLD_SECONDS)(
         title="an Xid that NVIDIA does not document",
         meaning=_sentence(UNLISTED_MEANING),
-        decision=UNLISTED_ACTION,
+        decision=UNLISTED_REMEDY,
         measure=_TIMES,
     ),
     _warning("xid.nonfatal", Action.RESET, alert="GpuXidContained", hold=_HOLD_SECONDS)(
@@ -77,7 +77,7 @@ HEALTH: Final = (
     _warning("xid.same_unit", Action.INSPECT_HARDWARE, alert="GpuXidSameUnit", hold=_HOLD_SECONDS)(
         title="programs keep failing in the same place of the chip",
         meaning="Different programs fail in one place of this GPU's chip: the board is at fault, not the programs.",
-        decision="Drain the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
+        decision="{Drain} the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
         measure=Measure(Unit.COUNT, "processes that failed there: {}"),
     ),
     _warning("gpu.repeat_offender", Action.INSPECT_HARDWARE, topic="repeat_offender", alert="GpuRepeatOffender")(
@@ -90,7 +90,7 @@ HEALTH: Final = (
     _critical("ecc.uncorrected", Action.DRAIN, topic="sick", alert="GpuEccUncorrected", hold=5 * MINUTES)(
         title="uncorrected memory errors",
         meaning="The memory had errors that ECC could not correct since the driver was loaded.",
-        decision="Drain the GPU and reset it; if they come back, plan to replace the board.",
+        decision="{Drain} the GPU and reset it; if they come back, plan to replace the board.",
         measure=_UNCORRECTED,
     ),
     _warning("ecc.contained", Action.RESET, page="GpuXidContained", hold=5 * MINUTES)(
@@ -125,7 +125,7 @@ HEALTH: Final = (
     _critical("memory.row_remap_failure", Action.DRAIN, topic="sick", alert="GpuRowRemapFailed", hold=6 * MINUTES)(
         title="out of spare memory rows, replace the board",
         meaning="A bad memory row could not be replaced by a spare one.",
-        decision="Drain the GPU and replace the board.",
+        decision="{Drain} the GPU and replace the board.",
     ),
     _warning(
         "memory.row_remap_pending",
@@ -154,7 +154,7 @@ HEALTH: Final = (
     _critical("recovery.action", Action.RESET, topic="sick", alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="the driver asks for a repair",
         meaning="The driver itself asks for an action to repair this GPU.",
-        decision="Drain it and do what the driver asks for.",
+        decision="{Drain} it and do what the driver asks for.",
     ),
     _warning("recovery.drain_and_reset", Action.RESET, alert="GpuRecoveryActionNeeded", hold=5 * MINUTES)(
         title="to be reset once its job has ended",

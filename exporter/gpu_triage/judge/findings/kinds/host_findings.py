@@ -19,7 +19,7 @@ HOST: Final = (
     _warning("host.hardware_error", Action.INSPECT_HARDWARE, topic="hardware", alert="GpuHostHardwareError")(
         title="uncorrected hardware error",
         meaning="The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
-        decision="Drain the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
+        decision="{Drain} the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
     ),
     _info(
@@ -64,7 +64,7 @@ HOST: Final = (
         title="a filesystem went read-only",
         meaning="A filesystem went read-only, or shut down, after an error: jobs can write neither checkpoints nor "
         "logs.",
-        decision="Drain the host, check the disk under it (nvme smart-log, smartctl), then repair the filesystem.",
+        decision="{Drain} the host, check the disk under it (nvme smart-log, smartctl), then repair the filesystem.",
         measure=Measure(Unit.COUNT, "filesystems that the kernel names: {}"),
     ),
     _warning("storage.nvme", Action.INSPECT_HARDWARE, alert="GpuHostNvmeFailing")(

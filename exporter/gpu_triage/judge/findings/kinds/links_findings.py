@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal
 
-from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Measure, Unit, rows_of
+from gpu_triage.judge.findings.check import HOURS, MINUTES, Action, Advice, Area, Measure, Unit, advice_on, rows_of
 
 Attribute = Literal["generation", "width"]
 
@@ -21,40 +21,44 @@ class LinkCause(Enum):
 
 
 _SAME_CARD: Final = (
-    "Reseating does not help: if it is the same card as before, it is damaged, so drain the host and replace it; if it "
-    "is another one, record the baseline again or correct the --expect option."
+    "Reseating does not help: if it is the same card as before, it is damaged, so {drain} the host and replace it; if "
+    "it is another one, record the baseline again or correct the --expect option."
 )
 _BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their bandwidth."
+_LOST_LANES: Final = (
+    f"The link lost lanes while at work: {_BANDWIDTH}",
+    (
+        "{Drain} the host now and power it off and on; if lanes are still missing, reseat card and riser and check the "
+        "BIOS's lane settings."
+    ),
+)
+_LOW_GENERATION: Final = (
+    "The link runs at a lower PCIe generation than it should under load, where that saves no power.",
+    "Check the BIOS's PCIe settings; if they are right, {drain} the host and reseat card and riser.",
+)
 
 LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyType(
     {
-        ("width", LinkCause.CARD): Advice(
+        ("width", LinkCause.CARD): advice_on(
             f"The card offers fewer lanes than this link should have: {_BANDWIDTH}",
             _SAME_CARD,
         ),
-        ("width", LinkCause.SLOT): Advice(
+        ("width", LinkCause.SLOT): advice_on(
             f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
-            "Reseating does not help: drain the host, then move the card to a slot with enough lanes, change the riser "
-            "or correct how the BIOS splits the lanes.",
+            "Reseating does not help: {drain} the host, then move the card to a slot with enough lanes, change the "
+            "riser or correct how the BIOS splits the lanes.",
         ),
-        ("width", LinkCause.LINK): Advice(
-            f"The link lost lanes while at work: {_BANDWIDTH}",
-            "Drain the host now and power it off and on; if lanes are still missing, reseat card and riser and check "
-            "the BIOS's lane settings.",
-        ),
-        ("generation", LinkCause.CARD): Advice(
+        ("width", LinkCause.LINK): advice_on(*_LOST_LANES),
+        ("generation", LinkCause.CARD): advice_on(
             "The card offers a lower PCIe generation than this link should reach.",
             _SAME_CARD,
         ),
-        ("generation", LinkCause.SLOT): Advice(
+        ("generation", LinkCause.SLOT): advice_on(
             "The slot offers a lower PCIe generation than this link should reach.",
-            "Reseating does not help: drain the host, then look for a BIOS setting that limits the slot, and try "
+            "Reseating does not help: {drain} the host, then look for a BIOS setting that limits the slot, and try "
             "another riser or slot.",
         ),
-        ("generation", LinkCause.LINK): Advice(
-            "The link runs at a lower PCIe generation than it should under load, where that saves no power.",
-            "Check the BIOS's PCIe settings; if they are right, drain the host and reseat card and riser.",
-        ),
+        ("generation", LinkCause.LINK): advice_on(*_LOW_GENERATION),
     }
 )
 
@@ -93,8 +97,8 @@ PCIE: Final = (
         under_load=True,
     )(
         title="its PCIe link lost lanes under load",
-        meaning=LINK_ADVICE["width", LinkCause.LINK].meaning,
-        decision=LINK_ADVICE["width", LinkCause.LINK].decision,
+        meaning=_LOST_LANES[0],
+        decision=_LOST_LANES[1],
         measure=Measure(Unit.LANES, "link width x{} under load"),
     ),
     _pcie_warning(
@@ -131,8 +135,8 @@ PCIE: Final = (
         under_load=True,
     )(
         title="its PCIe link runs at a low generation under load",
-        meaning=LINK_ADVICE["generation", LinkCause.LINK].meaning,
-        decision=LINK_ADVICE["generation", LinkCause.LINK].decision,
+        meaning=_LOW_GENERATION[0],
+        decision=_LOW_GENERATION[1],
         measure=Measure(Unit.GENERATION, "PCIe generation {} under load"),
     ),
     _pcie_warning(
@@ -251,7 +255,7 @@ PEERS: Final = (
         title="one of its NVLinks recovers again and again",
         meaning="A link of NVLink 5 went into recovery more than once within an hour. Healthy links never do, and such "
         "a link may fail permanently within days.",
-        decision="Plan to drain the host; have the GPU's board, the cable and the switch's port checked.",
+        decision="Plan to {drain} the host; have the GPU's board, the cable and the switch's port checked.",
         measure=Measure(Unit.COUNT, "recoveries within the hour: {}"),
     ),
     _peers_warning("nvlink.bit_errors", Action.INSPECT_HARDWARE, alert="GpuNvlinkErrorsRising", wait=15 * MINUTES)(
@@ -265,7 +269,7 @@ PEERS: Final = (
         title="links to the CPU of its module are down",
         meaning="NVLink-C2C links between the GPU and its Grace CPU are down: transfers between them are slow, or "
         "fail.",
-        decision="Drain the host and power it off and on; if they stay down, have the module replaced.",
+        decision="{Drain} the host and power it off and on; if they stay down, have the module replaced.",
         measure=Measure(Unit.COUNT, "C2C links that are down: {}"),
     ),
     # Held longer than the findings on Xids of the GPUs on its links.
@@ -274,7 +278,7 @@ PEERS: Final = (
     )(
         title="an NVSwitch reported a fatal error",
         meaning="An NVSwitch had a fatal error: jobs over several GPUs of this host fail until it is reset.",
-        decision="Drain the host, reset all GPUs and switches or reboot; then check the switch and its links.",
+        decision="{Drain} the host, reset all GPUs and switches or reboot; then check the switch and its links.",
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
     ),
     _peers_warning("nvswitch.sxid", Action.INSPECT_HARDWARE, topic="nvlink", page="GpuNvswitchFatal", of_host=True)(
