@@ -11,11 +11,11 @@ from typing import Final
 from gpu_triage.documents.saved_state import StateKind
 from gpu_triage.judge.bottleneck.class_history import GpuMemory
 from gpu_triage.judge.bottleneck.classes import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
-from gpu_triage.judge.conditions.clocks import judge_clocks, judge_stragglers
-from gpu_triage.judge.conditions.health import judge_health, judge_repeat_offenders
-from gpu_triage.judge.conditions.host import judge_cpu_settings, judge_kernel, judge_network
-from gpu_triage.judge.conditions.links import judge_links, judge_peers, judge_uplinks
-from gpu_triage.judge.conditions.work import judge_hangs, judge_work
+from gpu_triage.judge.conditions.clocks import judge_clocks
+from gpu_triage.judge.conditions.health import judge_health
+from gpu_triage.judge.conditions.host import judge_host
+from gpu_triage.judge.conditions.links import judge_links
+from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
@@ -37,17 +37,6 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.outcomes import OutcomeStore
 
-_JUDGES: Final = (
-    judge_repeat_offenders,
-    judge_clocks,
-    judge_stragglers,
-    judge_links,
-    judge_peers,
-    judge_uplinks,
-    judge_network,
-    judge_kernel,
-    judge_cpu_settings,
-)
 _MOST_ABSENT: Final = 64
 """Maximum number of absent GPUs with time per class kept, so that it continues if they come back."""
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
@@ -105,9 +94,10 @@ class HostJudge:
         remember(host, self._longest_gap_seconds)
         judged: Iterable[Finding] = chain(
             judge_health(host, bottlenecks),
-            *(judge(host) for judge in _JUDGES),
+            judge_clocks(host),
+            judge_links(host),
+            judge_host(host),
             judge_work(host, bottlenecks),
-            judge_hangs(host, bottlenecks),
         )
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)

@@ -32,6 +32,7 @@ def judge_clocks(host: HostEvidence) -> Iterator[Finding]:
             yield of_gpu("power.reading", gpu, overread, value=gpu.last(GPU_POWER_WATTS))
         if (limited := gpu.limited_clock) is not None:
             yield of_gpu("clock.policy", gpu, limited.text, value=limited.share)
+    yield from judge_stragglers(host)
 
 
 def _slowdowns(gpu: GpuEvidence) -> Iterator[Finding]:

@@ -59,8 +59,9 @@ _FLAGS: Final = (
 
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield findings about the driver, the number of GPUs, unresponsive GPUs, and faults of responsive ones."""
+    """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also such as came back."""
     yield from _presence(host)
+    yield from _repeat_offenders(host)
     yield from _xids(host, bottlenecks)
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
@@ -285,7 +286,7 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
     }
 
 
-def judge_repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
+def _repeat_offenders(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per GPU, or slot without one, with incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):

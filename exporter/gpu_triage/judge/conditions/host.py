@@ -136,6 +136,12 @@ _OF_GPU: Final = (
 """Reasons from the driver why a GPU that does not respond cannot be used."""
 
 
+def judge_host(host: HostEvidence) -> Iterator[Finding]:
+    yield from judge_kernel(host)
+    yield from _network(host)
+    yield from _cpu_settings(host)
+
+
 def judge_kernel(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for each kind of trouble, with the subjects that the kernel names."""
     reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
@@ -248,7 +254,7 @@ def first_of(said: Sequence[str]) -> str:
     return "; ".join(said[:_SHOWN]) + more
 
 
-def judge_network(host: HostEvidence) -> Iterator[Finding]:
+def _network(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding per kind of trouble, naming the affected ports."""
     most_downs = host.limit("network.port_flapping", "downs")
     flapping = [
@@ -318,7 +324,7 @@ def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
     return up is not None and up.high == 0
 
 
-def judge_cpu_settings(host: HostEvidence) -> Iterator[Finding]:
+def _cpu_settings(host: HostEvidence) -> Iterator[Finding]:
     """Yield findings about the clock of the busiest CPUs, and the kernel's clock source."""
     governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
     for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):

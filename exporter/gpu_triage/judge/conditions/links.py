@@ -74,7 +74,7 @@ _NVLINK_ERRORS: Final = (((REPLAY, RECOVERY), "replays"), (("crc",), "crc"))
 
 
 def judge_links(host: HostEvidence) -> Iterator[Finding]:
-    """Yield findings about degraded PCIe links and their errors, and about NVLink."""
+    """Yield findings about PCIe links and their errors, about uplinks and slots, and about NVLink and peer access."""
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(host, gpu)
@@ -89,6 +89,8 @@ def judge_links(host: HostEvidence) -> Iterator[Finding]:
             yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
     yield from _nvlink(host)
     yield from _switches(host)
+    yield from _uplinks(host)
+    yield from _peers(host)
 
 
 def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
@@ -231,7 +233,7 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         yield of_host(code, first_of(seen), len(seen))
 
 
-def judge_uplinks(host: HostEvidence) -> Iterator[Finding]:
+def _uplinks(host: HostEvidence) -> Iterator[Finding]:
     """Yield one finding for all uplinks slower than both ends allow, the slowest first."""
     short = sorted((uplink.ratio, _uplink_text(host, uplink)) for uplink in host.short_uplinks)
     if short:
@@ -260,7 +262,7 @@ class _Path(NamedTuple):
         return self.status in ("ok", "unknown")
 
 
-def judge_peers(host: HostEvidence) -> Iterator[Finding]:
+def _peers(host: HostEvidence) -> Iterator[Finding]:
     """Yield slots that give less than others, and GPUs that do not reach each other directly."""
     for gpu, lesser in host.lesser_slots.items():
         moves = traffic_text(gpu)

@@ -64,7 +64,7 @@ def stopped(host: HostEvidence, gpu: GpuEvidence, bottleneck: Bottleneck) -> str
     return "" if saves else f"no work for {seconds:.0f} s, directly after it worked"
 
 
-def judge_hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield the GPUs of this host that are stuck in a collective, waiting for a missing rank.
 
     GPUs of a job are stuck together if none of them works: an evaluation on one of them, or a checkpoint that the host
@@ -153,6 +153,7 @@ _SHARING: Final = 2
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield starved GPUs, hung or idle jobs, bad placement of processes and memory, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
+    yield from _hangs(host, bottlenecks)
     yield from _killed(host)
     yield from _classes(host, bottlenecks)
     for gpu in host.answering:

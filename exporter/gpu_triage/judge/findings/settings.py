@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -60,23 +61,14 @@ class JudgeSettings:
     changed: tuple[Change, ...] = ()  # differences from the defaults, in the table's order
 
 
+_time = partial(Limit, low=0, high=_LONGEST_SECONDS, unit=Unit.SECONDS)
+
+
 def settable(check: Check) -> dict[str, Limit]:
     """Return all settings of a finding by name: wait, hold, then its thresholds."""
     return {
-        WAIT: Limit(
-            check.wait_seconds,
-            0,
-            _LONGEST_SECONDS,
-            Unit.SECONDS,
-            "How long its condition must last before the finding is confirmed",
-        ),
-        HOLD: Limit(
-            check.hold_seconds,
-            0,
-            _LONGEST_SECONDS,
-            Unit.SECONDS,
-            "How long it stays confirmed after its condition has ended",
-        ),
+        WAIT: _time(check.wait_seconds, "How long its condition must last before the finding is confirmed"),
+        HOLD: _time(check.hold_seconds, "How long it stays confirmed after its condition has ended"),
         **LIMITS.get(check.code, {}),
     }
 
