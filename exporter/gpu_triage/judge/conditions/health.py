@@ -59,7 +59,7 @@ _FLAGS: Final = (
 
 
 def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also such as came back."""
+    """Yield findings about the driver, missing and unresponsive GPUs, and faults of the others, also old ones."""
     yield from _presence(host)
     yield from _repeat_offenders(host)
     yield from _xids(host, bottlenecks)
