@@ -19,10 +19,11 @@ def test_what_is_left_out_of_the_evidence_nobody_asks_for() -> None:
     assert len(constants) == len(_NOT_JUDGED)
     files = [path for folder in READERS_OF_EVIDENCE for path in (PACKAGE / folder).rglob("*.py")]
     asked = {
-        (path.name, name.id)
+        (path.name, name)
         for path in files
         if path != Path(history.__file__)
-        for name in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(name, ast.Name) and name.id in constants
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (getattr(node, "id", ""), getattr(node, "attr", ""))
+        if name in constants
     }
     assert asked == set()

@@ -79,8 +79,10 @@ def test_what_a_reset_cured_is_over_with_the_reset(
         seen.run_to(95)
         assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED]
         assert seen.running.value("gpu_verdict", gpu=gpu) == 2
+        assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is not None
         seen.run_to(200)
         assert [state for _, state in seen.lives[gpu, code]] == [State.CONFIRMED, State.ENDED]
         assert seen.running.value("gpu_verdict", gpu=gpu) == 0
+        assert seen.running.value("gpu_finding_since_timestamp_seconds", gpu=gpu, code=code) is None, "it is over"
         (ended,) = (each for each in seen.report.ended if each.check.code == code)
         assert ended.end == EndReason.RESET.value

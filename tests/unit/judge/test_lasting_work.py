@@ -13,6 +13,7 @@ from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host
+from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
@@ -133,17 +134,49 @@ def test_a_gpu_that_waits_for_most_of_the_time_is_starved_at_every_moment(share:
     assert ("storage.starved" in codes) is found
 
 
-@pytest.mark.parametrize(("rate", "state"), [(60_000.0, "absent"), (70_000.0, "confirmed")])
-def test_swapping_is_found_above_a_page_now_and_then(rate: float, state: str) -> None:
-    fed, total = Fed(60.0), Total(lambda _: rate)
+SWAPPED = LIMITS["memory.swapping"]["rate"].value
+FULL, GROWTH = (LIMITS["work.memory_full"][name].value for name in ("full", "growth"))
+MEMORY = 1000.0 * 1024**3
+EDGE = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("swapped", "full", "grown", "found"),
+    [
+        (SWAPPED, 0.5, 0.0, set()),
+        (SWAPPED * (1 + EDGE), 0.5, 0.0, {"memory.swapping"}),
+        (0.0, FULL, 2 * GROWTH, set()),
+        (0.0, FULL + EDGE, 2 * GROWTH, {"work.memory_full"}),
+        (0.0, FULL + EDGE, GROWTH, set()),
+        (0.0, FULL + EDGE, GROWTH + EDGE, {"work.memory_full"}),
+    ],
+)
+def test_swapping_and_full_memory_are_found_above_their_limits(
+    swapped: float, full: float, grown: float, found: set[str]
+) -> None:
+    def samples(at: float) -> Iterator[Sample]:
+        used = MEMORY * (full - grown * (1 - at / 60))
+        yield from loaded(at)
+        yield GPU_PROCESSES.sample(1, *GPU, "compute")
+        yield GPU_MEMORY_TOTAL_BYTES.sample(MEMORY, *GPU)
+        yield GPU_MEMORY_USED_BYTES.sample(used, *GPU)
+        yield GPU_MEMORY_FREE_BYTES.sample(MEMORY - used, *GPU)
+        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(swapped * at)
+
+    host = evidence_of((0.0, samples(0.0)), (60.0, samples(60.0)))
+    assert {each.check.code for each in judge_work(host, {})} == found
+
+
+def test_swapping_at_every_moment_is_confirmed() -> None:
+    fed = Fed(60.0)
 
     def samples(at: float) -> Iterator[Sample]:
         yield from loaded(at)
         yield GPU_PROCESSES.sample(1, *GPU, "compute")
-        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(total.at(at))
+        yield GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(70_000.0 * at)
 
     fed.run(HOUR, samples)
-    assert fed.state("memory.swapping") == state
+    assert fed.state("memory.swapping") == "confirmed"
 
 
 @pytest.mark.parametrize(("grown", "state"), [(0.0012, "confirmed"), (0.0008, "absent")])
