@@ -9,20 +9,16 @@ from tests.evidence import evidence_of
 from tests.fed import GPU, HOUR, MINUTE, WALL, Fed, Total, loaded
 
 from gpu_triage.judge.bottleneck.classes import Bottleneck
-from gpu_triage.judge.conditions.clocks import judge_stragglers
 from gpu_triage.judge.conditions.work import judge_work
 from gpu_triage.judge.evidence.observed import observable
 from gpu_triage.judge.findings.finding import of_gpu, of_host
 from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
-from gpu_triage.read.gpu.clocks_and_limits import GPU_CLOCK_DEFAULT_HERTZ, GPU_CLOCK_HERTZ, GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.identity import GPU_INFO
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
-from gpu_triage.read.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.kernel_log import (
     GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
@@ -32,8 +28,6 @@ from gpu_triage.read.metrics.metric import MetricSpec, Sample
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 
 pytestmark = pytest.mark.slow
-
-MODEL = ("NVIDIA H100 80GB HBM3", "", "", "", "hopper", "9.0", "", "")
 
 
 def devices(at: float, **counts: int) -> Iterator[Sample]:
@@ -234,41 +228,6 @@ def test_one_task_that_hangs_again_and_again_is_enough(again: float, found: set[
 
     fed.run(15 * MINUTE, samples)
     assert fed.codes() == found
-
-
-def peers(at: float, **first: float) -> Iterator[Sample]:
-    """Four busy GPUs of one model, of which the first differs: its clock, its power, and what holds its clocks."""
-    for index in range(4):
-        gpu = (str(index), f"GPU-{index}")
-        own = first if index == 0 else {}
-        yield from loaded(at, gpu=gpu)
-        yield GPU_INFO.sample(1, *gpu, *MODEL)
-        yield GPU_CLOCK_HERTZ.sample(own.get("clock", 1980e6), *gpu, "sm")
-        yield GPU_POWER_WATTS.sample(own.get("power", 600.0), *gpu)
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("held", 0.0), *gpu, "applications_clocks")
-        yield GPU_THROTTLE_SECONDS_TOTAL.sample(own.get("hot", 0.0), *gpu, "hw_thermal")
-        if "target" in own:
-            yield GPU_CLOCK_TARGET_HERTZ.sample(own["target"], *gpu, "sm")
-            yield GPU_CLOCK_DEFAULT_HERTZ.sample(1980e6, *gpu, "sm")
-
-
-@pytest.mark.parametrize(
-    ("first", "codes"),
-    [
-        pytest.param({"clock": 1700e6}, ["clock.straggler"], id="slower"),
-        pytest.param({"clock": 1800e6}, [], id="less than a tenth slower"),
-        pytest.param({"clock": 1700e6, "held": 31.0}, ["clock.policy"], id="locked"),
-        pytest.param({"clock": 1700e6, "held": 29.0}, ["clock.straggler"], id="locked for less than half of the time"),
-        pytest.param({"clock": 1700e6, "target": 1700e6}, [], id="its setting is told as that"),
-        pytest.param({"clock": 1700e6, "power": 350.0}, [], id="lighter work"),
-        pytest.param({"clock": 1700e6, "power": 370.0}, ["clock.straggler"], id="work that is not much lighter"),
-        pytest.param({"clock": 1700e6, "power": 350.0, "hot": 6.0}, ["clock.straggler"], id="little power, for heat"),
-    ],
-)
-def test_a_gpu_is_no_straggler_by_its_setting_or_its_work(first: dict[str, float], codes: list[str]) -> None:
-    before = {**first, "held": 0.0, "hot": 0.0}
-    host = evidence_of(*((at, tuple(peers(at, **own))) for at, own in ((0.0, before), (60.0, first))))
-    assert [each.check.code for each in judge_stragglers(host)] == codes
 
 
 def seen(*more: Sample, busy: float = 1.0, p_state: int = 0) -> tuple[Sample, ...]:

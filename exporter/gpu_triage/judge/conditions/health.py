@@ -148,9 +148,12 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
             yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
+        xids = gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        if not xids:
+            continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
         of_programs = _xids_of_programs(gpu)
-        for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
+        for last in xids:
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
                 # Xid 94 reports the same error, including what it means for the jobs.
@@ -198,7 +201,7 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
         or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
-        or (not gpu.partitioned and any(link.last == 0 for link in gpu.series(GPU_NVLINK_UP)))
+        or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))
     )
 
 

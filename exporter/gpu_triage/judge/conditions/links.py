@@ -152,10 +152,11 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
     If no link of the host is up, this has been so since boot and the links should be up. The exception is an incomplete
     fabric, which is then at fault itself. MIG disables links, and so does a virtual machine with a single GPU.
     """
-    in_use = any(link.high for link in host.series(GPU_NVLINK_UP))
-    linked = [gpu for gpu in host.answering if gpu.has(GPU_NVLINK_UP) and not gpu.partitioned]
-    for gpu in host.answering:
-        down = [link.labels["link"] for link in gpu.series(GPU_NVLINK_UP) if link.high == 0]
+    links_of = {gpu: gpu.series(GPU_NVLINK_UP) for gpu in host.answering}
+    in_use = any(link.high for links in links_of.values() for link in links)
+    linked = [gpu for gpu, links in links_of.items() if links and not gpu.partitioned]
+    for gpu, links in links_of.items():
+        down = [link.labels["link"] for link in links if link.high == 0]
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
         if down and (in_use or due):
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down))

@@ -254,7 +254,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 def _unused(gpu: GpuEvidence) -> str:
     """Describe the owner of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else owners_text(sorted(allocated_to(gpu)))
-    free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
+    free = gpu.processes_known and not gpu.works and not sum(gpu.lasts(GPU_PROCESSES))
     return f"allocated to {given}, no process on it" if given and free else ""
 
 

@@ -279,7 +279,7 @@ class GpuEvidence(Evidence):
     @cached_property
     def owner_unseen(self) -> bool:
         """Whether the GPU works although the driver lists no process on it."""
-        return self.works and not sum(each.last for each in self.series(GPU_PROCESSES))
+        return self.works and not sum(self.lasts(GPU_PROCESSES))
 
     @cached_property
     def compute_processes(self) -> int:

@@ -99,6 +99,10 @@ class Evidence:
             return points[-1]
         return None
 
+    def lasts(self, spec: MetricSpec, **labels: str) -> list[float]:
+        """Return the latest value of each of those series."""
+        return [points[-1] for _, points in self._matching(spec, labels)]
+
     def label(self, spec: MetricSpec, name: str) -> str:
         """Return a label of the first series of an info metric, or ""."""
         for values, _ in self._matching(spec, {}):

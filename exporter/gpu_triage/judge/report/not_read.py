@@ -68,10 +68,10 @@ def not_read(host: HostEvidence) -> Iterator[str]:
     yield from _not_mounted(host)
     for collectors, errors in _failed(host).items():
         yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
-    if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
+    if nameless := [labels for labels in host.labels_of(GPU_PROCESS_INFO) if not labels["process"]]:
         yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
     pressure_read = host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
-    if pressure_read and not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+    if pressure_read and not host.has(GPU_HOST_PRESSURE_SECONDS_TOTAL):
         yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
 
 

@@ -102,12 +102,12 @@ def _pcie(host: HostEvidence) -> str:
 def _peers(host: HostEvidence) -> str:
     if len(host.answering) < 2:  # noqa: PLR2004 - a pair
         return "no pair of GPUs"
-    paths = host.series(GPU_P2P_STATUS, capability="read")
-    direct = len(host.series(GPU_P2P_STATUS, capability="read", status="ok"))
-    links = host.series(GPU_NVLINK_UP)
+    paths = host.lasts(GPU_P2P_STATUS, capability="read")
+    direct = len(host.lasts(GPU_P2P_STATUS, capability="read", status="ok"))
+    links = host.lasts(GPU_NVLINK_UP)
     return _joined(
         f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
-        f"NVLink {sum(1 for link in links if link.last)} of {len(links)} links up" if links else "",
+        f"NVLink {sum(map(bool, links))} of {len(links)} links up" if links else "",
     )
 
 
