@@ -16,16 +16,7 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.judge.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.read.exporter.exporter_health import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.read.gpu.ecc import (
-    GPU_ECC_MEMORY_ERRORS_TOTAL,
-    GPU_ECC_MODE,
-    GPU_ECC_MODE_PENDING,
-    GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
-    GPU_ECC_VOLATILE_ERRORS_TOTAL,
-    GPU_RETIRED_PAGES_PENDING,
-    GPU_ROW_REMAP_FAILURE,
-    GPU_ROW_REMAP_PENDING,
-)
+from gpu_triage.read.gpu import ecc
 from gpu_triage.read.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.read.gpu.presence import GPU_DEVICES
@@ -33,14 +24,8 @@ from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.read.host.platform import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.read.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.read.incidents.incident_metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
+from gpu_triage.read.xid import xid_metrics
 from gpu_triage.read.xid.codes import DOUBLE_BIT_ERROR
-from gpu_triage.read.xid.xid_metrics import (
-    GPU_XID_ERRORS_TOTAL,
-    GPU_XID_LAST_TIMESTAMP_SECONDS,
-    GPU_XID_SUSPECT_UNIT_PROCESSES,
-    GPU_XID_UNASSIGNED_ERRORS_TOTAL,
-    GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
-)
 from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.host_gpus import BLOCKED_BEHIND
 
@@ -50,10 +35,10 @@ _OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids caused by program
 _CUDA_MODULE: Final = "nvidia_uvm"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
-    ("memory.row_remap_failure", GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
-    ("memory.row_remap_pending", GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
-    ("memory.retired_pages_pending", GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
-    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
+    ("memory.row_remap_failure", ecc.GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
+    ("memory.row_remap_pending", ecc.GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
+    ("memory.retired_pages_pending", ecc.GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
+    ("ecc.sram_threshold", ecc.GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
 )
 """(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
 
@@ -130,7 +115,7 @@ def _corrected_storm(gpu: GpuEvidence) -> float | None:
     (github.com/NVIDIA/DCGM, issue 313).
     """
     labels = (gpu.gpu, gpu.uuid, "corrected")
-    rate = gpu.memory.rise(GPU_ECC_VOLATILE_ERRORS_TOTAL, labels, thresholds.WINDOW_SECONDS).mean
+    rate = gpu.memory.rise(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, labels, thresholds.WINDOW_SECONDS).mean
     return rate if rate >= gpu.limit("gpu.slow", "corrected_per_second") else None
 
 
@@ -145,10 +130,10 @@ def _missing(host: HostEvidence) -> Iterator[Finding]:
 def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Yield recent Xids, and earlier critical ones."""
     for gpu in host.gpus:
-        for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
+        for unit in gpu.series(xid_metrics.GPU_XID_SUSPECT_UNIT_PROCESSES):
             measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
             yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
-        xids = gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        xids = gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
         if not xids:
             continue
         damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
@@ -158,16 +143,16 @@ def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
             if gpu.contained_error and xid == str(DOUBLE_BIT_ERROR):
                 # Xid 94 reports the same error, including what it means for the jobs.
                 continue
-            count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
+            count = gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
             code, when = _xid(last, count, host, damaged=damaged, reset=last.last < gpu.reset_at)
             # A few Xids caused by programs concern only those programs.
             few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
             if code and not few:
                 yield of_gpu(code, gpu, when, value=count)
     answering = {gpu.pci_bus_id for gpu in host.answering}
-    for last in host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
+    for last in host.series(xid_metrics.GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
-        count = host.last(GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
+        count = host.last(xid_metrics.GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
         code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
         few = code and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
         if code and not few:
@@ -182,14 +167,14 @@ def _xids_of_programs(gpu: GpuEvidence) -> float:
     seconds = thresholds.XID_RECENT_SECONDS
     recent = [
         each.labels
-        for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        for each in gpu.series(xid_metrics.GPU_XID_LAST_TIMESTAMP_SECONDS)
         if gpu.age_seconds(each.last) <= seconds
         and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
     ]
     if gpu.memory.seconds >= seconds:
-        count = sum(gpu.risen(GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
+        count = sum(gpu.risen(xid_metrics.GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
     else:
-        count = max((gpu.last(GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
+        count = max((gpu.last(xid_metrics.GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
     return count
 
 
@@ -198,7 +183,10 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     return bool(
         not gpu.up
         or gpu.recovery_action
-        or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
+        or any(
+            gpu.last(spec)
+            for spec in (ecc.GPU_ROW_REMAP_FAILURE, ecc.GPU_ROW_REMAP_PENDING, ecc.GPU_RETIRED_PAGES_PENDING)
+        )
         or (gpu.uncorrected_errors and not gpu.contained_error)
         or gpu.fabric_trouble
         or (not gpu.partitioned and 0 in gpu.lasts(GPU_NVLINK_UP))
@@ -223,19 +211,19 @@ def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
     if uncorrected := gpu.uncorrected_errors:
         code = "ecc.contained" if gpu.contained_error else "ecc.uncorrected"
-        in_chip = gpu.last(GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
+        in_chip = gpu.last(ecc.GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
         where = f", {in_chip:.0f} of them in the chip (SRAM)" if in_chip else ""
         measured = f"{uncorrected:.0f} uncorrected errors since the driver was loaded{where}"
         yield of_gpu(code, gpu, measured, value=uncorrected)
-    corrected = gpu.one(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
+    corrected = gpu.one(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
     if corrected is not None and corrected.increase > 0:
         count = corrected.increase
         yield of_gpu("ecc.corrected", gpu, f"{count:.0f} corrected errors in {corrected.seconds:.0f} s", value=count)
-    a_day = gpu.risen(GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
+    a_day = gpu.risen(ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
     if a_day.amount > gpu.limit("ecc.corrected_rising", "a_day"):
         measured = f"{a_day.amount:.0f} corrected errors in {length_of_time(a_day.seconds)}"
         yield of_gpu("ecc.corrected_rising", gpu, measured, value=a_day.amount)
-    mode, pending = gpu.last(GPU_ECC_MODE), gpu.last(GPU_ECC_MODE_PENDING)
+    mode, pending = gpu.last(ecc.GPU_ECC_MODE), gpu.last(ecc.GPU_ECC_MODE_PENDING)
     if mode is not None and pending is not None and mode != pending:
         on = {False: "off", True: "on"}
         yield of_gpu("ecc.mode_pending", gpu, f"ECC is {on[bool(mode)]} and will be {on[bool(pending)]}")

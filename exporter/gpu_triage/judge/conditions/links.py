@@ -29,47 +29,33 @@ from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
+from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
-from gpu_triage.read.gpu.nvlink import (
-    EFFECTIVE_BER_LIMIT,
-    GPU_NVLINK_ERRORS_TOTAL,
-    GPU_NVLINK_LINK_BIT_ERROR_RATIO,
-    GPU_NVLINK_LINK_ERRORS_TOTAL,
-    GPU_NVLINK_UP,
-    RECOVERY,
-    REPLAY,
-)
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-    GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_GENERATION,
-    GPU_PCIE_LINK_SLOT_MAX_WIDTH,
-    GPU_PCIE_LINK_WIDTH,
-)
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.read.host.pcie_uplinks import devices_behind
 from gpu_triage.read.incidents.incident_metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.read.metrics.metric import MetricSpec
-from gpu_triage.read.xid.xid_metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
+from gpu_triage.read.xid import xid_metrics
 
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {
         "generation": (
-            GPU_PCIE_LINK_EXPECTED_GENERATION,
-            GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
-            GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+            pcie.GPU_PCIE_LINK_EXPECTED_GENERATION,
+            pcie.GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
+            pcie.GPU_PCIE_LINK_SLOT_MAX_GENERATION,
         ),
-        "width": (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_DEVICE_MAX_WIDTH, GPU_PCIE_LINK_SLOT_MAX_WIDTH),
+        "width": (
+            pcie.GPU_PCIE_LINK_EXPECTED_WIDTH,
+            pcie.GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
+            pcie.GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+        ),
     }
 )
 """What is expected of a link, and the maximum of card and slot."""
 
-_NVLINK_ERRORS: Final = (((REPLAY, RECOVERY), "replays"), (("crc",), "crc"))
+_NVLINK_ERRORS: Final = (((nvlink.REPLAY, nvlink.RECOVERY), "replays"), (("crc",), "crc"))
 """Types of NVLink errors that count together, and the name of their limit."""
 
 
@@ -100,7 +86,7 @@ def _pcie(host: HostEvidence, gpu: GpuEvidence) -> Iterator[Finding]:
     if missing is not None:
         yield _narrow(gpu, missing, slot)
     if slow is not None:
-        advice, generation = _cause_advice(gpu, "generation"), gpu.last(GPU_PCIE_LINK_GENERATION)
+        advice, generation = _cause_advice(gpu, "generation"), gpu.last(pcie.GPU_PCIE_LINK_GENERATION)
         if loaded:
             yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", advice, generation)
         elif gpu.works_awake:
@@ -130,7 +116,7 @@ def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
     if flaps is not None and gpu.under_load:
         yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
     widths = gpu.memory.over(gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
-    width, expected = gpu.last(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+    width, expected = gpu.last(pcie.GPU_PCIE_LINK_WIDTH), gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH)
     # A single change that left the link too narrow soon gets its own finding.
     is_narrow = width is not None and expected is not None and width < expected
     if widths > 1 or (widths and not is_narrow):
@@ -152,7 +138,7 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
     If no link of the host is up, this has been so since boot and the links should be up. The exception is an incomplete
     fabric, which is then at fault itself. MIG disables links, and so does a virtual machine with a single GPU.
     """
-    links_of = {gpu: gpu.series(GPU_NVLINK_UP) for gpu in host.answering}
+    links_of = {gpu: gpu.series(nvlink.GPU_NVLINK_UP) for gpu in host.answering}
     in_use = any(link.high for links in links_of.values() for link in links)
     linked = [gpu for gpu, links in links_of.items() if links and not gpu.partitioned]
     for gpu, links in links_of.items():
@@ -175,7 +161,7 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
 
 def _nvlink_errors(gpu: GpuEvidence, kinds: Sequence[str], limit: str) -> float | None:
     seconds = thresholds.EVENTS_REMEMBERED_SECONDS
-    amounts = (gpu.risen(GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
+    amounts = (gpu.risen(nvlink.GPU_NVLINK_ERRORS_TOTAL, seconds, type=kind) for kind in kinds)
     return many(sum_of(amounts), gpu.limit("nvlink.errors", limit))
 
 
@@ -185,10 +171,10 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
     On 320 GB200 GPUs all counters were 0, except the recoveries of one link: 3 more in 21 minutes, and five days later
     it failed (github.com/marin-community/marin, issue 9086).
     """
-    if not gpu.has(GPU_NVLINK_ERRORS_TOTAL, type=REPLAY):
+    if not gpu.has(nvlink.GPU_NVLINK_ERRORS_TOTAL, type=nvlink.REPLAY):
         found = [
-            (gpu.memory.rise(GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
-            for link in gpu.series(GPU_NVLINK_LINK_ERRORS_TOTAL, type=RECOVERY)
+            (gpu.memory.rise(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
+            for link in gpu.series(nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL, type=nvlink.RECOVERY)
         ]
         again = [(rise, link) for rise, link in found if rise.amount >= gpu.limit("nvlink.recovering", "count")]
         if again:
@@ -198,8 +184,8 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
             yield of_gpu("nvlink.recovering", gpu, f"{words} in {length_of_time(longest)}", value=most)
     high = [
         f"link {link.labels['link']}: {link.last:.0e}"
-        for link in gpu.series(GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
-        if link.low > EFFECTIVE_BER_LIMIT
+        for link in gpu.series(nvlink.GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
+        if link.low > nvlink.EFFECTIVE_BER_LIMIT
     ]
     if high:
         yield of_gpu("nvlink.bit_errors", gpu, f"effective bit error rate of {', '.join(high)}")
@@ -218,12 +204,12 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
     damaged = any(gpu.fabric_trouble is not None for gpu in host.answering)
     open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
     found: dict[str, list[str]] = defaultdict(list)
-    for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
+    for last in host.series(xid_metrics.GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
         age_seconds = host.age_seconds(last.last)
         if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
             continue
-        count = host.last(GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
+        count = host.last(xid_metrics.GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
         times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
         word = "fatal" if fatal else "nonfatal"
         found["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
@@ -302,7 +288,7 @@ def _refused(host: HostEvidence, paths: list[_Path]) -> Mapping[GpuEvidence, Map
     """
     declared = host.last(GPU_P2P_EXPECTED) == 1
     paths = [path for path in paths if path.gpu.name == path.peer.name]
-    linked = {gpu for path in paths for gpu in (path.gpu, path.peer) if gpu.has(GPU_NVLINK_UP)}
+    linked = {gpu for path in paths for gpu in (path.gpu, path.peer) if gpu.has(nvlink.GPU_NVLINK_UP)}
     able = {path.kind for path in paths if path.status == "ok" and path.kind[1] is not None}
     refused: dict[GpuEvidence, dict[str, str]] = defaultdict(dict)
     for path in paths:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from gpu_triage.judge.bottleneck.classes import STARVED, Bottleneck, Bottlenecks
 from gpu_triage.judge.evidence import thresholds
@@ -17,34 +17,18 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.table import BY_CODE
 from gpu_triage.read.baseline.differences import GPU_BASELINE_MISMATCH
+from gpu_triage.read.gpu import nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE, LICENSED
-from gpu_triage.read.gpu.nvlink import (
-    GPU_NVLINK_LINKS_UP,
-    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
-    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
-from gpu_triage.read.processes.on_gpu import (
-    GPU_NUMA_MISMATCHED_PROCESSES,
-    GPU_PROCESS_INFO,
-    GPU_PROCESS_NUMA_DISTANCE,
-    GPU_PROCESS_NUMA_LOCAL,
-    GPU_PROCESSES,
-)
+from gpu_triage.read.processes import on_gpu
 from gpu_triage.read.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 
-_PCIE_TRAFFIC: Final = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
-_NVLINK_TRAFFIC: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_RECEIVE_BYTES_TOTAL)
-
-
-class _Stuck(NamedTuple):
-    """GPUs of one job that stopped, and those that spin, each with the seconds for which they have."""
-
-    stopped: dict[GpuEvidence, float]
-    spinning: dict[GpuEvidence, float]
+_SHARING: Final = 2
+_SPINS: Final = "busy at low power, and no data moves"
+_PCIE_TRAFFIC: Final = (pcie.GPU_PCIE_TRANSMIT_BYTES_TOTAL, pcie.GPU_PCIE_RECEIVE_BYTES_TOTAL)
+_NVLINK_TRAFFIC: Final = (nvlink.GPU_NVLINK_TRANSMIT_BYTES_TOTAL, nvlink.GPU_NVLINK_RECEIVE_BYTES_TOTAL)
 
 
 def time_in_class(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
@@ -79,7 +63,7 @@ def _hangs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
         spinning = (gpu for gpu, each in bottlenecks.items() if each.spinning_seconds >= thresholds.UNEXPLAINED_SECONDS)
         lasting = [gpu for gpu in spinning if _is_silent(gpu)]
         if len(lasting) >= thresholds.SILENT_GPUS:
-            found = [(f"GPU {_indices(lasting)}: busy at low power, and no data moves", len(lasting))]
+            found = [(f"GPU {_indices(lasting)}: {_SPINS}", len(lasting))]
     if found:
         yield of_host("work.collective_hang", "; ".join(text for text, _ in found), sum(count for _, count in found))
 
@@ -91,7 +75,7 @@ def _jobs(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Sequence[Gpu
         if gpu in bottlenecks and not gpu.partitioned and gpu.occupied:
             jobs[owners_of(gpu)].append(gpu)
     for gpus in jobs.values():
-        pids = {labels["pid"] for gpu in gpus for labels in gpu.labels_of(GPU_PROCESS_INFO)}
+        pids = {labels["pid"] for gpu in gpus for labels in gpu.labels_of(on_gpu.GPU_PROCESS_INFO)}
         # One process on several GPUs has no ranks: it may be a notebook.
         if len(gpus) >= thresholds.SILENT_GPUS and len(pids) != 1:
             yield gpus
@@ -101,34 +85,29 @@ def _together(
     host: HostEvidence, gpus: Sequence[GpuEvidence], bottlenecks: Bottlenecks, *, quiet: bool
 ) -> tuple[str, int] | None:
     """Describe and count the stuck GPUs of one job; None if one of them works, or not for long enough."""
-    stuck = _Stuck({}, {})
+    stopped_for: dict[GpuEvidence, float] = {}
+    spinning_for: dict[GpuEvidence, float] = {}
     for gpu in gpus:
         bottleneck = bottlenecks[gpu]
         if bottleneck.stopped_seconds and _stands_still(gpu, bottleneck):
-            stuck.stopped[gpu] = bottleneck.stopped_seconds
+            stopped_for[gpu] = bottleneck.stopped_seconds
         elif quiet and bottleneck.spins_after_work and bottleneck.spinning_seconds and _is_silent(gpu):
-            stuck.spinning[gpu] = bottleneck.spinning_seconds
+            spinning_for[gpu] = bottleneck.spinning_seconds
         else:
             return None
-    seconds = min((*stuck.stopped.values(), *stuck.spinning.values()))
-    alone = thresholds.STOPPED_SECONDS if stuck.stopped else thresholds.STUCK_SECONDS
-    if seconds < (thresholds.WAITED_FOR_SECONDS if stuck.stopped and stuck.spinning else alone):
+    seconds = min((*stopped_for.values(), *spinning_for.values()))
+    alone = thresholds.STOPPED_SECONDS if stopped_for else thresholds.STUCK_SECONDS
+    if seconds < (thresholds.WAITED_FOR_SECONDS if stopped_for and spinning_for else alone):
         return None
     if host.recent.saves() and seconds < thresholds.UNEXPLAINED_SECONDS:
         return None
-    return _stuck_text(stuck), len(gpus)
+    if not spinning_for:
+        return f"GPU {_indices(stopped_for)} stopped together, directly after they worked", len(gpus)
+    spins = f"GPU {_indices(spinning_for)}: {_SPINS}"
+    return (f"GPU {_indices(stopped_for)} stopped; {spins}" if stopped_for else spins), len(gpus)
 
 
-def _stuck_text(stuck: _Stuck) -> str:
-    stopped_ones, spinning_ones = _indices(stuck.stopped), _indices(stuck.spinning)
-    if stuck.stopped and stuck.spinning:
-        return f"GPU {stopped_ones} stopped; GPU {spinning_ones}: busy at low power, and no data moves"
-    if stuck.spinning:
-        return f"GPU {spinning_ones}: busy at low power, and no data moves"
-    return f"GPU {stopped_ones} stopped together, directly after they worked"
-
-
-def _indices(gpus: Sequence[GpuEvidence] | dict[GpuEvidence, float]) -> str:
+def _indices(gpus: Iterable[GpuEvidence]) -> str:
     return ", ".join(gpu.gpu for gpu in gpus)
 
 
@@ -142,12 +121,9 @@ def _is_silent(gpu: GpuEvidence) -> bool:
 
     NVLinks that are down carry nothing, so only PCIe traffic counts then.
     """
-    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(GPU_NVLINK_LINKS_UP) else ()))
+    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(nvlink.GPU_NVLINK_LINKS_UP) else ()))
     rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
     return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND
-
-
-_SHARING: Final = 2
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -254,7 +230,7 @@ def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
 def _unused(gpu: GpuEvidence) -> str:
     """Describe the owner of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else owners_text(sorted(allocated_to(gpu)))
-    free = gpu.processes_known and not gpu.works and not sum(gpu.lasts(GPU_PROCESSES))
+    free = gpu.processes_known and not gpu.works and not sum(gpu.lasts(on_gpu.GPU_PROCESSES))
     return f"allocated to {given}, no process on it" if given and free else ""
 
 
@@ -268,17 +244,17 @@ def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
 
 
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
-    if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
-        remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
+    if gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES):
+        remote = [each.labels for each in gpu.series(on_gpu.GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
         names = ", ".join(
             f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
         )
         measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
-        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(GPU_NUMA_MISMATCHED_PROCESSES))
+        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(on_gpu.GPU_NUMA_MISMATCHED_PROCESSES))
 
 
 def _distance(gpu: GpuEvidence, labels: Mapping[str, str]) -> str:
-    distance = gpu.last(GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
+    distance = gpu.last(on_gpu.GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
     return "" if distance is None else f" at distance {distance:.0f}"
 
 
@@ -315,7 +291,7 @@ def _of_one_owner(gpu: GpuEvidence) -> int:
     """
     owners = Counter(
         tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
-        for labels in gpu.labels_of(GPU_PROCESS_INFO)
+        for labels in gpu.labels_of(on_gpu.GPU_PROCESS_INFO)
     )
     return max(owners.values(), default=gpu.compute_processes)
 

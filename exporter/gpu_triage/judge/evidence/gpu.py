@@ -56,12 +56,7 @@ _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
 """Causes of hw_slowdown. Unlike hw_slowdown itself, they are never set by a mere P-state change."""
 _NOT_LIMITING: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _NAMES_SHOWN: Final = 4
-_READ_FIRST: Final = (
-    GPU_POWER_WATTS,
-    GPU_PERFORMANCE_STATE,
-    GPU_SM_UTILIZATION_RATIO,
-    GPU_MEMORY_USED_BYTES,
-)
+_READ_FIRST: Final = (GPU_POWER_WATTS, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO, GPU_MEMORY_USED_BYTES)
 """Every GPU reports at least one of these."""
 
 _NO_ANSWER: Final = MappingProxyType(

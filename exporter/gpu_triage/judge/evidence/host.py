@@ -26,50 +26,10 @@ from gpu_triage.judge.findings.identity import KnownGpus
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_GPUS_RELEASED
 from gpu_triage.read.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.read.gpu.topology import GPU_TOPOLOGY_INFO
-from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPU_SHARED_BUSY_RATIO,
-    GPU_HOST_CPUS,
-    GPU_HOST_PROCESSES_BLOCKED,
-)
-from gpu_triage.read.host.disk import (
-    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
-    GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
-    GPU_HOST_DISK_READ_BYTES_TOTAL,
-    GPU_HOST_DISK_READ_SECONDS_TOTAL,
-    GPU_HOST_DISK_READS_TOTAL,
-    GPU_HOST_DISK_WRITE_SECONDS_TOTAL,
-    GPU_HOST_DISK_WRITES_TOTAL,
-    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
-    GPU_HOST_GDS_OPERATIONS_IN_FLIGHT,
-    GPU_HOST_GDS_OPERATIONS_TOTAL,
-    GPU_HOST_LUSTRE_BYTES_TOTAL,
-    GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,
-    GPU_HOST_LUSTRE_OPERATIONS_TOTAL,
-)
+from gpu_triage.read.host import cpu, disk, infiniband, network_interfaces, nfs
 from gpu_triage.read.host.host_memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.read.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
-    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
-)
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.read.host.kernel_messages import ProblemKind
-from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
-)
-from gpu_triage.read.host.nfs import (
-    GPU_HOST_NFS_BYTES_TOTAL,
-    GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL,
-    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
-    GPU_HOST_NFS_OPERATIONS_TOTAL,
-    GPU_HOST_NFS_RETRANSMISSIONS_TOTAL,
-)
 from gpu_triage.read.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.read.metrics.metric import MetricSpec
 
@@ -93,12 +53,12 @@ def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
     A disk that serves many requests in parallel counts as busy with a single one, so busy alone proves nothing.
     Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
     """
-    for disk in evidence.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
-        load = disk_load(evidence, disk.labels["device"], disk.rate or 0.0)
+    for counter in evidence.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
+        load = disk_load(evidence, counter.labels["device"], counter.rate or 0.0)
         if load.busy < evidence.limit("storage.starved", "disk") * ease:
             continue
         if sign := _sign(evidence, load, ease):
-            yield f"disk {disk.labels['device']} busy {load.busy:.0%} of the time, {sign}"
+            yield f"disk {counter.labels['device']} busy {load.busy:.0%} of the time, {sign}"
 
 
 def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
@@ -107,12 +67,12 @@ def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
     def rate(*specs: MetricSpec) -> float:
         return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
 
-    requests = rate(GPU_HOST_DISK_READS_TOTAL, GPU_HOST_DISK_WRITES_TOTAL)
-    served = rate(GPU_HOST_DISK_READ_SECONDS_TOTAL, GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
+    requests = rate(disk.GPU_HOST_DISK_READS_TOTAL, disk.GPU_HOST_DISK_WRITES_TOTAL)
+    served = rate(disk.GPU_HOST_DISK_READ_SECONDS_TOTAL, disk.GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
     # The kernel counts a full tick (1 to 4 ms) as busy even for a request of a few microseconds. If the disk completed
     # nothing, the time of its pending requests has not been counted yet.
     busy = min(1.0, busy, served) if requests else min(1.0, busy)
-    return DiskLoad(requests, served, busy, rate(GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
+    return DiskLoad(requests, served, busy, rate(disk.GPU_HOST_DISK_QUEUE_SECONDS_TOTAL))
 
 
 def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
@@ -132,17 +92,17 @@ def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
 
 def slow_lustre(evidence: Evidence, ease: float) -> Iterator[str]:
     """Yield Lustre file systems with slow reads and, on average, at least one in flight."""
-    for calls in evidence.series(GPU_HOST_LUSTRE_OPERATIONS_TOTAL, direction="read"):
+    for calls in evidence.series(disk.GPU_HOST_LUSTRE_OPERATIONS_TOTAL, direction="read"):
         operations = calls.rate or 0.0
-        seconds = evidence.rate(GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, **calls.labels) or 0.0
+        seconds = evidence.rate(disk.GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, **calls.labels) or 0.0
         if _is_slow(evidence, operations, seconds, ease):
             yield f"Lustre {calls.labels['file_system']} takes {seconds / operations * 1000:.0f} ms a read"
 
 
 def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
     """Yield GPUDirect Storage reads that stay in flight while none completes."""
-    for begun in evidence.series(GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, direction="read"):
-        ended = evidence.rate(GPU_HOST_GDS_OPERATIONS_TOTAL, direction="read")
+    for begun in evidence.series(disk.GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, direction="read"):
+        ended = evidence.rate(disk.GPU_HOST_GDS_OPERATIONS_TOTAL, direction="read")
         if begun.seconds and begun.low >= 1 and ended == 0:
             yield f"{begun.last:.0f} reads of GPUDirect Storage do not end"
 
@@ -157,7 +117,7 @@ def silent_mounts(evidence: Evidence) -> Iterator[str]:
 def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
     """Return [operations per second, seconds spent on them per second (= in flight)] by mount and kind."""
     mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
-    for index, spec in enumerate((GPU_HOST_NFS_OPERATIONS_TOTAL, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
+    for index, spec in enumerate((nfs.GPU_HOST_NFS_OPERATIONS_TOTAL, nfs.GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
         for each in evidence.series(spec):
             kind = _OPERATIONS.get(each.labels["operation"], _LOOKUP)
             mounts[each.labels["mount"]][kind][index] += each.rate or 0.0
@@ -175,7 +135,7 @@ def _lost(evidence: Evidence, mount: str) -> str:
     """Describe requests that were lost rather than answered late; "" if there were none."""
     resent, late = (
         sum(each.increase for each in evidence.series(spec, mount=mount))
-        for spec in (GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
+        for spec in (nfs.GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, nfs.GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
     )
     parts = [f"{resent:.0f} requests sent again"] if resent else []
     parts += [f"{late:.0f} timed out"] if late else []
@@ -192,21 +152,21 @@ def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
     if stalled is not None:
         waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
         return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
-    blocked = evidence.one(GPU_HOST_PROCESSES_BLOCKED)
+    blocked = evidence.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
     hangs = not load.requests and blocked is not None and blocked.low >= 1
     return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""
 
 
 _ADAPTERS = (
     (
-        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+        network_interfaces.GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+        network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+        network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
     ),
     (
-        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+        infiniband.GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+        infiniband.GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+        infiniband.GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
     ),
 )
 """Line rate, bytes received and bytes sent, for each kind of adapter."""
@@ -320,7 +280,7 @@ class HostEvidence(Evidence):
     def cpu_share(self, *modes: str, node: str | None = None) -> float | None:
         """Return the share of a NUMA node's (or the host's) CPU time spent in these modes; None if unknown."""
         labels = {} if node is None else {"numa_node": node}
-        counters = self.series(GPU_HOST_CPU_SECONDS_TOTAL, **labels)
+        counters = self.series(cpu.GPU_HOST_CPU_SECONDS_TOTAL, **labels)
         total = sum(each.increase for each in counters)
         spent = sum(each.increase for each in counters if each.labels["mode"] in modes)
         return spent / total if total > 0 else None
@@ -371,21 +331,23 @@ class HostEvidence(Evidence):
 
     def mostly_writes(self) -> bool:
         """Whether disks, NFS and Lustre write more than they read, as while a checkpoint is saved."""
-        read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
-        read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
-        read += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
+        read = self.rate(disk.GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
+        read += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
+        read += self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
         return self._written_bytes_per_second() > read
 
     def saves(self) -> bool:
         """Whether the host writes, or sends to an object store, as much as while a checkpoint is saved."""
-        sent = self.rate(GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
-        uploads = sent > thresholds.UPLOADING_RATIO * (self.rate(GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0)
+        sent = self.rate(network_interfaces.GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL) or 0.0
+        uploads = sent > thresholds.UPLOADING_RATIO * (
+            self.rate(network_interfaces.GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL) or 0.0
+        )
         return self._written_bytes_per_second() + (sent if uploads else 0.0) >= thresholds.SAVING_BYTES_PER_SECOND
 
     def _written_bytes_per_second(self) -> float:
-        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
-        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
-        return written + (self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
+        written = self.rate(disk.GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+        written += self.rate(nfs.GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        return written + (self.rate(disk.GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0)
 
     def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why CPUs are scarce for a GPU; with `single`, one CPU saturated by a thread of its job is enough.
@@ -400,14 +362,14 @@ class HostEvidence(Evidence):
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
         """Return why the CPUs of a NUMA node (None: of all nodes) are scarce; with `single`, one busy CPU suffices."""
         if node is None:
-            nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
+            nodes = sorted({each.labels["numa_node"] for each in self.series(cpu.GPU_HOST_CPUS)})
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
             return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
-        shared = self.one(GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
+        shared = self.one(cpu.GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
         busy = (self.cpu_busy_share(node) if shared is None else shared.mean) or 0.0
         if busy >= self.limit("cpu.starved", "node") * ease:
             return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
-        busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
+        busiest = max((each.mean for each in self.series(cpu.GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
         if single and busiest >= self.limit("cpu.starved", "busiest") * ease:
             return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
         return None
@@ -428,7 +390,7 @@ class HostEvidence(Evidence):
             f"{':'.join(each.values)} went down {each.increase:.0f} times"
             if each.increase > 1
             else f"{':'.join(each.values)} went down"
-            for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+            for each in self.series(infiniband.GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
         lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
@@ -436,7 +398,7 @@ class HostEvidence(Evidence):
 
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Yield ports with more than occasional RDMA request timeouts, and their number in the window."""
-        for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
+        for each in self.series(infiniband.GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
             if count := many(Amount(each.increase, each.seconds), self.limit("network.timeouts", "count")):
                 yield ":".join(each.values), count
 
@@ -488,8 +450,8 @@ class HostEvidence(Evidence):
 
         NFS counters do not show requests to a dead server, and one waiting task is little iowait on many CPUs.
         """
-        blocked = self.one(GPU_HOST_PROCESSES_BLOCKED)
+        blocked = self.one(cpu.GPU_HOST_PROCESSES_BLOCKED)
         if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
             return 0.0
-        disks = self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        disks = self.series(disk.GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
         return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

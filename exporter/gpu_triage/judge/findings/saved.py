@@ -22,15 +22,7 @@ _MOST_CHARACTERS: Final = 200
 _TOLERANCE_SECONDS: Final = 1.0
 """Allowed rounding error of summed durations."""
 
-_AS_THEY_ARE: Final = (
-    "began_at",
-    "lasted_seconds",
-    "seen_at",
-    "held_at",
-    "holds",
-    "quiet_seconds",
-    "unseen_seconds",
-)
+_AS_THEY_ARE: Final = ("began_at", "lasted_seconds", "seen_at", "held_at", "holds", "quiet_seconds", "unseen_seconds")
 """Fields of a life that are saved unchanged."""
 
 _Name = Annotated[str, Pattern(r"[A-Za-z0-9_.:-]{0,80}", "a name of letters, digits and _ . : -, at most 80")]

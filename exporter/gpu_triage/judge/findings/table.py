@@ -13,30 +13,9 @@ from gpu_triage.judge.findings.kinds.host_findings import HOST
 from gpu_triage.judge.findings.kinds.links_findings import PCIE, PEERS
 from gpu_triage.judge.findings.kinds.work_findings import BASELINE, SETTINGS, WORK
 
-__all__ = (
-    "BY_CODE",
-    "CHECKS",
-    "EXPLAINED_BY",
-    "Action",
-    "Area",
-    "Check",
-    "Measure",
-    "Severity",
-    "Unit",
-    "xid_check",
-)
+__all__ = ("BY_CODE", "CHECKS", "EXPLAINED_BY", "Action", "Area", "Check", "Measure", "Severity", "Unit", "xid_check")
 
-CHECKS: Final[tuple[Check, ...]] = (
-    *DRIVER,
-    *HEALTH,
-    *CLOCKS,
-    *PCIE,
-    *BASELINE,
-    *PEERS,
-    *HOST,
-    *WORK,
-    *SETTINGS,
-)
+CHECKS: Final[tuple[Check, ...]] = (*DRIVER, *HEALTH, *CLOCKS, *PCIE, *BASELINE, *PEERS, *HOST, *WORK, *SETTINGS)
 """All rows, in the playbook's order."""
 
 EXPLAINED_BY: Final = MappingProxyType(

@@ -25,13 +25,8 @@ from gpu_triage.judge.findings.verdicts import (
 )
 from gpu_triage.judge.report.not_read import not_read, why_blocked
 from gpu_triage.judge.report.summaries import summaries
+from gpu_triage.read.gpu import pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.read.gpu.pcie import (
-    GPU_PCIE_LINK_EXPECTED_GENERATION,
-    GPU_PCIE_LINK_EXPECTED_WIDTH,
-    GPU_PCIE_LINK_GENERATION,
-    GPU_PCIE_LINK_WIDTH,
-)
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.read.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.read.gpu.thermal import GPU_TEMPERATURE_CELSIUS
@@ -216,9 +211,9 @@ def _readings(gpu: GpuEvidence) -> GpuReadings:
         temperature_celsius=gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"),
         memory_used_bytes=gpu.last(GPU_MEMORY_USED_BYTES),
         memory_total_bytes=gpu.last(GPU_MEMORY_TOTAL_BYTES),
-        pcie_generation=gpu.last(GPU_PCIE_LINK_GENERATION),
-        pcie_width=gpu.last(GPU_PCIE_LINK_WIDTH),
-        pcie_expected_generation=gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION),
-        pcie_expected_width=gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH),
+        pcie_generation=gpu.last(pcie.GPU_PCIE_LINK_GENERATION),
+        pcie_width=gpu.last(pcie.GPU_PCIE_LINK_WIDTH),
+        pcie_expected_generation=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_GENERATION),
+        pcie_expected_width=gpu.last(pcie.GPU_PCIE_LINK_EXPECTED_WIDTH),
         compute_processes=gpu.compute_processes if gpu.processes_known else None,
     )
