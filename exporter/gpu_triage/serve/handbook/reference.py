@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.judge.findings.settings_text import settings_markdown
+from gpu_triage.judge.findings.settings import settings_markdown
 from gpu_triage.options.option_table import options_markdown
 from gpu_triage.read.metrics.metric import MetricSpec, Tier
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, SUBJECTS, Subject
