@@ -12,7 +12,6 @@ from deploy.generate import REPOSITORY, chart_judge
 from deploy.generate.chart_rules import definitions, overrides_schema, rule_files
 
 CHART = Path("helm/gpu-triage-exporter")
-INHIBITIONS = Path("rules/alertmanager-inhibit.yml")
 
 _DESCRIPTION = re.compile(r"\s*# -- (.*)")
 _CONTINUATION = re.compile(r"\s*# (.*)")
@@ -81,16 +80,15 @@ def values(text: str) -> tuple[Value, ...]:
 
 
 def _readme() -> str:
-    """The chart's README: the template with the table of values and the inhibitions filled in."""
+    """The chart's README: the template with the table of values filled in."""
     template = (REPOSITORY / CHART / "README.template.md").read_text(encoding="utf-8")
     described = values((REPOSITORY / CHART / "values.yaml").read_text(encoding="utf-8"))
     rows = "".join(
         f"| `{v.name}` | {_code(v.default)} | {v.description.replace('|', chr(92) + '|')} |\n" for v in described
     )
-    inhibitions = f"```yaml\n{(REPOSITORY / INHIBITIONS).read_text(encoding='utf-8').strip()}\n```"
     notice = "<!-- Made by `make regenerate` from README.template.md and values.yaml; edit those. -->\n\n"
     table = f"| Value | Default | Meaning |\n|---|---|---|\n{rows}".rstrip()
-    return notice + template.replace("<!-- inhibitions -->", inhibitions).replace("<!-- values -->", table)
+    return notice + template.replace("<!-- values -->", table)
 
 
 def _minified(document: bytes) -> str:

@@ -98,10 +98,11 @@ def _runbook(path: Path) -> str:
 
 
 def page_of_top() -> dict[Path, str]:
-    """The `gpu-triage top` page with a sample frame; separate from the others because it takes seconds."""
+    """The `gpu-triage top` page with the head of a frame; separate from the others because it takes seconds."""
     command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
     shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
-    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")}
+    head = "\n\n".join(shown.split("\n\n")[:2])
+    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", lambda _: f"```text\n{head}\n```\n")}
 
 
 def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
