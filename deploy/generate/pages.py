@@ -126,10 +126,10 @@ def _readers() -> str:
 
 
 def _cards(part: str) -> str:
-    """Table of what each GPU model reports, or the list of the sources."""
+    """Table of what each GPU model reports, or the list of what does not come from a card."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
     if part == "sources":
-        return "".join(map(_card_source, models))
+        return "".join(map(_not_from_a_card, models))
     return _CARDS_HEAD + "".join(f"| {' | '.join(_card(model))} |\n" for model in models)
 
 
@@ -159,11 +159,11 @@ def _card(model: GpuModel) -> tuple[str, ...]:
     )
 
 
-def _card_source(model: GpuModel) -> str:
+def _not_from_a_card(model: GpuModel) -> str:
     source = model.source
-    assumed = f" Assumed: {source.assumed}." if source.assumed else ""
-    kind = "" if source.kind == "capture" else "**From documentation, not from a card:** "
-    return f"- {model.name}: {kind}{source.facts}.{assumed}\n"
+    facts = () if source.kind == "capture" else (f"from documentation alone: {source.facts}",)
+    assumed = (source.assumed,) if source.assumed else ()
+    return f"- {model.name}: {'; '.join((*facts, *assumed))}.\n" if facts or assumed else ""
 
 
 def _xids_page() -> str:
