@@ -320,7 +320,6 @@ def test_every_difference_is_documented_and_everything_documented_is_one(differe
     rows = [row.differs for row in FILES.values()]
     rows += [told.differs for _, _, told in HANDSHAKES.values()]
     rows += [told.differs for _, _, told in ANSWERS.values()]
-    rows += [wanted.differs for wanted in ACCEPT.values()]
     named = {differs for differs in rows if differs}
     lines = {name: [line for line in differences if name in line.split(" | ")[0]] for name in named}
     assert {name: len(found) for name, found in lines.items() if len(found) != 1} == {}
