@@ -31,8 +31,8 @@ SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<title>.+?)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
 _CARDS_HEAD = (
     "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
-    "| MIG | GPM | Fan | Part number | P-state idle, computing | Reserved memory |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+    "| MIG | GPM | Fan | P-state idle, computing |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 _XIDS_INTRO = """\
 # Xid codes
@@ -153,9 +153,7 @@ def _card(model: GpuModel) -> tuple[str, ...]:
         has("mig"),
         has("gpm"),
         fan,
-        "yes" if model.board_part_number else "-",
         f"P{model.idle_state}, P{model.load_state}",
-        f"{model.memory_reserved_mib} of {model.memory_mib} MiB",
     )
 
 
