@@ -64,7 +64,10 @@ def _switches() -> str:
         ", ".join(f"`--{no}collector.{each.name}`" for each in COLLECTOR_SWITCHES if each.default == default)
         for no, default in (("no-", True), ("", False))
     )
-    text = f"[METRICS.md](METRICS.md) has what each collector reads. Off by default: {off}. On by default: {on}."
+    text = (
+        "[METRICS.md](METRICS.md) has what each collector reads. `--no-collector.host` turns off all `host_` collectors; a "
+        f"collector's own switch beats it. Off by default: {off}. On by default: {on}."
+    )
     return f"## Switches of collectors\n\n{fill(text, 120, break_on_hyphens=False)}\n"
 
 
