@@ -65,8 +65,8 @@ def _switches() -> str:
         for no, default in (("no-", True), ("", False))
     )
     text = (
-        "[METRICS.md](METRICS.md) has what each collector reads. `--no-collector.host` turns off all `host_` collectors; "
-        f"a collector's own switch beats it. Off by default: {off}. On by default: {on}."
+        "[METRICS.md](METRICS.md) has what each collector reads. `--no-collector.host` turns off all `host_` "
+        f"collectors; a collector's own switch beats it. Off by default: {off}. On by default: {on}."
     )
     return f"## Switches of collectors\n\n{fill(text, 120, break_on_hyphens=False)}\n"
 
