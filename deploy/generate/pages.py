@@ -19,7 +19,6 @@ from deploy.generate.finding_tables import class_words, facts, first_table
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
-from gpu_triage.cli.offline.files_report import READERS
 from gpu_triage.read.xid.codes import XID_CODES, XidCode, XidKind
 from gpu_triage.serve.handbook.pages import FATAL_IN_TEXT, first_sentence, meaning_of
 from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
@@ -78,7 +77,6 @@ def files() -> dict[Path, str]:
 def _pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
-    yield DOCS / "offline.md", _between(DOCS / "offline.md", "readers", lambda _: _readers())
     yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards)
     yield DOCS / "alerts.md", alerts_page(shipped_sources(), read_notifications())
     yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", lambda _: alerts_from_dcgm())
@@ -117,12 +115,6 @@ def between(page: str, name: str, generate: Callable[[str], str]) -> str:
 
     markers = re.compile(rf"(<!-- {name}(?:: ([\w-]+))? -->)\n.*?<!-- /{name} -->", re.DOTALL)
     return markers.sub(renewed, page)
-
-
-def _readers() -> str:
-    """Table of the inputs for `check --from`, as declared by the readers."""
-    rows = "".join(f"| {each.kind} | {each.forms} | {each.tells} |\n" for each in READERS)
-    return f"| Input | Recognized forms | What it shows |\n|---|---|---|\n{rows}"
 
 
 def _cards(part: str) -> str:
