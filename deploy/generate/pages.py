@@ -29,8 +29,8 @@ HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "serve" / "handbook"
 SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<title>.+?)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
 _CARDS_HEAD = (
-    "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
-    "| MIG | GPM | Fan | P-state idle, computing |\n"
+    "| Card | Margin | Memory temperature | Default application clock, MHz | ECC as delivered | Memory repair "
+    "| NVLinks | MIG | GPM | Fan | P-state idle, computing |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 _XIDS_INTRO = """\
@@ -127,21 +127,21 @@ def _cards(part: str) -> str:
 
 def _card(model: GpuModel) -> tuple[str, ...]:
     def has(feature: str) -> str:
-        return "yes" if feature in model.features else "-"
+        return "yes" if feature in model.features else ""
 
-    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else "-"
+    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else ""
     if "retired_pages" in model.features:
         repair = "pages"
-    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else "-"
-    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max} MHz" if model.clocks.sm_default else "-"
+    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else ""
+    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max}" if model.clocks.sm_default else ""
     return (
         model.name,
         has("tlimit"),
         has("memory_temperature"),
         clocks,
-        "-" if "ecc" not in model.features else "on" if model.ecc_on else "off",
+        "" if "ecc" not in model.features else "on" if model.ecc_on else "off",
         repair,
-        str(model.nvlinks) if model.nvlinks else "-",
+        str(model.nvlinks) if model.nvlinks else "",
         has("mig"),
         has("gpm"),
         fan,
