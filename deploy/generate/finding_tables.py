@@ -11,6 +11,7 @@ from gpu_triage.judge.findings.limits import LIMITS
 from gpu_triage.judge.findings.settings import shown
 from gpu_triage.judge.findings.table import CHECKS
 
+_THRESHOLDS = "../../../../../docs/configuration.md#thresholds-of-findings"
 _HELD = f"{thresholds.HELD_BYTES / 1024**3:.0f} GiB"
 _FACT = re.compile(r"(?:^|; )(?P<name>[A-Za-z ]+): (?P<value>[^;]+)")
 
@@ -20,7 +21,7 @@ def _is_xid(check: Check) -> bool:
 
 
 def facts(alert: str, current: str) -> str:
-    """A runbook's line of facts for an alert that relays findings, then their thresholds.
+    """A runbook's line of facts for an alert that relays findings, with their thresholds.
 
     Step and bottleneck class are maintained by hand in the current text, and kept. Raises ValueError if no finding has
     this alert.
@@ -40,10 +41,9 @@ def facts(alert: str, current: str) -> str:
         "finding": ", ".join(
             dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)
         ),
+        f"[thresholds]({_THRESHOLDS})": ", ".join(dict.fromkeys(each for check in told for each in _limits(check))),
     }
-    line = "; ".join(f"{name}: {value}" for name, value in named.items() if value)
-    limits = "".join(dict.fromkeys(row for check in told for row in _thresholds(check)))
-    return f"{line}\n\n{limits}" if limits else f"{line}\n"
+    return "; ".join(f"{name}: {value}" for name, value in named.items() if value) + "\n"
 
 
 def read_facts(text: str) -> dict[str, str]:
@@ -58,11 +58,10 @@ def read_facts(text: str) -> dict[str, str]:
     raise ValueError("the line of facts is missing")
 
 
-def _thresholds(check: Check) -> Iterator[str]:
+def _limits(check: Check) -> Iterator[str]:
     code = "xid.CODE" if _is_xid(check) else check.code
     for name, limit in LIMITS.get(check.code, {}).items():
-        value = f"{shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
-        yield f"- `{code}.{name}`, {value}: {limit.about}\n"
+        yield f"`{code}.{name}` {shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
 
 
 def _either(words: Iterable[str]) -> str:

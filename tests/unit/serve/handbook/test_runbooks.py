@@ -36,6 +36,7 @@ SECTIONS = (
     "Mitigation",
     "False alarm",
 )
+"""The last is left out if there are only the reasons that the index has for all alerts."""
 STEPS = (
     "0. Can you trust what you see?",
     "1. Is it sick?",
@@ -132,8 +133,9 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 @every_runbook
 def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
     assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
-    assert tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE)) == SECTIONS
-    assert [title for title in SECTIONS if not _section(page, title).strip()] == []
+    titles = tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE))
+    assert titles in {SECTIONS, SECTIONS[:-1]}
+    assert [title for title in titles if not _section(page, title).strip()] == []
 
 
 @every_runbook
