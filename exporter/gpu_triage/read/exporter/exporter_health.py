@@ -38,8 +38,7 @@ GPU_EXPORTER_SIMULATED = host_gauge(
 GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
     "gpu_exporter_collector_success",
     "1 when the collector's last round succeeded for the host or any GPU, 0 when it failed completely, exceeds the "
-    "deadline, or waits for a hung collector of the host. Failures of single GPUs are in gpu_up and "
-    "gpu_exporter_errors_total.",
+    "deadline, or waits for a hung collector. Failures of single GPUs are in gpu_up and gpu_exporter_errors_total.",
     labels=("collector",),
     source="the sampler",
 )
@@ -88,7 +87,7 @@ GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
 GPU_EXPORTER_TIME_SECONDS = host_gauge(
     "gpu_exporter_time_seconds",
     "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
-    "page use this clock: subtract them from this metric instead of time() to get an age despite a wrong clock. "
+    "page use this clock: to get an age despite a wrong clock, subtract them from this metric, not from time(). "
     "timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is behind the "
     "Prometheus server's.",
     source="the host's clock",
@@ -139,16 +138,15 @@ GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
 )
 GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
     "gpu_exporter_state_directory_in_use",
-    "1 while another exporter writes to --state.directory, so that this one saves no incident history and no finding "
-    "states there, 0 while this one writes there. Absent without a state directory, and if it is not writable for "
-    "another reason.",
+    "1 while another exporter writes to --state.directory, so that this one saves nothing there, 0 while this one "
+    "does. Absent without a state directory, and if it is not writable for another reason.",
     source="--state.directory",
 )
 GPU_EXPORTER_STATE_SAVED = host_gauge(
     "gpu_exporter_state_saved",
-    "1 while finding states and incident history are saved to --state.directory, 0 while they are not: no state "
-    "directory, another exporter writes there, or it is not writable. Unsaved findings start over at a restart: their "
-    "alerts resolve and fire again. Absent until the first write was tried.",
+    "1 while finding states and incident history are saved to --state.directory, 0 while they are not (none, in use, "
+    "or not writable): at a restart, findings start over, and their alerts resolve and fire again. Absent until the "
+    "first write was tried.",
     source="--state.directory",
 )
 

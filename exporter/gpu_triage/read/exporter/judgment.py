@@ -48,8 +48,8 @@ GPU_COMPUTE_BOUND = _judge_gauge(
     "gpu_compute_bound",
     "What bounds the kernels of a GPU in class compute of gpu_bottleneck, over the last minute: {states}. Compute: "
     "tensor cores, or FP64, FP32 or FP16 units, are as active as they get in practice. Memory: so is the memory "
-    "bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM: "
-    "before Hopper, in MIG mode, or without permission.",
+    "bandwidth. Neither: small kernels, or gaps between them. Absent in other classes, in a pause, and without GPM "
+    "(before Hopper, in MIG mode, without permission).",
     states={0: "neither", 1: "compute", 2: "memory", 3: "both"},
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
@@ -76,8 +76,8 @@ _FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
 GPU_FINDING = _judge_gauge(
     "gpu_finding",
     "State of a finding about the GPU: {states}. Pending until its condition has lasted for its wait, confirmed until "
-    "the condition has been clear for its hold, then ended for 20 minutes; absent before and after. Without gpu and "
-    "uuid: about the GPU at pci_bus_id, which the driver does not show.",
+    "it has been clear for its hold, then ended for 20 minutes; absent before and after. Without gpu and uuid: about "
+    "the GPU at pci_bus_id, which the driver does not show.",
     labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )

@@ -47,9 +47,8 @@ _MOST_CLIQUES: Final = 1 << 16
 
 GPU_FABRIC_FAULT = gpu_gauge(
     "gpu_fabric_fault",
-    "1 while the driver reports this fault of the GPU's part of the NVSwitch fabric ({fault}): less NVLink bandwidth "
-    "than expected, recovery of routes or from an access timeout, unhealthy routes, a disconnected fabric manager. "
-    "Profile full also has 0. Absent without a fabric, and if the driver does not report it.",
+    "1 while the driver reports this fault of the GPU's part of the NVSwitch fabric: {fault}. Profile full also has 0. "
+    "Absent without a fabric, and if the driver does not report it.",
     labels={"fault": FABRIC_FAULTS},
     source="nvmlDeviceGetGpuFabricInfoV healthMask",
     default_samples=lambda sample: sample.value > 0,

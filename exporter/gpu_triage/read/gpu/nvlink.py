@@ -88,10 +88,9 @@ MOST_LINKS: Final = 64
 
 GPU_NVLINK_LINKS = gpu_gauge(
     "gpu_nvlink_links",
-    "Connected NVLink links of the GPU. Not counted: links without a bridge, and links the board leaves unused (down "
-    "since the exporter started, no traffic or errors, no far end named by the driver), except on a GPU that has "
-    "joined an NVSwitch fabric and has no link up. Absent without any, and, like all NVLink metrics, while the GPU is "
-    "split by MIG.",
+    "Connected NVLink links of the GPU. Not counted: links without a bridge or unused by the board (down since the "
+    "exporter started, no traffic or errors, no far end named by the driver), except on a GPU that has joined an "
+    "NVSwitch fabric and has no link up. Absent without any, and, like all NVLink metrics, while MIG splits the GPU.",
     source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
@@ -102,22 +101,21 @@ GPU_NVLINK_LINKS_UP = gpu_gauge(
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
-    "NVLink errors of the GPU by type ({type}), since the driver was loaded. Not counted, so absent: replay and crc on "
-    "Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs, even if "
-    "the driver resets counters or no longer lists a link.",
+    "NVLink errors of the GPU by type ({type}), since the driver was loaded. Absent, because not counted: replay and "
+    "crc on Blackwell, recovery_failed (the link is then down) before it. Never decreases while the exporter runs.",
     labels={"type": ERROR_TYPES},
     source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
-    "Data the GPU sent over NVLink since the driver was loaded, with protocol overhead only if the driver cannot "
-    "exclude it. Never decreases, like gpu_nvlink_errors_total.",
+    "Data the GPU sent over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_receive_bytes_total",
-    "Data the GPU received over NVLink since the driver was loaded, with protocol overhead only if the driver cannot "
-    "exclude it. Never decreases, like gpu_nvlink_errors_total.",
+    "Data the GPU received over NVLink since the driver was loaded; with protocol overhead only if the driver cannot "
+    "exclude it. Never decreases while the exporter runs.",
     source="NVML field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(

@@ -83,9 +83,8 @@ _LIMIT_BYTES: Final = 1 << 16
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
     "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
-    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent if the "
-    "kernel has no AER for the device, as in most virtual machines; and while it is 0 if the firmware handles these "
-    "errors.",
+    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent "
+    "without AER, as in most virtual machines; if the firmware handles these errors, also while 0.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
     source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
 )

@@ -65,8 +65,8 @@ GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
 )
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
     "gpu_energy_joules_total",
-    "Energy used since the driver was loaded. Volta and later. On modules with a Grace CPU drivers count the whole "
-    "module: compare its rate with gpu_module_power_watts and gpu_power_watts.",
+    "Energy used since the driver was loaded. Volta and later. With a Grace CPU drivers count the whole module: "
+    "compare its rate with gpu_module_power_watts and gpu_power_watts.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
 

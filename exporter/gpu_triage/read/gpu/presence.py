@@ -23,17 +23,17 @@ GPU_UP = gpu_gauge(
 )
 GPU_ERROR_INFO = gpu_info(
     "gpu_error_info",
-    "Why gpu_up is 0, as a named error; absent while it is 1. If several GPUs stop answering together, the first one "
-    "is stalled, and the others are blocked behind it by process-wide driver locks.",
+    "Why gpu_up is 0, as a named error; absent while it is 1. If several GPUs stop answering together, the first is "
+    "stalled, and the others are blocked behind it by driver locks.",
     labels=("error",),
     source="the sampler",
 )
 GPU_DEVICES = host_gauge(
     "gpu_devices",
     "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (on the bus, "
-    "except GPUs passed through to virtual machines; in a container, the GPUs assigned to it), expected (declared, "
-    "else from the baseline; absent without either), boot (the most that the driver has listed since boot, except GPUs "
-    "passed through since; without a state directory, since the exporter started).",
+    "without GPUs passed through to virtual machines; in a container, those assigned to it), expected (declared, else "
+    "from the baseline; absent without either), boot (the most that the driver listed since boot, without GPUs passed "
+    "through since; without a state directory, since the exporter started).",
     labels={"source": ("nvml", "pci", "expected", "boot")},
     source="nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
     tier=Tier.MEDIUM,

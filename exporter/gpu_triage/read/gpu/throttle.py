@@ -164,8 +164,8 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "gpu_throttle_seconds_total",
     "Seconds for which this reason held the clocks: the driver's own counter if it has a correct one (see "
     "gpu_throttle_counter_rejected_info), else integrated from gpu_throttle_active since the exporter started. Never "
-    "decreases while the exporter runs, even if the driver resets its counter. board_limit and reliability grow at the "
-    "highest clocks of many cards; while 0, they are only in --metrics.profile full.",
+    "decreases while the exporter runs. board_limit and reliability grow at the highest clocks of many cards; while 0, "
+    "they are only in --metrics.profile full.",
     labels={"reason": (*REASONS, UNKNOWN)},
     default_samples=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
     source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "

@@ -169,8 +169,7 @@ GPU_NIC_TOPOLOGY_INFO = gpu_info(
     "gpu_nic_topology_info",
     "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb "
     "(several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. RDMA adapters have a series "
-    "per name; virtual functions of this host have none. Only pix and pxb, the adapters to use with GPUDirect; with "
-    "--metrics.profile full all.",
+    "per name; this host's virtual functions none. Only pix and pxb (for GPUDirect); with --metrics.profile full all.",
     labels={"nic": ANY, "level": [level for level in LEVELS.values() if level != "internal"]},
     default_samples=lambda sample: sample.labels[3] in {"pix", "pxb"},
     source="PCI paths in /sys/class/{net,infiniband}/*/device",

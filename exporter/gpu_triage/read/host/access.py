@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
-    "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; absent otherwise. "
-    "The log has the fix, once. Feature package with reason replaced: the exporter's package was removed or upgraded, "
-    "and gpu_exporter_build_info's version still runs.",
+    "A feature limited by a missing permission, mount, namespace or kernel right over the firmware; the log has the "
+    "fix, once. Feature package, reason replaced: the exporter's package was removed or upgraded, and "
+    "gpu_exporter_build_info's version still runs. Absent otherwise.",
     labels=("feature", "reason"),
     source="/proc/1, /proc/self, /dev/kmsg, the package and what options name",
 )

@@ -50,8 +50,8 @@ GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
 GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
     "gpu_host_cpu_busiest_ratio",
     "Share of the last interval for which the busiest CPU of the NUMA node was neither idle nor in iowait, 0-1: at 1, "
-    "one thread feeds the GPU and is the limit. Excluded: CPUs that are set apart (isolated, nohz_full) or were busy "
-    "for nine tenths of the time since boot, where storage clients and packet processing poll.",
+    "a single thread is the limit. Without CPUs that are set apart (isolated, nohz_full) or busy for nine tenths of "
+    "the time since boot, where storage clients and packet processing poll.",
     labels=("numa_node",),
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )

@@ -55,8 +55,7 @@ GPU_HOST_DISK_WRITE_SECONDS_TOTAL = _disk_counter(
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_busy_seconds_total",
     "Time with at least one request in flight; a device that serves many at once can be always busy and have room. "
-    "Since Linux 5.0 each request counts at least a kernel tick (1 to 4 ms): compare with the time of reads and "
-    "writes.",
+    "Since Linux 5.0 a request counts at least a tick (1 to 4 ms): compare with the time of reads and writes.",
 )
 GPU_HOST_DISK_QUEUE_SECONDS_TOTAL = _disk_counter(
     "gpu_host_disk_queue_seconds_total",
@@ -183,7 +182,7 @@ _GDS_VALUE: Final = re.compile(r"(\w+)=([0-9]{1,20})")
 GPU_HOST_LUSTRE_BYTES_TOTAL = host_counter(
     "gpu_host_lustre_bytes_total",
     "Bytes that programs read from and wrote to a Lustre file system since it was mounted, including the client's "
-    "cache. From client 2.12 on only user 0 can read the counters.",
+    "cache. From client 2.12 on only root can read the counters.",
     labels={"file_system": ANY, "direction": _DIRECTIONS},
     source="/proc/fs/lustre/llite/*/stats, /sys/kernel/debug/lustre/llite/*/stats {read,write}_bytes",
 )

@@ -99,14 +99,14 @@ GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
     "integrity errors and buffer overruns. Absent if the adapter counts none, and for virtual functions. Some counters "
-    "have only 4 to 16 bits and stop when full until a reset, which is not visible here.",
+    "have only 4 to 16 bits and stop when full until a reset.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
 GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = host_counter(
     "gpu_host_infiniband_link_downs_total",
-    "How often the port's link went down: the adapter's count for InfiniBand, carrier losses of the interface for "
-    "RoCE; without either, or with the adapter's 8 bits full, what the exporter saw. Absent for virtual functions.",
+    "How often the port's link went down: the adapter's count for InfiniBand, the interface's carrier losses for RoCE, "
+    "otherwise (or with the adapter's 8 bits full) what the exporter saw. Absent for virtual functions.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
 )

@@ -58,10 +58,10 @@ GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
 GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
-    f"address; empty if the message names none. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day; "
-    "filesystem_read_only, nvme_lost and driver failures without a time limit. Removed when the kernel reports "
-    "recovery (mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts "
-    "with the exporter.",
+    f"address; empty if the message names none. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day "
+    "(filesystem_read_only, nvme_lost and driver failures without limit). Removed when the kernel reports recovery "
+    "(mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts with the "
+    "exporter.",
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
@@ -75,8 +75,8 @@ GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_oom_kill_timestamp_seconds",
     "Unix time at which the kernel killed a process because the host, or its job's memory cgroup, ran out of memory; "
-    f"the last {_KEPT_KILLS}, for an hour. Owner labels are those of gpu_process_info, from the cgroup that the kernel "
-    "names (Linux 5.0 or later), else empty.",
+    f"the last {_KEPT_KILLS}, for an hour. Owner labels as in gpu_process_info, from the cgroup that the kernel names "
+    "(Linux 5.0 or later), else empty.",
     labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
     source="/dev/kmsg",
 )

@@ -261,16 +261,16 @@ GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
 GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
     "gpu_host_network_speed_expected_ratio",
     "Link speed as a share of the highest since the exporter started, 0-1; of a bond, that of its members together. "
-    "Only below 1, except in profile full. Absent if the link is down, and for InfiniBand and RoCE adapters: see "
-    "gpu_host_infiniband_rate_expected_ratio.",
+    "Only below 1, except in profile full. Absent if the link is down. InfiniBand and RoCE adapters have "
+    "gpu_host_infiniband_rate_expected_ratio instead.",
     labels=("device",),
     source="/sys/class/net/*/speed",
     default_samples=lambda sample: sample.value < 1,
 )
 GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
     "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. Absent for InfiniBand and RoCE adapters: see "
-    "gpu_host_infiniband_link_downs_total.",
+    "How often the interface lost its link. InfiniBand and RoCE adapters have gpu_host_infiniband_link_downs_total "
+    "instead.",
     labels=("device",),
     source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
 )

@@ -52,7 +52,7 @@ GPU_HOST_NFS_OPERATIONS_TOTAL = _nfs_counter(
 GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = _nfs_counter(
     "gpu_host_nfs_operation_seconds_total",
     "Time from request to answer of the NFS mount's requests, summed; divided by operations, their mean latency. "
-    "Requests still waiting for a dead server are not included.",
+    "Unanswered requests are not included.",
     labels=("mount", "operation"),
 )
 GPU_HOST_NFS_BYTES_TOTAL = _nfs_counter(

@@ -49,23 +49,22 @@ GPU_PROCESSES_TRUNCATED = gpu_gauge(
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",
     "Device memory held by a process; absent if the driver cannot report it, and outside the host's PID namespace with "
-    "drivers 535.113 to 565.57, which look up another PID. `pid` is the host's PID, but outside its namespace, with "
-    "driver 535.113 and later, the PID in the exporter's namespace.",
+    "drivers 535.113 to 565.57. `pid` is the host's PID; outside its namespace, with driver 535.113 and later, the "
+    "PID in the exporter's.",
     labels=("pid", "process"),
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
 GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_process_sm_utilization_ratio",
     "Share of time this process's kernels ran, 0-1, over the last round. Absent in MIG mode, and outside the host's "
-    "PID namespace with drivers 535.113 to 570.86, which count it under another PID.",
+    "PID namespace with drivers 535.113 to 570.86.",
     labels=("pid", "process"),
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
 GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
     "gpu_process_numa_local",
     "1 when every CPU allowed to the process is on the GPU's NUMA node or about as near (another node of its socket), "
-    "0 when all are clearly farther. Absent when it spans near and far nodes, when all nodes are about as near, and "
-    "when unknown.",
+    "0 when all are clearly farther. Absent when it spans both, when all nodes are about as near, and when unknown.",
     labels=("pid", "process"),
     source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node and /sys/devices/system/node/node*/distance",
 )
@@ -80,9 +79,8 @@ GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
     "Owner of a process; join on gpu, uuid and pid. Labels that do not apply or cannot be read are empty. Workload "
-    "names: with --kubernetes.container-logs those of the process's container; with only "
-    "--kubernetes.pod-resources-socket those of the one container or pod that holds the GPU, empty if several pods "
-    "share it (see gpu_allocated).",
+    "names need --kubernetes.container-logs; with only --kubernetes.pod-resources-socket they are those of the one "
+    "container or pod that holds the GPU, empty if several pods share it (see gpu_allocated).",
     labels=(
         "pid",
         "process",

@@ -53,7 +53,7 @@ GPU_RUNNING_THREAD_SECONDS_TOTAL = gpu_counter(
 GPU_BLOCKED_THREAD_SECONDS_TOTAL = gpu_counter(
     "gpu_blocked_thread_seconds_total",
     "Time for which sampled threads of these processes waited uninterruptibly in the kernel (state D), by kernel "
-    "function; `wait_channel` is empty if the kernel hides it, as without CAP_SYS_PTRACE. Absent until one does.",
+    "function (see gpu_process_blocked_since_timestamp_seconds). Absent until one does.",
     labels=("wait_channel",),
     source="/proc/PID/task/TID/{stat,wchan}",
 )

@@ -59,8 +59,8 @@ GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
 GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_blocked_since_timestamp_seconds",
     "Unix time since which a thread of the process has waited in the kernel (state D) without running; the longest "
-    f"wait, if several do. Absent below {_BLOCKED_SECONDS:.0f} s. `wait_channel` is the kernel function; empty if the "
-    "kernel hides it, as without CAP_SYS_PTRACE.",
+    f"wait of several. Absent below {_BLOCKED_SECONDS:.0f} s. `wait_channel` is the kernel function; empty if hidden, "
+    "as without CAP_SYS_PTRACE.",
     labels=("pid", "process", "wait_channel"),
     source="/proc/PID/task/TID/{stat,status,wchan}",
 )
