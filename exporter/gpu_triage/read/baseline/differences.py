@@ -15,7 +15,7 @@ from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_info
 
 NAME = "baseline"
-ABOUT = "whether the host is still what its baseline says"
+ABOUT = "differences of the host from its baseline"
 TIER = Tier.MEDIUM
 
 GPU_BASELINE_MISMATCH = gpu_gauge(

@@ -12,7 +12,7 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_counter, gpu_gauge,
 from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "judge"
-ABOUT = "what limits each GPU, and whether it should go on taking work"
+ABOUT = "what limits each GPU, and whether to keep it in service"
 TIER = Tier.MEDIUM
 
 BOTTLENECK_CLASSES: Final = (

@@ -351,7 +351,7 @@ class ExpectedLinkReader:
 
 PCIE_LIMITS = GpuCollector(
     name="pcie_limits",
-    about="what card, slot and system can do on PCIe",
+    about="PCIe capabilities of card, slot and system",
     tier=Tier.SLOW,
     reader=lambda config: ExpectedLinkReader(config).read,
 )
@@ -393,7 +393,7 @@ def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
 
 PCIE_THROUGHPUT = GpuCollector(
     name="pcie_throughput",
-    about="PCIe traffic by a call that blocks 40 ms a GPU",
+    about="PCIe traffic by a call that blocks 40 ms per GPU",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_pcie_throughput,
     default=False,

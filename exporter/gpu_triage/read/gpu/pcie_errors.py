@@ -71,7 +71,7 @@ class PcieErrorsReader:
 
 
 PCIE_ERRORS = GpuCollector(
-    "pcie_errors", "PCIe errors as the GPU counts them", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
+    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
 )
 
 
@@ -173,7 +173,7 @@ def parse_aer_total(text: str, severity: str) -> int | None:
 
 PCIE_AER = GpuCollector(
     name="pcie_aer",
-    about="PCIe errors as the kernel counts them, of the GPU and the port above it",
+    about="PCIe errors of the GPU and the port above it, counted by the kernel",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieAerReader().read,
 )

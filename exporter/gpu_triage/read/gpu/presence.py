@@ -12,7 +12,7 @@ from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, gpu_info, ho
 from gpu_triage.read.metrics.rendering import Each, samples
 
 NAME = "presence"
-ABOUT = "which GPUs are there and answer, and whether the driver does"
+ABOUT = "which GPUs are present and respond, and the state of the driver"
 TIER = Tier.FAST
 
 GPU_UP = gpu_gauge(

@@ -324,7 +324,7 @@ def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) 
 
 THROTTLE = GpuCollector(
     name="throttle",
-    about="throttle reasons and the time they took",
+    about="throttle reasons and their time",
     tier=Tier.FAST,
     reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,
 )

@@ -339,7 +339,7 @@ def render(reading: AccessReading) -> Iterator[Sample]:
 
 ACCESS = HostCollector(
     name="access",
-    about="rights that features lack",
+    about="features that lack a permission",
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(wanted(config)).read,
     render=render,

@@ -466,7 +466,7 @@ def _word(text: str) -> str:
 
 HOST_CPU_SETTINGS = HostCollector(
     name="host_cpu_settings",
-    about="governor of the CPUs' clock, source of the time, and CPUs that are too hot",
+    about="CPU governor, clock source, and CPU thermal throttling",
     tier=Tier.SLOW,
     reader=lambda _config: HostCpuSettingsReader().read,
 )

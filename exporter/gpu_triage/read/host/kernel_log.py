@@ -232,7 +232,7 @@ def render(reading: HostKernelLogReading) -> Iterator[Sample]:
 
 HOST_KERNEL_LOG = HostCollector(
     name="host_kernel_log",
-    about="what the kernel logs of the host: driver failures, killed and hung processes, storage, adapters, hardware",
+    about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,
     render=render,

@@ -395,7 +395,7 @@ def _bytes_per_second(megabits: int | None) -> int | None:
 
 HOST_NETWORK_LINK = HostCollector(
     name="host_network_link",
-    about="links of network interfaces: speed, and how often they were lost",
+    about="speed and losses of network links",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(network_devices(config)).read,
     # May block on the networking lock, drivers and firmware.

@@ -80,7 +80,7 @@ def read_platform(round_: HostRound) -> PlatformReading:
 
 PLATFORM = HostCollector(
     name="platform",
-    about="NUMA nodes and IOMMU of the host, and the domains that GPUs are in",
+    about="NUMA nodes of the host, its IOMMU, and the GPUs' domains",
     tier=Tier.SLOW,
     reader=lambda _config: read_platform,
 )

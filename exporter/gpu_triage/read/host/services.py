@@ -179,7 +179,7 @@ def _uptime_seconds(procfs: Path) -> float | None:
 
 HOST_SERVICES = HostCollector(
     name="host_services",
-    about="services of NVIDIA's fabric (fabric manager and IMEX) and of schedulers",
+    about="services of the fabric (fabric manager, IMEX) and of schedulers",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
     # To list processes, the kernel takes a lock that all cgroups share.

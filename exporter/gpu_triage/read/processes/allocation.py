@@ -157,7 +157,7 @@ def render(reading: AllocationReading, gpu: GpuLabels) -> Iterator[Sample]:
 
 ALLOCATION = GpuCollector(
     name="allocation",
-    about="whom Kubernetes and Slurm gave each GPU to",
+    about="containers and Slurm jobs that each GPU is allocated to",
     tier=Tier.MEDIUM,
     reader=lambda _config: AllocationReader().read,
     render=render,
