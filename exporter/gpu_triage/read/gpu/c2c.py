@@ -25,22 +25,22 @@ _BYTES_PER_MEGABYTE: Final = 1_000_000
 
 GPU_C2C_LINKS = gpu_gauge(
     "gpu_c2c_links",
-    "NVLink-C2C links between the GPU and the CPU of its module. Absent on cards without any.",
+    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
     source="NVML field 170",
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
     "gpu_c2c_links_up",
-    "Those of gpu_c2c_links that are active. Absent if the driver reports no link state.",
+    "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
     source="NVML field 171",
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
     "gpu_c2c_max_bytes_per_second",
-    "What the active NVLink-C2C links of the GPU can carry together.",
+    "Total capacity of the GPU's active NVLink-C2C links.",
     source="NVML field 172",
 )
 GPU_C2C_ERRORS_TOTAL = gpu_counter(
     "gpu_c2c_errors_total",
-    "Errors of all NVLink-C2C links of the GPU by type: {type}. Never decreases while the exporter runs.",
+    "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
     labels={"type": ERROR_FIELDS},
     source="NVML fields 231-233",
 )

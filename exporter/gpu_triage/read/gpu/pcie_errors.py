@@ -36,8 +36,8 @@ TYPE_FIELDS: Final = {
 
 GPU_PCIE_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_errors_total",
-    "Errors of the PCIe link as the GPU counts them, by type: {type}. The last also grows when the link changes its "
-    "speed. What the driver or the board does not count is absent.",
+    "PCIe link errors counted by the GPU, by type: {type}. The last also grows at speed changes. Types that driver or "
+    "board do not count are absent.",
     labels={"type": TYPE_FIELDS},
     source="NVML fields 173-183 and 169",
 )
@@ -71,7 +71,7 @@ class PcieErrorsReader:
 
 
 PCIE_ERRORS = GpuCollector(
-    "pcie_errors", "PCIe errors as the GPU counts them", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
+    "pcie_errors", "PCIe errors counted by the GPU", Tier.MEDIUM, lambda _config: PcieErrorsReader().read
 )
 
 
@@ -82,10 +82,9 @@ _LIMIT_BYTES: Final = 1 << 16
 
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
-    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) "
-    "and severity ({severity}). An error may show at one end only. Read without the driver, so available while "
-    "the GPU does not respond. Absent where the kernel has no AER for the device, as in most virtual machines; where "
-    "the firmware handles these errors, absent while it is 0, which would say nothing.",
+    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) and "
+    "severity ({severity}). An error may show at one end only. Available while the GPU does not respond. Absent "
+    "without AER, as in most virtual machines; if the firmware handles these errors, also while 0.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
     source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
 )
@@ -174,7 +173,7 @@ def parse_aer_total(text: str, severity: str) -> int | None:
 
 PCIE_AER = GpuCollector(
     name="pcie_aer",
-    about="PCIe errors as the kernel counts them, of the GPU and the port above it",
+    about="PCIe errors of the GPU and the port above it, counted by the kernel",
     tier=Tier.MEDIUM,
     reader=lambda _config: PcieAerReader().read,
 )

@@ -297,15 +297,15 @@ _APPLICATION: Final = (
         for code in (11, 25, 80)
     ),
     *(
-        XidCode(code, XidKind.APPLICATION, f"a job caused an error in a {engine} engine", _READ_JOB_LOG, since=since)
+        XidCode(code, XidKind.APPLICATION, f"a job caused an error in {engine} engine", _READ_JOB_LOG, since=since)
         for codes, engine, since in (
-            ((22, 27, 28, 29, 34, 35, 36, 42), "video", _VOLTA),
-            ((60, 65), "video", ""),
-            ((47, 73, 142), "video encoding", ""),
-            ((83, 84, 88, 89, 96, 97, 98), "video decoding", ""),
-            ((82, *range(99, 106)), "JPEG", ""),
-            ((86, 139), "optical flow", ""),
-            ((138, 152, 153), "deep learning (DLA)", "Jetson"),
+            ((22, 27, 28, 29, 34, 35, 36, 42), "a video", _VOLTA),
+            ((60, 65), "a video", ""),
+            ((47, 73, 142), "a video encoding", ""),
+            ((83, 84, 88, 89, 96, 97, 98), "a video decoding", ""),
+            ((82, *range(99, 106)), "a JPEG", ""),
+            ((86, 139), "an optical flow", ""),
+            ((138, 152, 153), "a deep learning (DLA)", "Jetson"),
         )
         for code in codes
     ),
