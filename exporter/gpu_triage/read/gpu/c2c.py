@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from gpu_triage.read.metrics.contract import GpuCollector
+from gpu_triage.read.metrics.driver_counters import ERRORS, LinkCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.plausible import ERRORS, LinkCounters
 from gpu_triage.read.metrics.rounds import GpuRound
 
 COUNT_FIELD: Final = 170
@@ -63,7 +63,7 @@ class C2cReader:
     """Reads all links in two calls; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters = LinkCounters(ERRORS)
+        self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
 
     def read(self, gpu: GpuRound) -> C2cReading:
         """Read the links (fields 170-172 and 231-233)."""
@@ -82,7 +82,8 @@ class C2cReader:
         known = [speed for speed in speeds if speed is not None]
         states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
         counted = {
-            name: self._counters.total(inquiry, field, values, gpu.at.monotonic) for name, field in ERROR_FIELDS.items()
+            name: self._counters[name].read_total(inquiry, field, values, gpu.at.monotonic)
+            for name, field in ERROR_FIELDS.items()
         }
         return C2cReading(
             links=int(count),

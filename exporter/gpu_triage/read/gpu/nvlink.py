@@ -11,10 +11,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, LinkCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.monotone import MonotoneSum
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit, LinkCounters
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -209,8 +207,7 @@ class NvlinkReader:
     def __init__(self) -> None:
         self._connected: set[int] = set()
         self._chosen: dict[tuple[int, str], tuple[tuple[Source, FieldId]]] = {}
-        self._counters: dict[tuple[int, str], BoundedCounter] = {}
-        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in SOURCES}
+        self._counters = {name: LinkCounter(_LIMITS[name]) for name in SOURCES}
         self._far_ends: dict[int, str] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
@@ -260,9 +257,8 @@ class NvlinkReader:
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
         """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
-        return self._sums[name].add(
-            {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
-        )
+        counts = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        return self._counters[name].total(counts)
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
         """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
@@ -284,10 +280,8 @@ class NvlinkReader:
         for source, number in self._candidates(link, name):
             if number in values:
                 self._chosen[link, name] = ((source, number),)
-                counter = self._counters.get((link, name))
-                if counter is None:
-                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], ContinuedCounter())
-                return counter.add(gpu.inquiry, values[number] * source.scale, gpu.at.monotonic)
+                raw = values[number] * source.scale
+                return self._counters[name].read(gpu.inquiry, link, raw, gpu.at.monotonic)
         return None
 
 
@@ -334,6 +328,8 @@ SYMBOL_ERRORS_FIELD: Final = 221
 FIRST_FEC_FIELD: Final = 235
 FEC_BINS: Final = tuple(str(number) for number in range(16))
 """NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 (235) to _15 (250)."""
+
+_COUNTED_FIELDS: Final = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
 
 EFFECTIVE_BER_LIMIT: Final = 1e-12
 """Limit above which DCGM's diagnostics fail a link (IsEffectiveBerThresholdExceeded, DcgmUtilities.cpp)."""
@@ -406,7 +402,7 @@ class NvlinkQualityReader:
     """Reads the links that report a bit error rate; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters = LinkCounters(_LIMIT)
+        self._counters = {field: LinkCounter(_LIMIT) for field in _COUNTED_FIELDS}
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
         """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
@@ -417,9 +413,11 @@ class NvlinkQualityReader:
         rates = self._rates(inquiry, int(count))
         if not rates:
             return _NOTHING
-        fields = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
-        counted = inquiry.fields([(field, link) for field in fields for link in rates])
-        totals = {field: self._counters.total(inquiry, field, counted, gpu.at.monotonic) for field in fields}
+        counted = inquiry.fields([(field, link) for field in _COUNTED_FIELDS for link in rates])
+        totals = {
+            field: counter.read_total(inquiry, field, counted, gpu.at.monotonic)
+            for field, counter in self._counters.items()
+        }
         fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
             worst={kind: worst for kind in BER_FIELDS if (worst := _worst(rates, kind)) is not None},

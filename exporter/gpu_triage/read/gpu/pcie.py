@@ -19,9 +19,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.options.config import Config
 from gpu_triage.read.gpu.activity import DeviceGpm
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
 
@@ -100,7 +99,7 @@ class PcieReader:
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
         self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
-        self._replays = BoundedCounter(ERRORS, ContinuedCounter())
+        self._replays = DriverCounter(ERRORS)
         self._generation = _Transitions()
         self._width = _Transitions()
 
@@ -120,7 +119,7 @@ class PcieReader:
             width_transitions=self._width.see(width),
             transmit_bytes=traffic.get(TRANSMIT),
             receive_bytes=traffic.get(RECEIVE),
-            replays=self._replays.add(inquiry, replays, at),
+            replays=self._replays.read(inquiry, replays, at),
         )
 
 
@@ -185,7 +184,7 @@ class _WideCounter:
     __slots__ = ("_counter", "_exceeded", "total")
 
     def __init__(self) -> None:
-        self._counter: BoundedCounter | None = None
+        self._counter: DriverCounter | None = None
         self._exceeded = False
         self.total = 0.0
 
@@ -195,10 +194,8 @@ class _WideCounter:
             if raw is None or not (exceeds and self._exceeded):
                 self._exceeded = exceeds
                 return None
-            counter = ContinuedCounter()
-            counter.rebase(raw)
-            self._counter = BoundedCounter(_LIMIT, counter)
-        total = self._counter.add(inquiry, raw, at)
+            self._counter = DriverCounter(_LIMIT, start=raw)
+        total = self._counter.read(inquiry, raw, at)
         self.total = self.total if total is None else total
         return total
 

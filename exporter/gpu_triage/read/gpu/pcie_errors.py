@@ -13,9 +13,8 @@ from gpu_triage.driver.kernel.pci_bus import device_directory, handles_aer, port
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.gpu.pcie import on_pcie
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter
 from gpu_triage.read.metrics.rounds import GpuRound
 
 TYPE_FIELDS: Final = {
@@ -54,7 +53,7 @@ class PcieErrorsReader:
     """Reads the counters and continues them over resets."""
 
     def __init__(self) -> None:
-        self._counters = {label: BoundedCounter(ERRORS, ContinuedCounter()) for label in TYPE_FIELDS}
+        self._counters = {label: DriverCounter(ERRORS) for label in TYPE_FIELDS}
 
     def read(self, gpu: GpuRound) -> PcieErrorsReading:
         """Read the errors (the fields of TYPE_FIELDS, in one call)."""
@@ -64,7 +63,7 @@ class PcieErrorsReader:
         counted = inquiry.fields(TYPE_FIELDS.values())
         errors = {}
         for label, field in TYPE_FIELDS.items():
-            count = self._counters[label].add(inquiry, counted.get(field), gpu.at.monotonic)
+            count = self._counters[label].read(inquiry, counted.get(field), gpu.at.monotonic)
             if count is not None:
                 errors[label] = count
         return PcieErrorsReading(errors)
@@ -103,7 +102,7 @@ class PcieAerReader:
     """Reads both ends, and continues the counters when a device reappears. Only uses kernel files."""
 
     def __init__(self) -> None:
-        self._counters: defaultdict[tuple[str, str], ContinuedCounter] = defaultdict(ContinuedCounter)
+        self._counters: defaultdict[tuple[str, str], DriverCounter] = defaultdict(DriverCounter)
         self._handled: dict[str, bool] = {}
 
     def read(self, gpu: GpuRound) -> PcieAerReading:
@@ -131,7 +130,7 @@ class PcieAerReader:
     def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
         counts = {severity: self._count(gpu, bus_id, severity) for severity in TOTALS}
         return {
-            severity: self._counters[end, severity].add(count)
+            severity: self._counters[end, severity].add(count, gpu.at.monotonic)
             for severity, count in counts.items()
             if count is not None
         }

@@ -13,9 +13,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.log import fields
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.integrals import ContinuedCounter, Integral
+from gpu_triage.read.metrics.driver_counters import DriverCounter, Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.plausible import StateBeforeDrop
 from gpu_triage.read.metrics.rounds import GpuRound
 
 STANDS_STILL: Final = "stands_still"
@@ -42,34 +41,32 @@ class ThrottleCounter:
     """One driver counter in seconds, checked against elapsed time and against its reason bit.
 
     If the bit is set while the counter does not move, the counter is wrong. The reverse proves nothing: the driver
-    counts pulses too short for any sample, and on some boards time that no bit reflects. `total_seconds` is published
-    and never decreases.
+    counts pulses too short for any sample, and on some boards time that no bit reflects.
     """
 
     __slots__ = (
-        "_accepted_at",
-        "_before_fall",
-        "_continued",
+        "_counter",
         "_last_raw",
         "_moved_at",
         "_sound_readings",
         "_stood_still",
         "_strikes",
         "_within_seconds",
-        "total_seconds",
     )
 
     def __init__(self, interval_seconds: float) -> None:
-        self._continued = ContinuedCounter()
-        self._before_fall: StateBeforeDrop[ContinuedCounter] = StateBeforeDrop()
-        self._accepted_at: float | None = None
+        self._counter = DriverCounter()
         self._sound_readings = 0
         self._strikes = 0
         self._last_raw: float | None = None
         self._moved_at = -math.inf
         self._stood_still: deque[float] = deque(maxlen=_ENOUGH_SAMPLES)
         self._within_seconds = max(_WITHIN_SECONDS, _WITHIN_INTERVALS * interval_seconds)
-        self.total_seconds = 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds counted so far; never decreases."""
+        return self._counter.total
 
     @property
     def fault(self) -> str | None:
@@ -88,22 +85,16 @@ class ThrottleCounter:
         The call took from `at` to `answered_at`, in monotonic seconds.
         """
         self._watch(raw_seconds, at, active=active)
-        if self._accepted_at is not None:
-            grown_seconds = raw_seconds - self._continued.accepted
-            if grown_seconds > _most_growth(answered_at - self._accepted_at):
-                before = self._before_fall.continued(raw_seconds, answered_at, _most_growth)
-                if before is None:
-                    self._strikes += 1
-                    self._sound_readings = 0
-                    return False
-                self._continued, self._accepted_at = before
-            self._before_fall.note(self._continued, self._accepted_at, raw_seconds, at)
+        grown = self._counter.grown(raw_seconds, answered_at)
+        too_fast = grown is not None and grown[0] > _most_growth(grown[1])
+        if too_fast and not self._counter.resumes(raw_seconds, answered_at, _most_growth):
+            self._strikes += 1
+            self._sound_readings = 0
+            return False
         self._sound_readings += 1
         if self._sound_readings >= _SOUND_READINGS:
             self._sound_readings, self._strikes = 0, max(0, self._strikes - 1)
-        self.total_seconds = max(self.total_seconds, self._continued.add(raw_seconds))
-        if self._continued.accepted == raw_seconds:
-            self._accepted_at = at
+        self._counter.add(raw_seconds, at)
         return True
 
     def _watch(self, raw_seconds: float, at: float, *, active: bool) -> None:
