@@ -1,4 +1,4 @@
-"""Read procfs and sysfs files, and parse formats they share.
+"""Read procfs and sysfs files, parse formats they share, and check that they are mounted.
 
 Everything that this program reads there passes through `_ask`, so that a recording has all of it, and a replay needs no
 files.
@@ -278,3 +278,38 @@ def parse_cpu_list(text: str) -> frozenset[int]:
             raise ValueError(f"{part[:40]!r} is not a CPU range")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
+
+
+PROCFS, SYSFS = "procfs", "sysfs"
+SHOWS: Final = {
+    PROCFS: "CPUs, memory, disks, network and processes of the host",
+    SYSFS: "the PCI bus, links, NUMA nodes and network adapters",
+}
+"""What each file system provides, by the name in its option (``--path.procfs``)."""
+
+MISSING: Final = "missing"
+"""Failure reason if a file that every Linux host has does not exist."""
+
+_LANDMARKS: Final = ("stat", "devices", "self", "class", "bus")
+"""Every procfs or sysfs has some of these, whatever the kernel config; a recorded one has at least one."""
+
+
+def is_mounted(root: Path) -> bool:
+    """Whether the path looks like a procfs or sysfs."""
+    return any(is_present(root / name) for name in _LANDMARKS)
+
+
+def refuse_unmounted(root: Path) -> None:
+    """Raise if no file system is mounted there.
+
+    Raises:
+        HostReadFailed: ``missing``.
+    """
+    if not is_mounted(root):
+        detail = "nothing is mounted there: mount the host's, or correct --path.procfs or --path.sysfs"
+        raise HostReadFailed(MISSING, root, detail)
+
+
+def missing_file(path: Path) -> HostReadFailed:
+    """Failure for a missing file that every Linux host has."""
+    return HostReadFailed(MISSING, path, "every Linux host has this file: is the host's procfs mounted there?")

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from gpu_triage.driver.nvml.fields import FieldId, read_fields
-from gpu_triage.driver.nvml.lists import read_list
+from gpu_triage.driver.nvml.lists import FieldId, read_fields, read_list
 from gpu_triage.driver.nvml.nvml_errors import (
     DRIVER_GONE,
     EMPTY,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter

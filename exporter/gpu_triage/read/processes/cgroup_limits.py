@@ -12,12 +12,12 @@ from typing import Annotated, Final, TypeVar
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, Place, levels
 from gpu_triage.driver.kernel.files import parse_count, read_text, text_of
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.processes.pids import ProcessFacts, job_level
+from gpu_triage.read.processes.facts import ProcessFacts, job_level
 
 T = TypeVar("T")
 

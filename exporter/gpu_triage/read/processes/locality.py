@@ -18,8 +18,8 @@ from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.metric import Tier, gpu_gauge
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import GpuRound
+from gpu_triage.read.processes.facts import ProcessFacts, driver_pids, process_name
 from gpu_triage.read.processes.listing import ProcessLister
-from gpu_triage.read.processes.pids import ProcessFacts, driver_pids, process_name
 
 
 class Locality(Enum):

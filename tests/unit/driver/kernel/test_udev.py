@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from gpu_triage.driver.kernel.udev import BusEvents
+from gpu_triage.driver.kernel.pci_bus import BusEvents
 
 
 def test_no_event_is_no_hint_and_asking_never_waits() -> None:

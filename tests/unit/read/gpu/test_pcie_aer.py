@@ -8,7 +8,7 @@ from tests.host_tree import HostTree
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device, DriverVersions
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.gpu.pcie_errors import TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
+from gpu_triage.read.gpu.pcie import TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.read.metrics.rounds import GpuRound
 
 GPU, PORT = "0000:65:00.0", "0000:64:00.0"

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.gpu_rounds import rounds_of
 from tests.rig import rig, scenario_with
 
-from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
+from gpu_triage.read.gpu.pcie import PcieErrorsReader
 
 
 def faults(**rates: int | str) -> str:

@@ -14,8 +14,7 @@ from tests.nvml_bench import Bench, BenchMaker, says
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import Device
 from gpu_triage.read.gpu.nvlink import NvlinkReader
-from gpu_triage.read.gpu.pcie import PcieReader
-from gpu_triage.read.gpu.pcie_errors import PcieErrorsReader
+from gpu_triage.read.gpu.pcie import PcieErrorsReader, PcieReader
 from gpu_triage.read.gpu.power import PowerReader
 from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter, Integral, LinkCounter
 

@@ -13,8 +13,8 @@ from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
 from tests.unit.read.processes.test_readers_processes import listing, lists, utilization
 
+from gpu_triage.read.processes.facts import DriverPids, driver_pids
 from gpu_triage.read.processes.on_gpu import ProcessesReader, ProcessReading
-from gpu_triage.read.processes.pids import DriverPids, driver_pids
 
 RIGHT = DriverPids(procfs=True, memory=True, utilization=True)
 NOTHING = DriverPids(procfs=False, memory=False, utilization=False)

@@ -15,11 +15,10 @@ from tests.host_tree import HostTree
 
 from gpu_triage.driver.kernel.cgroups import Membership, Place
 from gpu_triage.driver.kernel.files import Answer, Question, hooked
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.processes import pids
-from gpu_triage.read.processes.facts import ProcessFactsReader
-from gpu_triage.read.processes.pids import Owner, ProcessFacts, parse_cgroup, parse_status
+from gpu_triage.read.processes import facts as facts_module
+from gpu_triage.read.processes.facts import Owner, ProcessFacts, ProcessFactsReader, parse_cgroup, parse_status
 
 ID = "3f4e8c1b9a7d6f5e4c3b2a190817263544536271809fabcdef0123456789abcd"
 OUTER_ID = "0" * 64
@@ -273,16 +272,16 @@ def self_in(host: HostTree, nspid: str, namespace: str | None) -> None:
 )
 def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None) -> None:
     self_in(host, nspid, namespace)
-    assert pids.names_are_host_pids(host.procfs) is answer
+    assert facts_module.names_are_host_pids(host.procfs) is answer
 
 
 def test_a_procfs_without_this_process_is_the_hosts(host: HostTree) -> None:
-    assert pids.names_are_host_pids(host.procfs) is True
+    assert facts_module.names_are_host_pids(host.procfs) is True
 
 
 def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     host.spoil("proc/self/status")
-    assert pids.names_are_host_pids(host.procfs) is None
+    assert facts_module.names_are_host_pids(host.procfs) is None
 
 
 def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:

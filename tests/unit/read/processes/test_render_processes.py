@@ -7,10 +7,10 @@ from tests.nvml_bench import shown
 from gpu_triage.machine import Workload
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes import on_gpu as processes
+from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReading, ProcessReading
-from gpu_triage.read.processes.pids import Owner, ProcessFacts
-from gpu_triage.read.processes.workloads import NO_WORKLOAD
+from gpu_triage.read.processes.pods import NO_WORKLOAD
 
 GPU = GpuLabels("0", "GPU-a")
 FACTS = ProcessFacts(
