@@ -22,7 +22,7 @@ from gpu_triage.driver.nvml.gpm import GpmMetrics
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
-from gpu_triage.read.gpu.activity import DeviceGpm
+from gpu_triage.read.gpu.activity import WHOLE, Gpm
 from gpu_triage.read.metrics.contract import GpuCollector
 from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
@@ -151,7 +151,7 @@ class PcieTraffic:
     """
 
     def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
-        self._gpm = DeviceGpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
+        self._gpm = Gpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
         self._averaged: dict[str, float] = {}
         self._counters = {direction: _WideCounter() for direction in _FIELDS}
 
@@ -159,7 +159,7 @@ class PcieTraffic:
         """Bytes so far (GPM metrics 20 and 21, or fields 197 and 198); unknown directions are missing."""
         averages = self._gpm.read(gpu)
         if averages is not None:
-            return self._integrate(averages)
+            return self._integrate(averages[WHOLE])
         counted = gpu.inquiry.fields(_FIELDS.values())
         totals: dict[str, float] = {}
         for direction, field in _FIELDS.items():

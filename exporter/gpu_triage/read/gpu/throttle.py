@@ -133,8 +133,10 @@ UNKNOWN: Final = "unknown"
 
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
+"""The reasons taken as supported if the driver does not report them."""
 _NANOSECONDS: Final = 1e9
 _SUPPORTED_FOR_SECONDS: Final = 60.0
+"""The reasons a GPU supports do not depend on load, so they are cached."""
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _SELDOM: Final = frozenset({"board_limit", "reliability"})
@@ -214,7 +216,8 @@ class ThrottleReader:
         self._integrals: dict[str, Integral] = {}
         self._counters: dict[str, ThrottleCounter] | None = None
         self._rejected: dict[str, str] = {}
-        self._supported = _Supported()
+        self._supported: int | None = None
+        self._supported_at = -math.inf
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
         """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
@@ -236,7 +239,12 @@ class ThrottleReader:
         bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         if bits is None:
             return None
-        mask = self._supported.bits(inquiry, at) | bits
+        if self._supported is None or at - self._supported_at >= _SUPPORTED_FOR_SECONDS:
+            self._supported_at = at
+            self._supported = inquiry.first(
+                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+            )
+        mask = bits | (_COMMON_BITS if self._supported is None else self._supported)
         active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
         active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
         return active
@@ -279,25 +287,6 @@ class ThrottleReader:
                 integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
                 seconds[reason] = integral.add(float(is_active), at)
         return seconds
-
-
-class _Supported:
-    """The reasons a GPU supports. They do not depend on load, so they are cached for a minute."""
-
-    __slots__ = ("_asked_at", "_bits")
-
-    def __init__(self) -> None:
-        self._bits: int | None = None
-        self._asked_at = 0.0
-
-    def bits(self, inquiry: Inquiry, at: float) -> int:
-        """Bits of the supported reasons; the common ones if the driver does not report them."""
-        if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
-            bits = inquiry.first(
-                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
-            )
-            self._bits, self._asked_at = bits, at
-        return _COMMON_BITS if self._bits is None else self._bits
 
 
 def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
