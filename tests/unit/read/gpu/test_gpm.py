@@ -34,11 +34,6 @@ def reader() -> GpmReader:
     return GpmReader(max_gap_seconds=3.0, retry_seconds=60.0)
 
 
-def live_samples(nvml: Bench) -> int:
-    """Sample buffers that the library has given out and not got back."""
-    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
-
-
 def moments_of(nvml: Bench, function: str) -> list[float]:
     """Moments at which a function is called from now on."""
     moments: list[float] = []
@@ -65,7 +60,7 @@ def test_the_first_round_tells_nothing_and_each_later_one_the_time_since_the_las
         assert reading.dram_active_ratio == pytest.approx(0.35, abs=0.02)
         assert reading.fp64_active_ratio == 0.0
         assert round_.inquiry.failures == []
-    assert nvml.calls("nvmlGpmSampleAlloc") == live_samples(nvml) == 2
+    assert nvml.calls("nvmlGpmSampleAlloc") == nvml.live_samples == 2
     assert nvml.calls("nvmlGpmQueryDeviceSupport") == 1
 
 
@@ -172,7 +167,7 @@ def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(bench: Ben
     nvml.clock.advance(1)
     round_ = nvml.round()
     assert gpu.read(round_) == NOTHING
-    assert (round_.inquiry.failures, live_samples(nvml)) == (["unknown"], 0)
+    assert (round_.inquiry.failures, nvml.live_samples) == (["unknown"], 0)
     nvml.restore("nvmlGpmSampleGet")
     readings = []
     for _ in range(2):
@@ -202,7 +197,7 @@ def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: Bench
             nvml.restore("nvmlGpmSampleGet")
         else:
             assert gpu.read(nvml.round(1)) != NOTHING
-        assert live_samples(nvml) == (0 if number % 2 else 2)
+        assert nvml.live_samples == (0 if number % 2 else 2)
         nvml.session.close()
         nvml.session.open()
         nvml.devices = devices_of(nvml.session)
@@ -214,7 +209,7 @@ def test_a_reader_that_is_forgotten_gives_its_buffers_back(bench: BenchMaker) ->
     nvml.clock.advance(1)
     gpu.read(nvml.round())
     del gpu
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
 
 
 def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_path: Path) -> None:

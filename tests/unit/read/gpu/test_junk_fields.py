@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.faults.library import Call, FaultyLibrary
-from tests.nvml_bench import BenchMaker, says
+from tests.nvml_bench import FIELDS, BenchMaker, says
 from tests.parts import some
 from tests.rig import Rig, pair
 
@@ -35,32 +35,25 @@ JUNK = (
 )
 
 
-def junk_in(chosen: Callable[[int], bool], member: str, value: float) -> Callable[[Call], int]:
-    """nvmlDeviceGetFieldValues with this value in the chosen fields of every GPU."""
+def make_junk(entry: Any, member: str, value: float) -> None:
+    """Put a value into an entry of nvmlDeviceGetFieldValues."""
+    entry.nvmlReturn, entry.valueType = 0, MEMBERS.index(member)
+    entry.value.ullVal = 0
+    setattr(entry.value, member, value)
+
+
+def junk_in_all(member: str, value: float) -> Callable[[Call], int]:
+    """nvmlDeviceGetFieldValues with this value in each field of every GPU."""
 
     def fault(call: Call) -> int:
         code = call.proceed()
-        if call.function == "nvmlDeviceGetFieldValues":
+        if call.function == FIELDS:
             entries: Any = call.arguments[2]._obj
             for entry in entries[: call.arguments[1].value]:
-                if chosen(entry.fieldId):
-                    entry.nvmlReturn, entry.valueType = 0, MEMBERS.index(member)
-                    entry.value.ullVal = 0
-                    setattr(entry.value, member, value)
+                make_junk(entry, member, value)
         return code
 
     return fault
-
-
-def every_field(value: float) -> Callable[..., int]:
-    """nvmlDeviceGetFieldValues that answers each field with this double."""
-
-    def call(_device: Any, count: Any, out: Any) -> int:
-        for entry in out._obj[: count.value]:
-            entry.nvmlReturn, entry.valueType, entry.value.dVal = 0, 0, value
-        return 0
-
-    return call
 
 
 def errors(running: Rig) -> set[str]:
@@ -75,7 +68,7 @@ def test_junk_in_every_field_costs_no_collector(junk: tuple[str, float]) -> None
         library = FaultyLibrary(simulated.machine.nvml)
         running = Rig(simulated, clock, Config(), dataclasses.replace(simulated.machine, nvml=library))
         running.run(6)
-        library.fault = junk_in(lambda _field: True, member, value)
+        library.fault = junk_in_all(member, value)
         running.run(12)
         assert "exception" not in errors(running)
         assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1}
@@ -85,14 +78,7 @@ def test_junk_in_every_field_costs_no_collector(junk: tuple[str, float]) -> None
 def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, value: float) -> None:
     nvml, reader = bench("h100-8"), NvlinkReader()
     healthy = reader.read(nvml.round()).links[0]
-    below = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # any function has a name
-
-    def junk(device: Any, count: Any, out: Any) -> int:
-        fault = junk_in(lambda field: field == REPLAYS_FIELD, member, value)
-        arguments = (device, count, out)
-        return fault(Call("nvmlDeviceGetFieldValues", 0, None, arguments, lambda: int(below(*arguments))))
-
-    nvml.answer("nvmlDeviceGetFieldValues", junk)
+    nvml.change_fields(lambda entry: make_junk(entry, member, value) if entry.fieldId == REPLAYS_FIELD else None)
     link = reader.read(nvml.round()).links[0]
     assert set(link.errors) == set(healthy.errors) - {"replay"}
     assert (link.is_up, link.transmit_bytes is None) == (True, False)
@@ -101,7 +87,7 @@ def test_junk_in_one_field_costs_that_field(bench: BenchMaker, member: str, valu
 def test_power_falls_back_to_the_call_where_the_field_is_no_number(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
-    nvml.answer("nvmlDeviceGetFieldValues", every_field(float("nan")))
+    nvml.change_fields(lambda entry: make_junk(entry, "dVal", float("nan")))
     round_ = nvml.round()
     assert PowerReader().read(round_).power_watts == 88.0
     assert round_.inquiry.failures == ["malformed"] * 6  # each field of power

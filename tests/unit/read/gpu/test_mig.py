@@ -6,10 +6,10 @@ from typing import Any
 import pynvml
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.nvml_bench import Bench, BenchMaker, says
+from tests.nvml_bench import BenchMaker, says
 
 from gpu_triage.read.gpu.activity import ActivityReader, GpmReader, read_media
-from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name
+from gpu_triage.read.gpu.mig import MigReader, MigReading, profile_name, read_mig_uuids
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
@@ -19,10 +19,6 @@ GPU = GpuLabels("3", "GPU-3")
 
 def reader() -> MigReader:
     return MigReader(max_gap_seconds=15.0, retry_seconds=60.0)
-
-
-def live_samples(nvml: Bench) -> int:
-    return len(nvml.library._base._gate._session.samples)  # type: ignore[attr-defined]  # the simulated library's
 
 
 def test_instances_are_read_with_their_own_memory_and_activity(bench: BenchMaker) -> None:
@@ -177,7 +173,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
         assert {i.sm_active_ratio for i in reading.instances} == {None}
         failures += round_.inquiry.failures
     assert failures == ["no_permission"]
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
     nvml.restore("nvmlGpmMigSampleGet")
     for _ in range(3):
         nvml.clock.advance(5)
@@ -193,10 +189,10 @@ def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker
         round_ = nvml.round()
         gpu.read(round_)
         assert round_.inquiry.failures == []
-        assert live_samples(nvml) <= 14
+        assert nvml.live_samples <= 14
         nvml.clock.advance(5)
     del gpu
-    assert live_samples(nvml) == 0
+    assert nvml.live_samples == 0
 
 
 def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker) -> None:
@@ -222,3 +218,17 @@ def test_the_parent_in_mig_mode_has_no_utilization_of_any_kind(bench: BenchMaker
         ]
         assert {p.sm_utilization_ratio for p in listed.processes} == {None}
         assert round_.inquiry.failures == []
+
+
+def test_the_parts_of_a_gpu_are_named_by_their_instances(bench: BenchMaker) -> None:
+    nvml = bench("h100-mig")
+    shown = {(i.gpu_instance, i.compute_instance): i.uuid for i in reader().read(nvml.round()).instances}
+    assert len(shown) == 3
+    assert read_mig_uuids(nvml.round().inquiry) == shown
+    # A part that does not answer costs only itself.
+    nvml.answer("nvmlDeviceGetGpuInstanceId", pynvml.NVML_ERROR_UNKNOWN)
+    inquiry = nvml.round().inquiry
+    assert read_mig_uuids(inquiry) == {}
+    assert inquiry.failures == ["unknown"] * 3
+    whole = nvml.round(1).inquiry
+    assert (read_mig_uuids(whole), whole.failures) == ({}, [])

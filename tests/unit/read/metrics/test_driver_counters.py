@@ -28,16 +28,12 @@ def inquiry() -> Inquiry:
 
 def altered(nvml: Bench, fields: range, value: int) -> None:
     """The driver says `value` for these fields, and its own for the others."""
-    original = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # any function has a name
 
-    def call(device: Any, count: Any, out: Any) -> int:
-        code: int = original(device, count, out)
-        for entry in out._obj[: count.value]:
-            if entry.fieldId in fields:
-                entry.nvmlReturn, entry.valueType, entry.value.ullVal = 0, 3, value
-        return code
+    def change(entry: Any) -> None:
+        if entry.fieldId in fields:
+            entry.nvmlReturn, entry.valueType, entry.value.ullVal = 0, 3, value
 
-    nvml.answer("nvmlDeviceGetFieldValues", call)
+    nvml.change_fields(change)
 
 
 def test_an_absurd_energy_is_dropped_and_counted_and_the_counter_goes_on(bench: BenchMaker) -> None:
