@@ -106,8 +106,9 @@ class Asked:
         return bool(self._device.unsupported)
 
 
-def test_every_code_of_the_header_has_a_label_and_a_kind() -> None:
+def test_every_code_of_the_header_has_a_label_and_a_kind_and_no_other_number_has_a_label() -> None:
     assert NAMES.keys() == CODE_OF.keys() == KIND_OF.keys()
+    assert {name_of(code) for code in (-1, 1000, 0xFFFF_FFFF)} == {"malformed"}
 
 
 @every_code

@@ -11,6 +11,7 @@ import pytest
 from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
+from gpu_triage.read.processes.listing import ProcessLister
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReader
 
@@ -293,3 +294,55 @@ def test_the_structs_have_the_size_that_the_driver_writes() -> None:
     # nvml.h, nvmlProcessInfo_t: pid, usedGpuMemory, gpuInstanceId, computeInstanceId.
     assert sizeof(pynvml.c_nvmlProcessInfo_v3_t) == 24
     assert sizeof(pynvml.c_nvmlProcessUtilizationSample_t) == 2 * 8 + 4 * sizeof(c_uint)
+
+
+def test_a_list_that_has_not_changed_is_not_parsed_again(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists(*[(101, 30), (102, 20)]))
+    lister = ProcessLister()
+    first = lister.read(nvml.round().inquiry)
+    assert [process.pid for process in first.processes][:2] == [101, 102]
+    assert lister.read(nvml.round().inquiry) is first
+    assert ProcessLister().read(nvml.round().inquiry) == first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "after",
+    [
+        [(101, 30), (102, 21)],  # one holds more memory
+        [(101, 30), (103, 20)],  # another process in its place
+        [(101, 30)],  # one has ended
+        [(101, 30), (102, 20), (103, 20)],
+        [],
+    ],
+)
+def test_any_change_is_seen_at_once(bench: BenchMaker, after: list[tuple[int, int]]) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists((101, 30), (102, 20)))
+    lister = ProcessLister()
+    first = lister.read(nvml.round().inquiry)
+    nvml.answer(LISTS["compute"], lists(*after))
+    second = lister.read(nvml.round().inquiry)
+    assert second != first
+    assert second == ProcessLister().read(nvml.round().inquiry)
+    assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
+
+
+def test_a_list_that_the_driver_no_longer_has_is_seen_at_once(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    lister = ProcessLister()
+    assert "mps" in lister.read(nvml.round().inquiry).counts
+    for version in (2, 3):
+        nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_v{version}", pynvml.NVML_ERROR_UNKNOWN)
+    assert "mps" not in lister.read(nvml.round().inquiry).counts
+
+
+def test_junk_is_reported_in_every_round(bench: BenchMaker) -> None:
+    nvml = bench("h100-8")
+    nvml.answer(LISTS["compute"], lists(*[(101, 30), (0xFFFFFFF0, 20)]))
+    lister = ProcessLister()
+    for _ in range(2):
+        inquiry = nvml.round().inquiry
+        assert 101 in [process.pid for process in lister.read(inquiry).processes]
+        assert inquiry.failures != []
