@@ -199,20 +199,6 @@ def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
         assert (after.transmit_bytes or 0) > (before.transmit_bytes or 0)
 
 
-def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_path: Path) -> None:
-    fault = 'kind = "error", function = "nvmlDeviceGetFieldValues", code = "UNKNOWN"'
-    event = f'at = "20s"\nuntil = "40s"\ngpu = 0\neffect = {{ {fault} }}'
-    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
-        running.run_to(15)
-        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
-        running.run_to(38)
-        assert running.value("gpu_nvlink_links_up", gpu="0") is None
-        assert running.value("gpu_nvlink_links_up", gpu="1") == 18
-        assert (running.value("gpu_exporter_errors_total", collector="nvlink", error="unknown") or 0) > 0
-        running.run_to(50)
-        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
-
-
 def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> None:
     with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
