@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeVar, get_args
 
 from gpu_triage.errors import HostReadFailed
+
+T = TypeVar("T")
 
 DEFAULT_LIMIT_BYTES = 1 << 20
 """Far above any file read here; /proc/stat of a 512-CPU host is about 60 KiB."""
@@ -164,17 +166,27 @@ def text_of(path: Path | str) -> str:
         return ""
 
 
-def read_int(path: Path) -> int | None:
-    """Read a kernel file that contains one integer; None if there is no such file.
+def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAULT_LIMIT_BYTES) -> T | None:
+    """Parse a kernel file; None if there is no such file.
 
     Raises:
-        HostReadFailed: ``malformed`` if the content is not an integer, or as for `read_text`.
+        HostReadFailed: ``malformed`` if the parser raises ValueError, or as for `read_text`.
     """
-    text = read_text(path, limit=4096)
-    if text is None:
-        return None
+    text = read_text(path, limit)
+    try:
+        return None if text is None else parser(text)
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
+
+
+def read_int(path: Path) -> int | None:
+    """Read a kernel file that contains one integer; as `parse_file`."""
+    return parse_file(path, _integer, limit=4096)
+
+
+def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text.strip(" \n")):
-        raise HostReadFailed("malformed", path, f"{text[:40]!r} is no integer")
+        raise ValueError(f"{text[:40]!r} is no integer")
     return int(text)
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.files import parse_count, parse_file
 from gpu_triage.driver.kernel.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.errors import HostReadFailed
@@ -193,11 +193,7 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
 
 def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
     """Share of memory on these nodes; None if the process ended or has no resident memory."""
-    text = read_text(numa_maps, _MOST_BYTES)
-    try:
-        resident = parse_numa_maps(text or "")
-    except ValueError as error:
-        raise HostReadFailed("malformed", numa_maps, str(error)) from error
+    resident = parse_file(numa_maps, parse_numa_maps, _MOST_BYTES) or {}
     total = sum(resident.values())
     return sum(resident.get(node, 0) for node in near) / total if total else None
 
