@@ -72,27 +72,21 @@ def test_an_idle_gpu_is_idle_inside(bench: BenchMaker) -> None:
     assert gpu.read(nvml.round()) == GpmReading(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def test_a_gpu_without_gpm_is_asked_once_a_slow_interval_and_nothing_fails(bench: BenchMaker) -> None:
-    nvml, gpu = bench("dual-a10"), reader()
+LACKING = 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'
+
+
+@pytest.mark.parametrize(("host", "queries"), [(("dual-a10",), 3), (("h100-8", LACKING), 0)])
+def test_without_gpm_a_gpu_is_asked_once_a_slow_interval_and_nothing_fails(
+    bench: BenchMaker, host: tuple[str, ...], queries: int
+) -> None:
+    nvml, gpu = bench(*host), reader()
     for _ in range(130):
         round_ = nvml.round()
         assert gpu.read(round_) == NOTHING
         assert round_.inquiry.failures == []
         nvml.clock.advance(1)
-    assert nvml.calls("nvmlGpmSampleAlloc") == 0
-    assert nvml.calls("nvmlGpmQueryDeviceSupport") == 3
-
-
-def test_a_driver_without_gpm_has_none_and_nothing_fails(bench: BenchMaker) -> None:
-    nvml, gpu = (
-        bench("h100-8", 'at = 0\neffect = { kind = "missing_function", function = "nvmlGpmQueryDeviceSupport" }'),
-        reader(),
-    )
-    for _ in range(3):
-        round_ = nvml.round()
-        assert gpu.read(round_) == NOTHING
-        assert (round_.inquiry.failures, nvml.calls("nvmlGpmSampleGet")) == ([], 0)
-        nvml.clock.advance(1)
+    assert nvml.calls("nvmlGpmSampleAlloc") == nvml.calls("nvmlGpmSampleGet") == 0
+    assert nvml.calls("nvmlGpmQueryDeviceSupport") == queries
 
 
 def test_rounds_every_100_ms_leave_more_than_100_ms_between_samples_and_no_hole(bench: BenchMaker) -> None:
@@ -160,28 +154,29 @@ def test_what_the_driver_leaves_unanswered_is_not_the_last_rounds_answer(bench: 
     assert len(addresses) == 1
 
 
-def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(bench: BenchMaker) -> None:
+@pytest.mark.parametrize(
+    ("function", "code", "failure"),
+    [
+        ("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN, "unknown"),
+        ("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY, "memory"),
+    ],
+)
+def test_a_sample_that_fails_is_counted_and_the_next_ones_serve_again(
+    bench: BenchMaker, function: str, code: int, failure: str
+) -> None:
     nvml, gpu = bench("h100-8"), reader()
     gpu.read(nvml.round())
-    nvml.answer("nvmlGpmSampleGet", pynvml.NVML_ERROR_UNKNOWN)
+    nvml.answer(function, code)
     nvml.clock.advance(1)
     round_ = nvml.round()
     assert gpu.read(round_) == NOTHING
-    assert (round_.inquiry.failures, nvml.live_samples) == (["unknown"], 0)
-    nvml.restore("nvmlGpmSampleGet")
+    assert (round_.inquiry.failures, nvml.live_samples) == ([failure], 0)
+    nvml.restore(function)
     readings = []
     for _ in range(2):
         nvml.clock.advance(1)
         readings.append(gpu.read(nvml.round()))
     assert readings[0] == NOTHING != readings[1]
-
-
-def test_a_library_out_of_memory_for_samples_is_counted(bench: BenchMaker) -> None:
-    nvml, gpu = bench("h100-8"), reader()
-    nvml.answer("nvmlGpmSampleAlloc", pynvml.NVML_ERROR_MEMORY)
-    round_ = nvml.round()
-    assert gpu.read(round_) == NOTHING
-    assert round_.inquiry.failures == ["memory"]
 
 
 def test_hundreds_of_losses_and_new_sessions_leave_no_buffer_behind(bench: BenchMaker) -> None:

@@ -128,17 +128,16 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_
         assert sent[0] < sent[1] == sent[2] < sent[3]
 
 
-def test_a_link_that_broke_before_the_start_shows_because_it_once_carried_traffic(tmp_path: Path) -> None:
-    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
-        assert NvlinkReader().read(rounds.at(5)).links[3].is_up is False
-
-
-def test_a_link_that_never_carried_anything_shows_if_the_driver_names_its_far_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("powered_seconds", [0, 3600])
+def test_a_link_that_broke_before_the_start_shows_if_it_carried_traffic_or_the_driver_names_its_far_end(
+    tmp_path: Path, powered_seconds: float
+) -> None:
     scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
-    just_booted = replace(scenario, gpus=tuple(replace(gpu, powered_seconds=0) for gpu in scenario.gpus))
-    with rounds_of(just_booted) as rounds:
-        reading = NvlinkReader().read(rounds.at(0))
-        assert reading.links[3] == LinkReading(False, {"replay": 0, "recovery": 0, "crc": 0}, 0, 0)  # noqa: FBT003
+    gpus = tuple(replace(gpu, powered_seconds=powered_seconds) for gpu in scenario.gpus)
+    with rounds_of(replace(scenario, gpus=gpus)) as rounds:
+        link = NvlinkReader().read(rounds.at(0)).links[3]
+        assert (link.is_up, link.errors) == (False, {"replay": 0, "recovery": 0, "crc": 0})
+        assert ((link.transmit_bytes or 0) > 0) == (powered_seconds > 0)
 
 
 @pytest.mark.parametrize("connected", [0, 8])
