@@ -61,30 +61,28 @@ class _Shape(NamedTuple):
     counted_first: bool = True
 
 
-def _of_processes(count: Any, buffer: Any) -> tuple[Any, ...]:
-    return count, buffer
-
-
-def _of_utilization(count: Any, buffer: Any, since_us: int) -> tuple[Any, ...]:
-    return buffer, count, c_ulonglong(since_us)
-
-
-def _of_samples(count: Any, buffer: Any, kind: int, since_us: int, value_type: c_uint) -> tuple[Any, ...]:
-    return c_uint(kind), c_ulonglong(since_us), byref(value_type), count, buffer
-
-
-def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
-    return c_uint(cause), count, buffer
-
-
 _SHAPES: Final[Mapping[str, _Shape]] = {
     "nvmlDeviceGetProcessUtilization": _Shape(
-        plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
+        plain(pynvml.c_nvmlProcessUtilizationSample_t),
+        lambda count, buffer, since_us: (buffer, count, c_ulonglong(since_us)),
+        grows=False,
     ),
-    "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
-    "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
+    "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, lambda count, buffer, cause: (c_uint(cause), count, buffer)),
+    "nvmlDeviceGetSamples": _Shape(
+        plain(pynvml.c_nvmlSample_t),
+        lambda count, buffer, kind, since_us, value_type: (
+            c_uint(kind),
+            c_ulonglong(since_us),
+            byref(value_type),
+            count,
+            buffer,
+        ),
+        grows=False,
+    ),
     **{
-        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(_Process, _of_processes, counted_first=False)
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(
+            _Process, lambda count, buffer: (count, buffer), counted_first=False
+        )
         for kind in ("Compute", "Graphics", "MPSCompute")
         for version in (2, 3)
     },
