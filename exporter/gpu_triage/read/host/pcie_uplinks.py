@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
-from gpu_triage.driver.kernel.files import read_link, read_names, text_of
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import read_link, read_names, refuse_unmounted, text_of
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import HostCollector
