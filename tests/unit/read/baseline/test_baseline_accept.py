@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.read.baseline.test_baseline_compare import CHANGED, HOST, A, B
 
-from gpu_triage.read.baseline.baseline_file import decode, encode
 from gpu_triage.read.baseline.differences import ACCEPTABLE, GPU_FIELDS, HOST_FIELDS, accepted, changes
-from gpu_triage.read.baseline.host_facts import HostFacts, LinkFacts
+from gpu_triage.read.baseline.host_facts import HostFacts, LinkFacts, decode, encode
 
 EVERYTHING_ELSE = replace(
     HOST,
@@ -24,7 +23,7 @@ EVERYTHING_ELSE = replace(
             uuid="GPU-c",
             name="NVIDIA A30",
             vbios_version="95",
-            link=LinkFacts(3, 8, 3, 8, 3, 8),
+            pcie=LinkFacts(3, 8, 3, 8, 3, 8),
             numa_node=1,
             nics={"eth0": "sys"},
             peers={"GPU-b": {"level": "sys", "p2p_read": "not_supported", "p2p_write": "ok"}},
@@ -72,14 +71,14 @@ def test_each_change_is_accepted_by_its_name(changed: dict[str, Any], expected: 
 
 
 def test_what_is_not_reported_now_is_kept() -> None:
-    silent = dict.fromkeys(("link", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
+    silent = dict.fromkeys(("pcie", "nics", "peers", "nvlinks_up", "power_watts", "clocks", "numa_node"))
     now = HostFacts(0.0, None, None, None, (replace(A, name="", **silent), B))  # type: ignore[arg-type]
     assert accepted(HOST, now, ACCEPTABLE) == HOST
 
 
 def test_a_link_takes_the_limits_of_card_and_slot_with_it() -> None:
-    now = replace(HOST, gpus=(replace(A, link=LinkFacts(3, 8, 4, 16, 3, 8)), B))
-    assert accepted(HOST, now, {"pcie_width"}).gpus[0].link == LinkFacts(4, 8, 4, 16, 4, 8)
+    now = replace(HOST, gpus=(replace(A, pcie=LinkFacts(3, 8, 4, 16, 3, 8)), B))
+    assert accepted(HOST, now, {"pcie_width"}).gpus[0].pcie == LinkFacts(4, 8, 4, 16, 4, 8)
 
 
 def test_a_gpu_that_is_gone_is_forgotten_only_with_its_board() -> None:

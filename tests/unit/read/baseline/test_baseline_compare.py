@@ -16,7 +16,7 @@ A = GpuFacts(
     "0000:17:00.0",
     "NVIDIA A10",
     vbios_version="94.02",
-    link=LinkFacts(4, 16, 4, 16, 4, 16),
+    pcie=LinkFacts(4, 16, 4, 16, 4, 16),
     numa_node=0,
     nics={"eth0": "pix", "mlx5_0": "sys"},
     peers={"GPU-b": {"level": "pix", "p2p_read": "ok", "p2p_write": "ok"}},
@@ -50,7 +50,7 @@ def test_a_host_is_equal_to_itself_in_every_field() -> None:
 
 CHANGED: list[tuple[dict[str, Any], tuple[str, str, str]]] = [
     ({"name": "NVIDIA A30"}, ("gpu_model", "NVIDIA A10", "NVIDIA A30")),
-    ({"link": LinkFacts(3, 16)}, ("pcie_generation", "generation 4", "generation 3")),
+    ({"pcie": LinkFacts(3, 16)}, ("pcie_generation", "generation 4", "generation 3")),
     ({"numa_node": -1}, ("numa_node", "0", "-1")),
     ({"nics": {"eth0": "sys", "mlx5_0": "sys"}}, ("nic_affinity", "eth0 pix", "eth0 sys")),
     ({"nics": {"eth1": "pix", "mlx5_0": "sys"}}, ("nic_affinity", "eth0 pix, eth1 absent", "eth0 absent, eth1 pix")),
@@ -88,7 +88,7 @@ def test_a_change_of_the_host_is_told_once(now: HostFacts, expected: tuple[str, 
     assert _changes(now) == [("", *expected)]
 
 
-@pytest.mark.parametrize("changed", [{name: None} for name in ("link", "nics", "peers", "nvlinks_up", "ecc_mode")])
+@pytest.mark.parametrize("changed", [{name: None} for name in ("pcie", "nics", "peers", "nvlinks_up", "ecc_mode")])
 def test_what_one_side_does_not_report_is_not_compared(changed: dict[str, Any]) -> None:
     assert _changes(_with(**changed)) == []
     assert _changes(HOST, recorded=_with(**changed)) == []
@@ -103,7 +103,7 @@ def test_power_that_differs_by_less_than_a_watt_is_the_same() -> None:
 
 
 def test_a_swapped_motherboard_is_told_from_a_bad_link() -> None:
-    now = _with(link=LinkFacts(4, 8, 4, 16, 4, 8), numa_node=1)
+    now = _with(pcie=LinkFacts(4, 8, 4, 16, 4, 8), numa_node=1)
     assert _changes(now) == [("GPU-a", "pcie_width", "x16", "x8"), ("GPU-a", "numa_node", "0", "1")]
     width, node = changes(HOST, now)
     assert "1/2 of what it did" in meaning_of(width)
@@ -112,22 +112,22 @@ def test_a_swapped_motherboard_is_told_from_a_bad_link() -> None:
 
 
 def test_a_card_with_fewer_lanes_is_told_from_a_slot_with_fewer() -> None:
-    (width,) = changes(HOST, _with(link=LinkFacts(4, 8, 4, 8, 4, 16)))
+    (width,) = changes(HOST, _with(pcie=LinkFacts(4, 8, 4, 8, 4, 16)))
     assert "The card offers 8 lanes instead of 16 lanes. Reseating does not help: if it is the same card" in meaning_of(
         width
     )
-    (width,) = changes(HOST, _with(link=LinkFacts(4, 8, 4, 16, 4, 16)))
+    (width,) = changes(HOST, _with(pcie=LinkFacts(4, 8, 4, 16, 4, 16)))
     assert "Neither card nor slot says why. Drain the host now" in meaning_of(width)
     assert "reseat card and riser" in meaning_of(width)
 
 
 def test_a_link_that_can_do_more_than_before_needs_no_repair() -> None:
-    (width,) = changes(_with(link=LinkFacts(4, 8, 4, 16, 4, 8)), HOST)
+    (width,) = changes(_with(pcie=LinkFacts(4, 8, 4, 16, 4, 8)), HOST)
     assert meaning_of(width) == "The link can carry 2 times what it did. The slot offers 16 lanes instead of 8 lanes."
 
 
 def test_a_generation_less_halves_what_a_link_carries_and_the_slot_is_named() -> None:
-    (generation,) = changes(HOST, _with(link=LinkFacts(3, 16, 4, 16, 3, 16)))
+    (generation,) = changes(HOST, _with(pcie=LinkFacts(3, 16, 4, 16, 3, 16)))
     assert "1/2 of what it did. The slot offers generation 3 instead of generation 4. Reseating" in meaning_of(
         generation
     )

@@ -14,15 +14,17 @@ from jsonschema import Draft202012Validator
 from tests.rig import rig
 
 from gpu_triage.errors import BaselineError, DocumentError
-from gpu_triage.read.baseline.baseline_file import (
+from gpu_triage.read.baseline.host_facts import (
     MOST_BYTES,
+    GpuFacts,
+    HostFacts,
+    LinkFacts,
     baseline_of,
     decode,
     encode,
     read_baseline,
     write_baseline,
 )
-from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import list_scenarios
 
@@ -38,7 +40,7 @@ FULL = HostFacts(
             pci_bus_id="0000:65:00.0",
             name="NVIDIA A10",
             vbios_version="94.02",
-            link=LinkFacts(4, 16, 4, 16, 5, 16, 8),
+            pcie=LinkFacts(4, 16, 4, 16, 5, 16, 8),
             numa_node=-1,
             nics={"eth0": "sys"},
             peers={"GPU-2": {"level": "pix", "p2p_read": "ok"}, "GPU-3": {}},

@@ -34,5 +34,5 @@ def test_the_lanes_that_a_board_gives_are_recorded(
 ) -> None:
     gpus = [gpu(number, *link) for number, link in enumerate(links)]
     facts = host_facts(0.0, len(gpus), None, lambda _name: None, gpus)
-    found = [each.link for each in facts.gpus]
+    found = [each.pcie for each in facts.gpus]
     assert [(link.width, link.trained_width) for link in found if link is not None] == recorded
