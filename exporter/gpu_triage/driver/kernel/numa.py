@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, read_names, read_text
-from gpu_triage.errors import HostReadFailed
+from gpu_triage.driver.kernel.files import parse_count, parse_cpu_list, parsing, read_names, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -41,10 +40,8 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
         if match is None:
             continue
         path = f"{directory}/{name}/cpulist"
-        try:
+        with parsing(path):
             cpus = parse_cpu_list(read_text(path) or "")
-        except ValueError as error:
-            raise HostReadFailed("malformed", path, str(error)) from error
         if cpus:
             nodes[int(match[1])] = cpus
     return dict(sorted(nodes.items()))
@@ -68,14 +65,12 @@ def read_distances(sysfs: Path, node: int) -> dict[int, int]:
     Raises:
         HostReadFailed: it cannot be read or parsed.
     """
-    directory = sysfs / "devices" / "system" / "node"
-    text = read_text(directory / f"node{node}" / "distance")
+    path = sysfs / "devices" / "system" / "node" / f"node{node}" / "distance"
+    text = read_text(path)
     if text is None:
         return {}
-    try:
+    with parsing(path):
         return dict(zip(node_numbers(sysfs), map(parse_count, text.split()), strict=True))
-    except ValueError as error:
-        raise HostReadFailed("malformed", directory / f"node{node}" / "distance", str(error)) from error
 
 
 def near_nodes(node: int, with_cpus: Collection[int], distances: Mapping[int, int]) -> frozenset[int]:
@@ -100,10 +95,8 @@ def gpu_memory_nodes(sysfs: Path) -> frozenset[int]:
         HostReadFailed: the nodes cannot be read or parsed.
     """
     path = sysfs / "devices" / "system" / "node" / "has_generic_initiator"
-    try:
+    with parsing(path):
         initiators = parse_cpu_list(read_text(path) or "")
-    except ValueError as error:
-        raise HostReadFailed("malformed", path, str(error)) from error
     return initiators.difference(read_numa_nodes(sysfs)) if initiators else initiators
 
 
@@ -136,8 +129,6 @@ def read_node_misses(sysfs: Path, node: int) -> int | None:
     for line in (read_text(path) or "").split("\n"):
         name, _, count = line.partition(" ")
         if name == "numa_miss":
-            try:
+            with parsing(path):
                 return parse_count(count.strip())
-            except ValueError as error:
-                raise HostReadFailed("malformed", path, str(error)) from error
     return None

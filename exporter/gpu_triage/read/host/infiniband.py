@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import read_names
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.infiniband_faults import (
     EVENTS,
     ExpectedRates,
@@ -180,7 +179,7 @@ class HostInfinibandReader:
         self._files.now = round_.at.monotonic
         adapters = sysfs / "class" / "infiniband"
         chosen = [device for device in read_names(adapters) or () if self._devices.chosen(device)]
-        found = [(device, port) for device in chosen for port in _ports(round_, adapters / device)]
+        found = [(device, port) for device in chosen for port in _ports(inquiry, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         plans = [self._plans.of(adapters / device, port) for device, port in kept]
         ports = [self._port(inquiry, *each, adapters / each[0], plan) for each, plan in zip(kept, plans, strict=True)]
@@ -231,12 +230,9 @@ class HostInfinibandReader:
         return self._counters.published(key, sum(known)) * unit
 
 
-def _ports(round_: HostRound, adapter: Path) -> list[str]:
-    try:
-        return [name for name in read_names(adapter / "ports") or () if _PORT.fullmatch(name)]
-    except HostReadFailed as failed:
-        round_.failures.append(failed.reason)
-        return []
+def _ports(inquiry: HostInquiry, adapter: Path) -> list[str]:
+    names = inquiry.ask(lambda: read_names(adapter / "ports"), aside=True)
+    return [name for name in names or () if _PORT.fullmatch(name)]
 
 
 HOST_INFINIBAND = HostCollector(

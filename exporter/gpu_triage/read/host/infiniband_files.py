@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from gpu_triage.driver.kernel.files import REJECTED, parse_count, read_text
+from gpu_triage.driver.kernel.files import REJECTED, parse_count, parsing, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
 
@@ -60,10 +60,8 @@ class PortFiles:
                 return None
             if text is None:
                 return None
-            try:
+            with parsing(path):
                 return parser(text)
-            except ValueError as error:
-                raise HostReadFailed("malformed", path, str(error)) from error
 
         return inquiry.ask(read)
 

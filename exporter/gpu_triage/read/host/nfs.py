@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import parse_count, read_text
+from gpu_triage.driver.kernel.files import parse_count, parsing, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.driver.kernel.mounts import missing_file
 from gpu_triage.errors import HostReadFailed
@@ -241,10 +241,8 @@ def _operation(line: str) -> dict[str, _Operation]:
 
 
 def _counts(version: str, lines: list[str]) -> MountCounts:
-    try:
+    with parsing("mountstats"):
         return parse_section(version, lines)
-    except ValueError as error:
-        raise HostReadFailed("malformed", "mountstats", str(error)) from error
 
 
 def _mountstats(procfs: Path) -> str:

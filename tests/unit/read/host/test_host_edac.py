@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from tests.host_tree import HostTree
 
+from gpu_triage.driver.kernel.files import Answer, Question, hooked
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.options.config import Config
 from gpu_triage.read.host.host_memory import HOST_EDAC, HostEdacReader, HostEdacReading
@@ -79,11 +82,22 @@ def test_junk_costs_its_own_count(host: HostTree, text: str) -> None:
     assert round_.failures == ["malformed"]
 
 
-def test_an_empty_file_says_nothing(host: HostTree) -> None:
-    controller(host, ce="", ue="2\n")
-    round_ = host.round()
-    assert shown(HostEdacReader().read(round_)) == {("mc0", "uncorrected"): 2}
-    assert round_.failures == []
+def test_a_recording_has_all_that_was_read(host: HostTree) -> None:
+    controller(host)
+    dimm(host, "mc0/dimm10", ce="3\n")
+    dimm(host, "mc0/dimm9")
+    answers: dict[tuple[str, str], bytes | None] = {}
+
+    def record(question: Question, path: str, answer: Answer) -> bytes | None:
+        answers[question, path] = answer()
+        return answers[question, path]
+
+    with hooked({"sys": host.sysfs}, record):
+        recorded = HostEdacReader().read(host.round())
+    shutil.rmtree(host.sysfs)
+    with hooked({"sys": host.sysfs}, lambda question, path, _: answers.get((question, path))):
+        assert HostEdacReader().read(host.round()) == recorded
+    assert [dimm for _, dimm, _, severity in recorded.dimms if severity == "corrected"] == ["dimm9", "dimm10"]
 
 
 def test_where_nothing_can_be_read_the_round_fails(host: HostTree) -> None:

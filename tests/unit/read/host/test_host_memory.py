@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.host_memory import (
-    HostMemoryReader,
-    HostMemoryReading,
-    parse_meminfo,
-    parse_vmstat,
-)
+from gpu_triage.read.host.host_memory import HostMemoryReader, HostMemoryReading, parse_values
 
 MEMINFO = """\
 MemTotal:       2113380500 kB
@@ -161,14 +156,8 @@ def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: s
 
 
 @given(st.text())
-def test_any_text_is_meminfo_or_a_value_error(text: str) -> None:
-    for candidate in (text, f"MemTotal:{text}", MEMINFO + text):
-        with suppress(ValueError):
-            assert all(value >= 0 for value in parse_meminfo(candidate).values())
-
-
-@given(st.text())
-def test_any_text_is_vmstat_or_a_value_error(text: str) -> None:
-    for candidate in (text, f"pswpin {text}", VMSTAT + text):
-        with suppress(ValueError):
-            assert all(value >= 0 for value in parse_vmstat(candidate).values())
+def test_any_text_has_values_or_is_a_value_error(text: str) -> None:
+    for candidate in (text, f"MemTotal:{text}", MEMINFO + text, f"pswpin {text}", VMSTAT + text):
+        for unit in ("", "kB"):
+            with suppress(ValueError):
+                assert all(value >= 0 for value in parse_values(candidate, ("MemTotal", "pswpin"), unit).values())
