@@ -80,13 +80,6 @@ _REPLACED: Final = Limitation(
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
 
 
-@dataclass(frozen=True, slots=True)
-class AccessReading:
-    """Features that are limited; empty if everything is accessible."""
-
-    limitations: tuple[Limitation, ...]
-
-
 class AccessReader:
     """Probes each feature's access; logs each change once."""
 
@@ -95,8 +88,8 @@ class AccessReader:
         self._package = identity_of(_PACKAGE)
         self._known: frozenset[Limitation] = frozenset()
 
-    def read(self, round_: HostRound) -> AccessReading:
-        """Probe all features. Never raises; what cannot be determined is not reported as lacking."""
+    def read(self, round_: HostRound) -> tuple[Limitation, ...]:
+        """Return the features that are limited. Never raises; what cannot be determined is not reported as lacking."""
         view = _View(round_.machine, self._config)
         probed = ((each, each.reason(view)) for each in PROBES if each.wanted(self._config))
         limited = (
@@ -108,7 +101,7 @@ class AccessReader:
         replaced = (_REPLACED,) if identity_of(_PACKAGE) != self._package else ()
         found = (*limited, *excluded, *replaced)
         self._log(found)
-        return AccessReading(found)
+        return found
 
     def _log(self, found: Collection[Limitation]) -> None:
         for limitation in found:
@@ -330,9 +323,9 @@ PROBES: Final = (
 )
 
 
-def render(reading: AccessReading) -> Iterator[Sample]:
+def render(reading: tuple[Limitation, ...]) -> Iterator[Sample]:
     """Render the samples of one reading."""
-    for limitation in reading.limitations:
+    for limitation in reading:
         yield GPU_EXPORTER_DEGRADED_INFO.sample(1, limitation.feature, limitation.reason)
 
 

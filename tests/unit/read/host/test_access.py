@@ -13,7 +13,7 @@ import pytest
 
 from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.access import PROBES, AccessReader, AccessReading, Limitation, render
+from gpu_triage.read.host.access import PROBES, AccessReader, Limitation, render
 from gpu_triage.read.metrics.rounds import HostRound
 
 EVERYTHING = Config(collectors={"process_memory_locality": True, "host_services": False})
@@ -34,7 +34,7 @@ class Host:
     def limitations(self, **config: Any) -> dict[str, str]:
         """Reasons by feature."""
         reading = AccessReader(replace(EVERYTHING, **config)).read(self.round())
-        return {lack.feature: lack.reason for lack in reading.limitations}
+        return {lack.feature: lack.reason for lack in reading}
 
     def round(self) -> HostRound:
         machine = Machine(
@@ -201,7 +201,7 @@ def test_what_is_switched_off_is_not_wanted() -> None:
 
 
 def test_a_lack_is_one_series() -> None:
-    (sample,) = render(AccessReading((Limitation("kernel_log", "missing", "a right"),)))
+    (sample,) = render((Limitation("kernel_log", "missing", "a right"),))
     assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
 
 

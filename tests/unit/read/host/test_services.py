@@ -154,12 +154,12 @@ def test_a_host_whose_fabric_manager_cannot_be_seen_says_so(host: HostTree) -> N
     hgx(host)
     host.write({"proc/stat": ""})
     reader = AccessReader(Config(collectors={"xid": False, "processes": False, "host": False, "host_services": True}))
-    assert reader.read(host.round()).limitations == ()
+    assert reader.read(host.round()) == ()
     in_a_container(host)
-    (lack,) = reader.read(host.round()).limitations
+    (lack,) = reader.read(host.round())
     assert (lack.feature, lack.reason) == ("host_services", "other_pid_namespace")
     host.write({FABRIC_MANAGER: "0\n"})
-    assert reader.read(host.round()).limitations == ()
+    assert reader.read(host.round()) == ()
 
 
 def test_junk_costs_nothing_else(host: HostTree) -> None:
