@@ -20,8 +20,10 @@ from gpu_triage.read.host.infiniband import (
     HostInfinibandReader,
     HostInfinibandReading,
     InfinibandPort,
+    parse_rate,
+    parse_state,
+    parse_words,
 )
-from gpu_triage.read.host.infiniband_files import parse_rate, parse_state, parse_words
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 

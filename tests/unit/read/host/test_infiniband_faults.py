@@ -9,8 +9,7 @@ from tests.captured_cards import captured
 from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
-from gpu_triage.read.host.infiniband_faults import EVENTS
+from gpu_triage.read.host.infiniband import EVENTS, HostInfinibandReader, InfinibandPort
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.selection import Selection
 
