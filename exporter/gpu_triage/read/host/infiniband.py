@@ -24,7 +24,8 @@ from gpu_triage.driver.kernel.files import (
 )
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.network_interfaces import EVERY_DEVICE, NetworkDevices, network_devices
+from gpu_triage.options.config import Config
+from gpu_triage.read.host.network_interfaces import DEFAULTS, is_chosen, line_rate
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
@@ -382,8 +383,8 @@ class _PortReader:
 class HostInfinibandReader:
     """Reads ports, and compares their rates."""
 
-    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
-        self._devices = devices
+    def __init__(self, config: Config = DEFAULTS) -> None:
+        self._config = config
         self._files = _Files()
         self._readers: dict[tuple[str, str], _PortReader] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
@@ -400,13 +401,13 @@ class HostInfinibandReader:
         inquiry = HostInquiry(round_.failures, sysfs)
         self._files.now = round_.at.monotonic
         adapters = sysfs / "class" / "infiniband"
-        chosen = [device for device in read_names(adapters) or () if self._devices.chosen(device)]
+        chosen = [device for device in read_names(adapters) or () if is_chosen(self._config, device)]
         found = [(device, port) for device in chosen for port in _ports(inquiry, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         read = []
         for device, port in kept:
             reader = self._readers.setdefault((device, port), _PortReader(self._files))
-            read.append((reader, reader.read(inquiry, adapters / device, port, self._devices.line_rate(device))))
+            read.append((reader, reader.read(inquiry, adapters / device, port, line_rate(self._config, device))))
         inquiry.finish()
         return HostInfinibandReading(_compared(read))
 
@@ -525,7 +526,7 @@ HOST_INFINIBAND = HostCollector(
     name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
-    reader=lambda config: HostInfinibandReader(network_devices(config)).read,
+    reader=lambda config: HostInfinibandReader(config).read,
     # Each read of a counter makes the kernel query the adapter's firmware.
     own_lane=True,
 )

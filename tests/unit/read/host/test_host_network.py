@@ -16,7 +16,6 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
     HostNetworkReader,
     HostNetworkReading,
-    InterfaceCounts,
     NetworkInterface,
     is_named_like_hardware,
     parse_interface,
@@ -164,5 +163,5 @@ def test_any_line_is_an_interface_a_header_or_a_value_error(text: str) -> None:
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=16, max_size=16), st.booleans())
 def test_lines_round_trip_with_and_without_a_space_after_the_name(numbers: list[int], spaced: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
     line = f" eth0:{' ' if spaced else ''}{' '.join(map(str, numbers))}"
-    expected = InterfaceCounts(numbers[0], numbers[2], numbers[3], numbers[8], numbers[10], numbers[11])
+    expected = (numbers[0], numbers[8], numbers[2], numbers[10], numbers[3], numbers[11])
     assert parse_interface(line) == ("eth0", expected)

@@ -16,13 +16,13 @@ from tests.evidence import evidence_of
 from tests.host_tree import HostTree
 from tests.watched_paths import watched
 
-from gpu_triage.options.config import LineRate
+from gpu_triage.options.config import Config, LineRate
 from gpu_triage.read.host.infiniband import HostInfinibandReader, HostInfinibandReading, InfinibandPort
 from gpu_triage.read.host.network_interfaces import (
+    DEFAULTS,
     HostNetworkLinkReader,
     HostNetworkLinkReading,
     HostNetworkReading,
-    NetworkDevices,
     NetworkInterface,
 )
 from gpu_triage.read.metrics import rendering
@@ -66,12 +66,12 @@ IRDMA = {
 }
 
 
-def port_of(host: HostTree, files: dict[str, str], devices: NetworkDevices = NetworkDevices()) -> InfinibandPort:  # noqa: B008 - frozen
+def port_of(host: HostTree, files: dict[str, str], config: Config = DEFAULTS) -> InfinibandPort:
     """What is read of an adapter's only port."""
     up = {"state": "4: ACTIVE\n", "phys_state": "5: LinkUp\n"}
     host.write({f"sys/class/infiniband/rdmap0/ports/1/{name}": text for name, text in (up | files).items()})
     round_ = host.round()
-    (port,) = HostInfinibandReader(devices).read(round_).ports
+    (port,) = HostInfinibandReader(config).read(round_).ports
     assert round_.failures == []
     return port
 
@@ -121,7 +121,7 @@ def test_an_adapter_that_counts_only_a_part_counts_nothing(host: HostTree, missi
 def test_the_rate_is_the_drivers_or_the_operators(host: HostTree) -> None:
     """Before r2.13, the driver of EFA said 100 Gb/s of every device."""
     assert port_of(host, EFA).rate_bytes_per_second == 12_500_000_000
-    given = NetworkDevices(rates=(LineRate("rdmap*", 25_000_000_000),))
+    given = Config(network_line_rate=(LineRate("rdmap*", 25_000_000_000),))
     assert port_of(host, EFA, given).rate_bytes_per_second == 25_000_000_000
 
 
@@ -136,7 +136,9 @@ def ena(host: HostTree, rates: tuple[LineRate, ...], operstate: str = "up") -> H
 
     round_ = host.round()
     machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, opened))
-    reading = HostNetworkLinkReader(NetworkDevices(rates=rates)).read(HostRound(machine, round_.at, round_.failures))
+    reading = HostNetworkLinkReader(Config(network_line_rate=rates)).read(
+        HostRound(machine, round_.at, round_.failures)
+    )
     assert round_.failures == []
     return reading
 
