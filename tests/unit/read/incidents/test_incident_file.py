@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from gpu_triage.documents.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, LoadedState, copy_aside, set_aside
 from gpu_triage.driver.nvml.session import MAX_GPUS
 from gpu_triage.errors import DocumentError, StateError
-from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
-from gpu_triage.read.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory
+from gpu_triage.read.incidents.ledger import INCIDENT_HISTORY, MOST_INCIDENTS, Board, Incident, Memory
 
 INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "boot", 5.0)
 MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))
