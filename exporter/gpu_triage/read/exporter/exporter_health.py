@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.machine import Moment
@@ -35,19 +36,17 @@ GPU_EXPORTER_SIMULATED = host_gauge(
     source="--simulate",
     tier=Tier.SLOW,
 )
-GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
+_collector_gauge = partial(host_gauge, labels=("collector",), source="the sampler")
+
+GPU_EXPORTER_COLLECTOR_SUCCESS = _collector_gauge(
     "gpu_exporter_collector_success",
     "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely, while one "
     "of its calls exceeds the deadline, or while it waits for a collector of the host that has not returned. For "
     "failures of single GPUs, see gpu_up and gpu_exporter_errors_total.",
-    labels=("collector",),
-    source="the sampler",
 )
-GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = _collector_gauge(
     "gpu_exporter_collector_duration_seconds",
     "How long the collector's last round took, for its slowest GPU.",
-    labels=("collector",),
-    source="the sampler",
     default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
@@ -58,19 +57,15 @@ GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     tier=Tier.SLOW,
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = _collector_gauge(
     "gpu_exporter_collector_last_success_timestamp_seconds",
     "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
-    labels=("collector",),
-    source="the sampler",
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_STALE_SECONDS = _collector_gauge(
     "gpu_exporter_collector_stale_seconds",
     "How long ago the collector last succeeded for the host or for any GPU, if that is more than three of its "
     "intervals and 30 s. Absent while it succeeds in time, and before it first has.",
-    labels=("collector",),
-    source="the sampler",
 )
 GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
     "gpu_exporter_slowest_collector_seconds",

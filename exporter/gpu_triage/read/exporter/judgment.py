@@ -84,17 +84,17 @@ GPU_FINDING = _judge_gauge(
     labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )
-GPU_FINDING_LASTED_SECONDS = _judge_gauge(
+_finding_gauge = partial(_judge_gauge, labels=("pci_bus_id", "code"))
+
+GPU_FINDING_LASTED_SECONDS = _finding_gauge(
     "gpu_finding_lasted_seconds",
     "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
     "observed does not count. Absent when gpu_finding is.",
-    labels=("pci_bus_id", "code"),
 )
-GPU_FINDING_VALUE = _judge_gauge(
+GPU_FINDING_VALUE = _finding_gauge(
     "gpu_finding_value",
     "What was last measured of a finding; docs/alerts.md has the unit of each code. Absent when gpu_finding is, and "
     "for findings that measure nothing.",
-    labels=("pci_bus_id", "code"),
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",

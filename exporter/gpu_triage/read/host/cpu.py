@@ -48,32 +48,30 @@ GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
     labels={"numa_node": ANY, "mode": MODES},
     source="/proc/stat, by /sys/devices/system/node",
 )
-GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
+_node_gauge = partial(host_gauge, labels=("numa_node",))
+
+GPU_HOST_CPU_BUSIEST_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_ratio",
     "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
     "when one thread feeds the GPU and can do no more. CPUs do not count that are set apart (isolated, nohz_full), or "
     "that were busy for nine tenths of the time since boot: storage clients and packet processing poll on them.",
-    labels=("numa_node",),
     source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
 )
-GPU_HOST_CPU_SHARED_BUSY_RATIO = host_gauge(
+GPU_HOST_CPU_SHARED_BUSY_RATIO = _node_gauge(
     "gpu_host_cpu_shared_busy_ratio",
     "Share of the last interval that the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent where "
     "none is set apart or always busy.",
-    labels=("numa_node",),
     source="as gpu_host_cpu_busiest_ratio",
 )
-GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = host_gauge(
+GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = _node_gauge(
     "gpu_host_cpu_busiest_frequency_ratio",
     "Present clock of that CPU over its highest, 0-1; absent while it was busy for less than half of the interval, and "
     "without cpufreq, as on most virtual machines.",
-    labels=("numa_node",),
     source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
-GPU_HOST_CPUS = host_gauge(
+GPU_HOST_CPUS = _node_gauge(
     "gpu_host_cpus",
     "CPUs of the NUMA node that are online.",
-    labels=("numa_node",),
     source="/proc/stat, by /sys/devices/system/node",
 )
 GPU_HOST_LOAD1 = host_gauge(

@@ -15,7 +15,7 @@ from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _BYTES_PER_SECTOR = 512
@@ -79,13 +79,6 @@ class Disk:
     queue_seconds: Annotated[float, GPU_HOST_DISK_QUEUE_SECONDS_TOTAL]
 
 
-@dataclass(frozen=True, slots=True)
-class HostDiskReading:
-    """Disks of the host, by name."""
-
-    disks: Annotated[tuple[Disk, ...], Each("device")]
-
-
 class HostDiskReader:
     """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
@@ -93,7 +86,7 @@ class HostDiskReader:
         self._counters: MonotoneRows[str] = MonotoneRows()
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
-    def read(self, round_: HostRound) -> HostDiskReading:
+    def read(self, round_: HostRound) -> tuple[Disk, ...]:
         """Read the host's disks: physical ones, and the md and dm devices built on them.
 
         Source: ``/proc/diskstats``, https://docs.kernel.org/admin-guide/iostats.html
@@ -111,7 +104,7 @@ class HostDiskReader:
             for name, counts in sorted(dict(lines or ()).items())
             if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
         ]
-        return HostDiskReading(tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures)))
+        return tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures))
 
     def _disk(self, name: str, counts: tuple[int, ...]) -> Disk:
         reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.published(
@@ -158,7 +151,7 @@ def _is_whole(blocks: Path, name: str) -> bool:
     return is_present(block) and not is_present(block / "partition")
 
 
-HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read)
+HOST_DISK = HostCollector("host_disk", "disks", Tier.MEDIUM, lambda _config: HostDiskReader().read, each("device"))
 
 
 _MOST_MOUNTS: Final = 16
@@ -184,42 +177,40 @@ _GDS_PLACES: Final = {
 
 _Counts = Mapping[str, Mapping[str, int]]  # by what is counted, then by direction
 
-GPU_HOST_LUSTRE_BYTES_TOTAL = host_counter(
+_lustre_counter = partial(host_counter, labels={"file_system": ANY, "direction": _DIRECTIONS})
+
+GPU_HOST_LUSTRE_BYTES_TOTAL = _lustre_counter(
     "gpu_host_lustre_bytes_total",
     "Bytes that programs read from a Lustre file system and wrote to it since it was mounted, those in the client's "
     "cache included. Clients of 2.12 and later keep the counters where only user 0 can read them.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
     source="/proc/fs/lustre/llite/*/stats, /sys/kernel/debug/lustre/llite/*/stats {read,write}_bytes",
 )
-GPU_HOST_LUSTRE_OPERATIONS_TOTAL = host_counter(
+GPU_HOST_LUSTRE_OPERATIONS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operations_total",
     "Calls of programs that read from a Lustre file system, or wrote to it.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
     source="as gpu_host_lustre_bytes_total",
 )
-GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = host_counter(
+GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL = _lustre_counter(
     "gpu_host_lustre_operation_seconds_total",
     "Time that these calls took, summed up; absent for clients older than 2.13.",
-    labels={"file_system": ANY, "direction": _DIRECTIONS},
     source="/sys/kernel/debug/lustre/llite/*/stats {read,write} [usecs]",
 )
-GPU_HOST_GDS_BYTES_TOTAL = host_counter(
+_gds_counter = partial(host_counter, labels={"direction": _DIRECTIONS})
+
+GPU_HOST_GDS_BYTES_TOTAL = _gds_counter(
     "gpu_host_gds_bytes_total",
     "Bytes that GPUDirect Storage read into GPUs' memory and wrote from it, in steps of a MiB; absent unless nvidia-fs "
     "counts them (module parameter rw_stats_enabled).",
-    labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats",
 )
-GPU_HOST_GDS_OPERATIONS_TOTAL = host_counter(
+GPU_HOST_GDS_OPERATIONS_TOTAL = _gds_counter(
     "gpu_host_gds_operations_total",
     "Transfers of GPUDirect Storage that completed successfully; also absent unless counted.",
-    labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats ok",
 )
-GPU_HOST_GDS_ERRORS_TOTAL = host_counter(
+GPU_HOST_GDS_ERRORS_TOTAL = _gds_counter(
     "gpu_host_gds_errors_total",
     "Transfers of GPUDirect Storage that failed.",
-    labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats err",
 )
 GPU_HOST_GDS_OPERATIONS_IN_FLIGHT = host_gauge(

@@ -53,21 +53,19 @@ GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
     "Page faults since boot that had to wait for storage.",
     source="/proc/vmstat pgmajfault",
 )
-GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = host_gauge(
+_node_gauge = partial(host_gauge, labels=("numa_node",), default_samples=no_sample)
+
+GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = _node_gauge(
     "gpu_host_numa_memory_total_bytes",
     "Memory of the NUMA node; of a node without CPUs (GPUs, CXL) too. Absent on hosts with one node. Only in profile "
     "full.",
-    labels=("numa_node",),
     source="/sys/devices/system/node/node*/meminfo MemTotal",
-    default_samples=no_sample,
 )
-GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
+GPU_HOST_NUMA_MEMORY_FREE_BYTES = _node_gauge(
     "gpu_host_numa_memory_free_bytes",
     "Memory of the NUMA node that nothing uses, not even the page cache. Absent on hosts with one node. Only in "
     "profile full.",
-    labels=("numa_node",),
     source="/sys/devices/system/node/node*/meminfo MemFree",
-    default_samples=no_sample,
 )
 GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
     "gpu_host_numa_miss_bytes_total",

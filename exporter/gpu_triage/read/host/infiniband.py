@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, TypeVar
 
@@ -30,7 +31,7 @@ from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_funct
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 T = TypeVar("T")
@@ -132,39 +133,38 @@ _REST_SECONDS: Final = 3600.0
 _PLANNED_ROUNDS: Final = 12
 _ENOUGH_PEERS: Final = 3
 
-GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = host_counter(
+_port_counter = partial(host_counter, labels=("device", "port"))
+
+GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_receive_bytes_total",
     "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a "
     "32-bit counter is full until it is reset. Counters that the firmware rejects are read once an hour: those of the "
     "ConnectX-7 that the fabric manager runs.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
-GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = _port_counter(
     "gpu_host_infiniband_transmit_bytes_total",
     "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a "
     "32-bit counter is full until it is reset.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
-GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = host_gauge(
+_port_gauge = partial(host_gauge, labels=("device", "port"))
+
+GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = _port_gauge(
     "gpu_host_infiniband_rate_bytes_per_second",
     "Rate of the port's link in each direction: that of --network.line-rate, else as the driver says. Absent while it "
     "is not up.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/rate",
 )
-GPU_HOST_INFINIBAND_UP = host_gauge(
+GPU_HOST_INFINIBAND_UP = _port_gauge(
     "gpu_host_infiniband_up",
     "1 while the port is active, 0 while it is not, which a port without a cable never is.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/state",
 )
-GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
+GPU_HOST_INFINIBAND_PHYSICAL_STATE = _port_gauge(
     "gpu_host_infiniband_physical_state",
     "Physical state of a port whose link is not up: {states}. A port without a cable polls, or is disabled. Profile "
     "full also shows the ports whose link is up.",
-    labels=("device", "port"),
     states={
         1: "sleep",
         2: "polling",
@@ -177,37 +177,33 @@ GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
     source="/sys/class/infiniband/*/ports/*/phys_state",
     default_samples=lambda sample: sample.value != PORT_LINK_UP,
 )
-GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = host_gauge(
+GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = _port_gauge(
     "gpu_host_infiniband_rate_expected_ratio",
     "Rate of an active port as a share of what it should be, 0-1: the highest rate since the exporter started, or "
     "that of all other active ports of the same board on this host, if these are at least three and agree. Shown "
     "while it is below 1; profile full always shows it.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/rate",
     default_samples=lambda sample: sample.value < 1,
 )
-GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
     "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
     "Some of these counters have only 4 to 16 bits and stop when they are full, until they are reset; a reset "
     "is not seen here.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
 )
-GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = _port_counter(
     "gpu_host_infiniband_link_downs_total",
     "How often the port's link went down: as the adapter counts it for InfiniBand, as the network interface counts "
     "lost carriers for RoCE. Where neither counts, or the adapter's 8 bits are full, what the exporter saw itself. "
     "Absent for virtual functions.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
 )
-GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = host_counter(
+GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = _port_counter(
     "gpu_host_infiniband_timeouts_total",
     "RDMA requests that the other end did not acknowledge in time, so that they were sent again: packets were lost, "
     "or the other end is gone. Absent where the adapter does not count them, and for virtual functions.",
-    labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
 )
 GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
@@ -236,13 +232,6 @@ class InfinibandPort:
     link_downs: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL] = None
     timeouts: Annotated[int | None, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL] = None
     events: Annotated[Mapping[str, int], GPU_HOST_INFINIBAND_EVENTS_TOTAL] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class HostInfinibandReading:
-    """InfiniBand and RoCE ports by adapter; empty on a host without any."""
-
-    ports: Annotated[tuple[InfinibandPort, ...], Each("device", "port")]
 
 
 class _Files:
@@ -389,7 +378,7 @@ class HostInfinibandReader:
         self._readers: dict[tuple[str, str], _PortReader] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
-    def read(self, round_: HostRound) -> HostInfinibandReading:
+    def read(self, round_: HostRound) -> tuple[InfinibandPort, ...]:
         """Read the host's InfiniBand and RoCE ports.
 
         Source: ``/sys/class/infiniband/*/ports/*``
@@ -409,7 +398,7 @@ class HostInfinibandReader:
             reader = self._readers.setdefault((device, port), _PortReader(self._files))
             read.append((reader, reader.read(inquiry, adapters / device, port, line_rate(self._config, device))))
         inquiry.finish()
-        return HostInfinibandReading(_compared(read))
+        return _compared(read)
 
 
 def _compared(ports: Sequence[tuple[_PortReader, InfinibandPort]]) -> tuple[InfinibandPort, ...]:
@@ -527,6 +516,7 @@ HOST_INFINIBAND = HostCollector(
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
     reader=lambda config: HostInfinibandReader(config).read,
+    render=each("device", "port"),
     # Each read of a counter makes the kernel query the adapter's firmware.
     own_lane=True,
 )

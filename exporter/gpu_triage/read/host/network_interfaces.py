@@ -22,7 +22,7 @@ from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_funct
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 _COLUMNS = 16
@@ -56,31 +56,29 @@ def line_rate(config: Config, name: str) -> int | None:
     return next((rate.bytes_per_second for rate in rates if fnmatchcase(name, rate.device)), None)
 
 
-GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
+_traffic_counter = partial(host_counter, source="/proc/1/net/dev, else /proc/net/dev")
+
+GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_receive_bytes_total",
     "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not "
     "sum over device.",
     labels=("device",),
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = host_counter(
+GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = _traffic_counter(
     "gpu_host_network_transmit_bytes_total",
     "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum "
     "over device.",
     labels=("device",),
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_ERRORS_TOTAL = host_counter(
+GPU_HOST_NETWORK_ERRORS_TOTAL = _traffic_counter(
     "gpu_host_network_errors_total",
     "Bad packets by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_DROPS_TOTAL = host_counter(
+GPU_HOST_NETWORK_DROPS_TOTAL = _traffic_counter(
     "gpu_host_network_drops_total",
     "Good packets dropped by direction ({direction}) since the interface appeared.",
     labels={"device": ANY, "direction": ("receive", "transmit")},
-    source="/proc/1/net/dev, else /proc/net/dev",
 )
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     "gpu_host_network_numa_node",
@@ -104,13 +102,6 @@ class NetworkInterface:
     numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
 
 
-@dataclass(frozen=True, slots=True)
-class HostNetworkReading:
-    """Interfaces of the host that carry its data, by name."""
-
-    interfaces: Annotated[tuple[NetworkInterface, ...], Each("device")]
-
-
 class HostNetworkReader:
     """Reads interface statistics; continues counters when a reloaded driver restarts them at 0."""
 
@@ -119,7 +110,7 @@ class HostNetworkReader:
         self._counters: MonotoneRows[str] = MonotoneRows()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
-    def read(self, round_: HostRound) -> HostNetworkReading:
+    def read(self, round_: HostRound) -> tuple[NetworkInterface, ...]:
         """Read physical interfaces of the host, including virtual functions, and bonds.
 
         Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
@@ -141,7 +132,7 @@ class HostNetworkReader:
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
         interfaces = tuple(self._interface(inquiry, classes / name, counts) for name, counts in kept)
         inquiry.finish()
-        return HostNetworkReading(interfaces=interfaces)
+        return interfaces
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
@@ -206,6 +197,7 @@ HOST_NETWORK = HostCollector(
     about="network interfaces",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkReader(config).read,
+    render=each("device"),
     # Reading statistics calls into drivers.
     own_lane=True,
 )
@@ -257,13 +249,6 @@ class InterfaceLink:
     carrier_downs: Annotated[int | None, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL] = None
 
 
-@dataclass(frozen=True, slots=True)
-class HostNetworkLinkReading:
-    """Links of the host's interfaces, by name."""
-
-    links: Annotated[tuple[InterfaceLink, ...], Each("device")]
-
-
 class _Speed(NamedTuple):
     """A speed (None if unknown), when it was read, and the carrier's change count then."""
 
@@ -283,7 +268,7 @@ class HostNetworkLinkReader:
         self._fastest: dict[str, int] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
-    def read(self, round_: HostRound) -> HostNetworkLinkReading:
+    def read(self, round_: HostRound) -> tuple[InterfaceLink, ...]:
         """Read links of physical interfaces, including virtual functions, and of bonds. Source: ``/sys/class/net``.
 
         Raises:
@@ -304,7 +289,7 @@ class HostNetworkLinkReader:
         self._speeds = known
         links = tuple(self._link(inquiry, classes / name, changes[name], round_.at.monotonic) for name in kept)
         inquiry.finish()
-        return HostNetworkLinkReading(links)
+        return links
 
     def _is_uplink(self, device: Path) -> bool:
         """Whether an interface is an external port of its adapter, rather than a representor of a virtual function.
@@ -355,6 +340,7 @@ HOST_NETWORK_LINK = HostCollector(
     about="links of network interfaces: speed, and how often they were lost",
     tier=Tier.MEDIUM,
     reader=lambda config: HostNetworkLinkReader(config).read,
+    render=each("device"),
     # May block on the networking lock, drivers and firmware.
     own_lane=True,
     kept_while_stalled=True,

@@ -17,7 +17,7 @@ from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import Each
+from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
 MOST_MOUNTS: Final = 64
@@ -88,13 +88,6 @@ class NfsMount:
     major_timeouts: Annotated[int, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class HostNfsReading:
-    """NFS mounts of the host, in mount order; empty on a host without any."""
-
-    mounts: Annotated[tuple[NfsMount, ...], Each("mount")]
-
-
 class MountCounts(NamedTuple):
     """The values used from one mount's section of mountstats, in the kernel's units.
 
@@ -116,7 +109,7 @@ class HostNfsReader:
         self._counters: dict[str, MonotoneCounters[str]] = {}
         self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
-    def read(self, round_: HostRound) -> HostNfsReading:
+    def read(self, round_: HostRound) -> tuple[NfsMount, ...]:
         """Read the host's NFS mounts. Never accesses the mounts themselves, which hangs with a dead server.
 
         Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
@@ -134,7 +127,7 @@ class HostNfsReader:
                 found[mount] = counts
         inquiry.finish()
         kept = self._bound.kept(list(found), round_.failures)
-        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in kept))
+        return tuple(self._mount(mount, found[mount]) for mount in kept)
 
     def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
         counters = self._counters[mount] = self._counters.pop(mount, None) or MonotoneCounters()
@@ -244,4 +237,6 @@ def _mountstats(procfs: Path) -> str:
 
 
 # The kernel takes the namespace's mount lock, which a hung mount may hold.
-HOST_NFS = HostCollector("host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, own_lane=True)
+HOST_NFS = HostCollector(
+    "host_nfs", "NFS mounts", Tier.MEDIUM, lambda _config: HostNfsReader().read, each("mount"), own_lane=True
+)

@@ -49,14 +49,14 @@ def line(name: str, *counts: int) -> str:
 
 def test_counts_become_bytes_and_seconds(host: HostTree) -> None:
     host.write({"proc/diskstats": DISKSTATS})
-    disks = {disk.device: disk for disk in HostDiskReader().read(host.round()).disks}
+    disks = {disk.device: disk for disk in HostDiskReader().read(host.round())}
     assert disks["sda"] == SDA
     assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)
 
 
 def test_without_sysfs_whole_disks_are_known_by_name(host: HostTree) -> None:
     host.write({"proc/diskstats": DISKSTATS})
-    assert [disk.device for disk in HostDiskReader().read(host.round()).disks] == DISKS
+    assert [disk.device for disk in HostDiskReader().read(host.round())] == DISKS
 
 
 def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> None:
@@ -67,7 +67,7 @@ def test_sysfs_says_what_a_partition_is_whatever_its_name(host: HostTree) -> Non
         host.write({f"sys/class/block/{name}/size": "1000\n"})
     for name in ("sda1", "nvme0n1p1"):
         host.write({f"sys/class/block/{name}/partition": "1\n"})
-    devices = [disk.device for disk in HostDiskReader().read(host.round()).disks]
+    devices = [disk.device for disk in HostDiskReader().read(host.round())]
     assert devices == ["cciss/c0d0", *DISKS, "xvda1"]
 
 
@@ -87,7 +87,7 @@ def test_a_32_bit_millisecond_counter_that_wraps_goes_on(host: HostTree) -> None
     host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4294967000, 4294967000)})
     reader.read(host.round())
     host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 4, 5000)})
-    (disk,) = reader.read(host.round()).disks
+    (disk,) = reader.read(host.round())
     assert (disk.busy_seconds, disk.queue_seconds) == (4294967.004, 4294972.0)
 
 
@@ -96,16 +96,16 @@ def test_a_disk_that_leaves_takes_its_series_along_and_goes_on_when_it_is_back(h
     host.write({"proc/diskstats": DISKSTATS})
     reader.read(host.round())
     host.write({"proc/diskstats": ""})
-    assert reader.read(host.round()).disks == ()
+    assert reader.read(host.round()) == ()
     host.write({"proc/diskstats": line("sda", 1, 1, 1, 1, 1, 1, 1, 1)})
-    (disk,) = reader.read(host.round()).disks
+    (disk,) = reader.read(host.round())
     assert (disk.reads, disk.read_bytes) == (101, 1_024_512)
 
 
 def test_a_truncated_line_costs_only_its_disk(host: HostTree) -> None:
     host.write({"proc/diskstats": DISKSTATS + " 259       4 nvme1n1 10 0 80"})
     round_ = host.round()
-    assert [disk.device for disk in HostDiskReader().read(round_).disks] == DISKS
+    assert [disk.device for disk in HostDiskReader().read(round_)] == DISKS
     assert round_.failures == ["malformed"]
 
 

@@ -17,14 +17,13 @@ from gpu_triage.read.host.infiniband import (
     GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
     GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
     GPU_HOST_INFINIBAND_UP,
+    HOST_INFINIBAND,
     HostInfinibandReader,
-    HostInfinibandReading,
     InfinibandPort,
     parse_rate,
     parse_state,
     parse_words,
 )
-from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 
 UP = InfinibandPort(
@@ -53,7 +52,7 @@ def port(host: HostTree, device: str = "mlx5_0", number: int = 1, **files: str) 
 
 
 def ports(round_: HostRound) -> tuple[InfinibandPort, ...]:
-    return HostInfinibandReader().read(round_).ports
+    return HostInfinibandReader().read(round_)
 
 
 def test_words_become_bytes_and_gigabits_bytes_a_second(host: HostTree) -> None:
@@ -97,7 +96,7 @@ def test_an_adapter_that_does_not_answer_leaves_no_trace_in_its_counters(host: H
     for words in (1_000_000, 2**64 - 1, 1_000_005):
         port(host, counters__port_rcv_data=f"{words}\n")
         round_ = host.round()
-        counts.append(reader.read(round_).ports[0].receive_bytes)
+        counts.append(reader.read(round_)[0].receive_bytes)
         assert round_.failures == ([] if counts[-1] else ["malformed"])
     assert counts == [4_000_000, None, 4_000_020]
 
@@ -127,7 +126,7 @@ def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host:
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:
     down = InfinibandPort("mlx5_1", "2", None, None, None, up=False, physical_state=2)
-    assert list(samples(HostInfinibandReading((UP, down)))) == [
+    assert list(HOST_INFINIBAND.render((UP, down))) == [
         GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL.sample(4_000_000, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(80, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND.sample(5e10, "mlx5_0", "1"),

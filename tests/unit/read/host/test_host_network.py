@@ -14,13 +14,12 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_NUMA_NODE,
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+    HOST_NETWORK,
     HostNetworkReader,
-    HostNetworkReading,
     NetworkInterface,
     is_named_like_hardware,
     parse_interface,
 )
-from gpu_triage.read.metrics.rendering import samples
 
 HEADER = (
     "Inter-|   Receive                                                |  Transmit\n"
@@ -53,8 +52,8 @@ def bonded_host(host: HostTree) -> None:
 def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTree) -> None:
     bonded_host(host)
     round_ = host.round()
-    assert HostNetworkReader().read(round_) == HostNetworkReading(
-        interfaces=(
+    assert HostNetworkReader().read(round_) == (
+        (
             NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, None),
             NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 1),
             NetworkInterface("ens1f1np1", 10, 20, 0, 0, 0, 0, 1),
@@ -66,7 +65,7 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
 
 def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree) -> None:
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 
 
@@ -75,7 +74,7 @@ def test_interfaces_of_a_host_whose_sysfs_is_not_there_are_told_by_their_names(h
     host.write({"proc/1/net/dev": NET_DEV})
     for name in ("lo", "eth0"):
         host.write({f"sys/class/net/{name}/operstate": "up\n"})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 
 
@@ -85,7 +84,7 @@ def test_inner_ports_of_an_adapters_switch_carry_no_data_of_the_host(host: HostT
     host.write({"proc/net/dev": "".join(f"{name}: {line}" for name in names)})
     for name in names:
         host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n"})
-    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
+    devices = [interface.device for interface in HostNetworkReader().read(host.round())]
     assert devices == ["enp8s0f0np0", "pf0"]
 
 
@@ -93,7 +92,7 @@ def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
     host.spoil("proc/1/net/dev")
     round_ = host.round()
-    assert [interface.device for interface in HostNetworkReader().read(round_).interfaces] == ["eth0"]
+    assert [interface.device for interface in HostNetworkReader().read(round_)] == ["eth0"]
     assert round_.failures == []
 
 
@@ -102,7 +101,7 @@ def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
     host.write({"proc/net/dev": f"{HEADER}  eth0: 5000 0 3 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
     reader.read(host.round())
     host.write({"proc/net/dev": f"{HEADER}  eth0: 70 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
-    (interface,) = reader.read(host.round()).interfaces
+    (interface,) = reader.read(host.round())
     assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
 
 
@@ -111,7 +110,7 @@ def test_an_unreadable_node_and_a_malformed_line_cost_only_themselves(host: Host
     host.write({"proc/net/dev": NET_DEV + "  eth9: 12 1"})
     host.spoil("sys/devices/pci0000:00/ens1f0np0/numa_node")
     round_ = host.round()
-    interfaces = {interface.device: interface for interface in HostNetworkReader().read(round_).interfaces}
+    interfaces = {interface.device: interface for interface in HostNetworkReader().read(round_)}
     assert interfaces["ens1f0np0"].numa_node is None
     assert interfaces["ens1f1np1"].numa_node == 1
     assert set(interfaces) == {"bond0", "ens1f0np0", "ens1f1np1", "ib0"}
@@ -119,13 +118,11 @@ def test_an_unreadable_node_and_a_malformed_line_cost_only_themselves(host: Host
 
 
 def test_rendering_leaves_out_a_node_that_is_not_known() -> None:
-    reading = HostNetworkReading(
-        interfaces=(
-            NetworkInterface("bond0", 1, 2, 3, 4, 5, 6, None),
-            NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 0),
-        )
+    reading = (
+        NetworkInterface("bond0", 1, 2, 3, 4, 5, 6, None),
+        NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 0),
     )
-    assert list(samples(reading)) == [
+    assert list(HOST_NETWORK.render(reading)) == [
         GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(1, "bond0"),
         GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(2, "bond0"),
         GPU_HOST_NETWORK_ERRORS_TOTAL.sample(3, "bond0", "receive"),

@@ -9,8 +9,7 @@ from tests.captured_cards import captured
 from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.infiniband import EVENTS, HostInfinibandReader, InfinibandPort
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort
 from gpu_triage.read.selection import Selection
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
@@ -55,13 +54,13 @@ def port(host: HostTree, device: str = "mlx5_0", number: int = 1, **changed: str
 
 
 def read(reader: HostInfinibandReader, host: HostTree) -> InfinibandPort:
-    return reader.read(host.round()).ports[0]
+    return reader.read(host.round())[0]
 
 
 def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: HostTree) -> None:
     port(host)
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.link_errors, found.link_downs, found.timeouts) == (131, 1, 7)
     assert found.events == {
         "symbol_error": 100,
@@ -86,7 +85,7 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
 def test_an_attribute_without_a_final_newline_is_complete(host: HostTree) -> None:
     port(host, state="4: ACTIVE", rate="400 Gb/sec (4X NDR)", counters__symbol_error="101", counters__link_downed="2")
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.up, found.rate_bytes_per_second, found.link_errors, found.link_downs) == (True, 5e10, 132, 2)
     assert round_.failures == []
 
@@ -169,7 +168,7 @@ def test_of_an_adapter_with_two_ports_each_has_its_own_interface(host: HostTree)
         port(host, "mlx4_0", number, link_layer="Ethernet\n")
         interface = NETDEV | {"carrier_down_count": str(number * 10), "dev_port": str(number - 1)}
         host.write({f"sys/class/infiniband/mlx4_0/device/net/eth{number}/{n}": f"{t}\n" for n, t in interface.items()})
-    assert [each.link_downs for each in HostInfinibandReader().read(host.round()).ports] == [10, 20]
+    assert [each.link_downs for each in HostInfinibandReader().read(host.round())] == [10, 20]
 
 
 def test_what_the_adapter_refuses_to_tell_is_absent_and_no_failure(host: HostTree) -> None:
@@ -178,7 +177,7 @@ def test_what_the_adapter_refuses_to_tell_is_absent_and_no_failure(host: HostTre
     # The speed of the loopback interface: EINVAL, as counters that do not apply.
     host.link(f"{PORT}/counters/symbol_error", "/sys/class/net/lo/speed")
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.link_errors, "symbol_error" in found.events) == (31, False)
     assert round_.failures == []
 
@@ -191,7 +190,7 @@ def test_a_virtual_function_has_none_of_its_adapters_errors(host: HostTree) -> N
 
 
 def ratios(reader: HostInfinibandReader, host: HostTree) -> list[float | None]:
-    return [each.rate_expected_ratio for each in reader.read(host.round()).ports]
+    return [each.rate_expected_ratio for each in reader.read(host.round())]
 
 
 def test_a_rate_is_held_against_the_highest_that_was_seen(host: HostTree) -> None:
@@ -235,7 +234,7 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
     port(host, phys_state="6: LinkErrorRecovery\n", rate="100 Gb/sec (1X NDR)\n")
     ill = reader.read(host.round())
     shown, rules = Selection(Config()), Selection(Config(metrics_profile="rules"))
-    names = {each.spec.name for each in shown.of(samples(well))}
+    names = {each.spec.name for each in shown.of(HOST_INFINIBAND.render(well))}
     assert {name.removeprefix("gpu_host_infiniband_") for name in names} == {
         "receive_bytes_total",
         "transmit_bytes_total",
@@ -245,9 +244,9 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
         "link_downs_total",
         "timeouts_total",
     }
-    more = {each.spec.name: each.value for each in shown.of(samples(ill)) if each.spec.name not in names}
+    more = {each.spec.name: each.value for each in shown.of(HOST_INFINIBAND.render(ill)) if each.spec.name not in names}
     assert more == {"gpu_host_infiniband_physical_state": 6.0, "gpu_host_infiniband_rate_expected_ratio": 0.25}
-    assert len(tuple(rules.of(samples(well)))) <= 5
+    assert len(tuple(rules.of(HOST_INFINIBAND.render(well)))) <= 5
 
 
 def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> None:
@@ -256,7 +255,7 @@ def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> 
             path, _, text = line.partition("\t")
             host.write({f"sys/class/infiniband/{path}": text})
         round_ = host.round()
-        found = HostInfinibandReader().read(round_).ports[0]
+        found = HostInfinibandReader().read(round_)[0]
         assert (found.up, found.physical_state, found.rate_bytes_per_second) == (True, 5, 5e10)
         assert (found.link_errors, found.link_downs, found.timeouts) == (29, 0, 0)
         assert round_.failures == []

@@ -71,7 +71,7 @@ class Firmware:
         round_ = self.host.round()
         machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
         round_ = HostRound(machine, Moment(monotonic=at, wall=at))
-        ports = self.reader.read(round_).ports
+        ports = self.reader.read(round_)
         assert round_.failures == []
         return ports
 
@@ -144,8 +144,8 @@ def test_interfaces_are_chosen_likewise(host: HostTree) -> None:
     for name in ("eth0", "eth1"):
         host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": "10000\n"})
     config = Config(network_device_exclude=("eth1",))
-    assert [each.device for each in HostNetworkReader(config).read(host.round()).interfaces] == ["eth0"]
-    assert [each.device for each in HostNetworkLinkReader(config).read(host.round()).links] == ["eth0"]
+    assert [each.device for each in HostNetworkReader(config).read(host.round())] == ["eth0"]
+    assert [each.device for each in HostNetworkLinkReader(config).read(host.round())] == ["eth0"]
 
 
 def test_options_are_the_choice() -> None:

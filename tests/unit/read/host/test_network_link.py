@@ -14,11 +14,10 @@ from gpu_triage.read.host.network_interfaces import (
     GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
     GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
     GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
+    HOST_NETWORK_LINK,
     HostNetworkLinkReader,
-    HostNetworkLinkReading,
     InterfaceLink,
 )
-from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import HostRound
 
 
@@ -35,7 +34,7 @@ class LinkRounds:
         round_ = self.host.round()
         machine = replace(round_.machine, sysfs=watched(round_.machine.sysfs, self._opened))
         round_ = HostRound(machine, Moment(monotonic=at, wall=at))
-        links = self.reader.read(round_).links
+        links = self.reader.read(round_)
         return {link.device: link for link in links}, round_.failures
 
     def one(self, at: float = 0.0, **files: str) -> InterfaceLink:
@@ -159,7 +158,7 @@ def test_inner_ports_of_an_adapters_switch_are_no_links_of_the_host(rounds: Link
 
 def test_rendering_leaves_out_what_is_not_known() -> None:
     links = (InterfaceLink("bond0", None), InterfaceLink("eth0", 125_000_000, 0.5, 2))
-    assert list(samples(HostNetworkLinkReading(links))) == [
+    assert list(HOST_NETWORK_LINK.render(links)) == [
         GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(125_000_000, "eth0"),
         GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO.sample(0.5, "eth0"),
         GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL.sample(2, "eth0"),
