@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.read.host.host_memory import HostMemoryReader, HostMemoryReading, parse_values
+from gpu_triage.read.host.host_memory import HostMemoryReader, HostMemoryReading
 
 MEMINFO = """\
 MemTotal:       2113380500 kB
@@ -153,11 +150,3 @@ def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: s
     host.write({"proc/meminfo": meminfo})
     with pytest.raises(HostReadFailed, match="malformed"):
         HostMemoryReader().read(host.round())
-
-
-@given(st.text())
-def test_any_text_has_values_or_is_a_value_error(text: str) -> None:
-    for candidate in (text, f"MemTotal:{text}", MEMINFO + text, f"pswpin {text}", VMSTAT + text):
-        for unit in ("", "kB"):
-            with suppress(ValueError):
-                assert all(value >= 0 for value in parse_values(candidate, ("MemTotal", "pswpin"), unit).values())

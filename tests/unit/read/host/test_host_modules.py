@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.platform import (
     MODULE_NAMES,
     HostModulesReading,
-    parse_module,
     read_host_modules,
 )
 
@@ -47,12 +44,3 @@ def test_an_unreadable_list_is_a_failure(host: HostTree) -> None:
     host.spoil("proc/modules")
     with pytest.raises(HostReadFailed, match="io_error"):
         read_host_modules(host.round())
-
-
-@given(st.text())
-def test_any_line_is_a_module_or_a_value_error(line: str) -> None:
-    try:
-        name = parse_module(line)
-    except ValueError:
-        return
-    assert name is None or name in line

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -193,14 +192,6 @@ def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_f
 def test_a_scenario_cannot_slow_down_what_is_not_mounted(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="nothing of NFS is mounted on '/other'"):
         scenario_with(tmp_path, "h100-8", 'at = "1m"\neffect = { kind = "nfs", mount = "/other" }')
-
-
-@given(st.text())
-def test_any_text_is_counts_or_a_value_error(text: str) -> None:
-    for candidate in (text, V3 + text, V4.replace("8650752", text)):
-        for _, version, lines in nfs_sections(candidate):
-            with suppress(ValueError):
-                parse_section(version, lines)
 
 
 COUNT = st.integers(0, 2**64 - 1)
