@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.cli.machines import is_made_up, judged_host
-from gpu_triage.driver.kernel.boot import read_boot
+from gpu_triage.driver.kernel.procfs import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence

@@ -17,9 +17,9 @@ from gpu_triage.read.gpu.modes import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLice
 from gpu_triage.read.gpu.power import PowerReading, other_limit
 from gpu_triage.read.gpu.thermal import ThermalReading
 from gpu_triage.read.gpu.throttle import ThrottleReading
+from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
-from gpu_triage.read.processes.pids import Owner, ProcessFacts
 
 REASONS_OF_CLOCKS: Final = (
     ("idle", "idle", "gpu_idle"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from gpu_triage.driver.kernel.files import parsing, read_text
-from gpu_triage.driver.kernel.mounts import missing_file, refuse_unmounted
+from gpu_triage.driver.kernel.files import missing_file, parsing, read_text, refuse_unmounted
 from gpu_triage.errors import HostReadFailed
 
 if TYPE_CHECKING:

@@ -22,10 +22,11 @@ from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.link_advice import LINK_ADVICE, Attribute, LinkCause, link_cause
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.nvlink import (
     EFFECTIVE_BER_LIMIT,
+    GPU_C2C_LINKS,
+    GPU_C2C_LINKS_UP,
     GPU_NVLINK_ERRORS_TOTAL,
     GPU_NVLINK_LINK_BIT_ERROR_RATIO,
     GPU_NVLINK_LINK_ERRORS_TOTAL,

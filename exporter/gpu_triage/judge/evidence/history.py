@@ -23,7 +23,7 @@ from gpu_triage.read.gpu.nvlink import (
     GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
     GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.read.gpu.topology import GPU_P2P_PEERS
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENTS_TOTAL

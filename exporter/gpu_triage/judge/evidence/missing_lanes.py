@@ -16,12 +16,12 @@ from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_AER_ERRORS_TOTAL,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
     GPU_PCIE_LINK_EXPECTED_WIDTH_DECLARED,
     GPU_PCIE_LINK_WIDTH,
     GPU_PCIE_REPLAYS_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 
 
 def many_replays(gpu: GpuEvidence) -> float | None:

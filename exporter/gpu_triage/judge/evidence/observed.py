@@ -13,7 +13,6 @@ from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.ecc import (
     GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
     GPU_ECC_VOLATILE_ERRORS_TOTAL,
@@ -22,14 +21,19 @@ from gpu_triage.read.gpu.ecc import (
     GPU_ROW_REMAP_PENDING,
 )
 from gpu_triage.read.gpu.modes import GPU_PERSISTENCE_MODE, GPU_VGPU_LICENSE_STATE
-from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BIT_ERROR_RATIO, GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.read.gpu.nvlink import (
+    GPU_C2C_LINKS_UP,
+    GPU_NVLINK_BIT_ERROR_RATIO,
+    GPU_NVLINK_ERRORS_TOTAL,
+    GPU_NVLINK_UP,
+)
 from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_AER_ERRORS_TOTAL,
     GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_TRANSITIONS_TOTAL,
     GPU_PCIE_LINK_WIDTH,
     GPU_PCIE_REPLAYS_TOTAL,
 )
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.gpu.power import GPU_POWER_LIMIT_WATTS
 from gpu_triage.read.gpu.presence import GPU_DEVICES
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION

@@ -18,8 +18,12 @@ from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_AER_ERRORS_TOTAL,
+    GPU_PCIE_LINK_TRANSITIONS_TOTAL,
+    GPU_PCIE_LINK_WIDTH,
+    GPU_PCIE_REPLAYS_TOTAL,
+)
 from gpu_triage.read.host.cpu import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
 from gpu_triage.read.host.host_memory import GPU_HOST_EDAC_ERRORS_TOTAL, GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.read.host.infiniband import (

@@ -13,14 +13,24 @@ from typing import Final, NamedTuple
 import gpu_triage
 from gpu_triage import __version__
 from gpu_triage.documents import identity_of, reason_of
-from gpu_triage.driver.kernel.files import is_present, read_names, refusal, target_of, text_of
-from gpu_triage.driver.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
+from gpu_triage.driver.kernel.files import (
+    MISSING,
+    PROCFS,
+    SHOWS,
+    SYSFS,
+    is_mounted,
+    is_present,
+    read_names,
+    refusal,
+    target_of,
+    text_of,
+)
 from gpu_triage.driver.kernel.pci_bus import handles_aer
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.log import fields
 from gpu_triage.machine import Machine
 from gpu_triage.options.config import Config, collector_enabled
-from gpu_triage.read.gpu.pcie_errors import PCIE_AER
+from gpu_triage.read.gpu.pcie import PCIE_AER
 from gpu_triage.read.host.disk import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.read.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.read.host.network_interfaces import HOST_NETWORK, HOST_NETWORK_LINK, interface_names, shows_interfaces
@@ -32,11 +42,10 @@ from gpu_triage.read.metrics.contract import AnyCollector, HostCollector, runs
 from gpu_triage.read.metrics.metric import Sample, Tier, host_info
 from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.processes.cgroup_limits import hides_cgroups
-from gpu_triage.read.processes.container_names import CONTAINER_NAMES
+from gpu_triage.read.processes.facts import names_are_host_pids, sees_every_process
 from gpu_triage.read.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.read.processes.on_gpu import PROCESSES
-from gpu_triage.read.processes.pids import names_are_host_pids, sees_every_process
-from gpu_triage.read.processes.pods import POD_NAMES
+from gpu_triage.read.processes.pods import CONTAINER_NAMES, POD_NAMES
 from gpu_triage.read.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.read.selection import needed_but_excluded
 from gpu_triage.read.xid import xid_metrics as xid

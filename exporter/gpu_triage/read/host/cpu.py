@@ -19,7 +19,7 @@ from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge, host_info
-from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -119,7 +119,7 @@ class HostCpuReader:
     """Reads CPU time; remembers the last reading of each CPU."""
 
     def __init__(self) -> None:
-        self._counters: MonotoneRows[int] = MonotoneRows()
+        self._counters: MonotoneCounters[int] = MonotoneCounters()
         self._switches: MonotoneCounters[str] = MonotoneCounters()
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
@@ -204,7 +204,7 @@ class HostCpuReader:
 
     def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
         # If a CPU comes online later, subtract its initial count, which would look like work of a single interval.
-        return self._counters.published(cpu, values, starts=values if self._counted else None)
+        return self._counters.row(cpu, values, starts=values if self._counted else None)
 
 
 def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:

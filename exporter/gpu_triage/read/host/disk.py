@@ -14,7 +14,7 @@ from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
-from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import Each, each
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -83,7 +83,7 @@ class HostDiskReader:
     """Reads disk statistics; continues counters over wraps: 32-bit ones wrap after 49 days of I/O."""
 
     def __init__(self) -> None:
-        self._counters: MonotoneRows[str] = MonotoneRows()
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> tuple[Disk, ...]:
@@ -107,7 +107,7 @@ class HostDiskReader:
         return tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures))
 
     def _disk(self, name: str, counts: tuple[int, ...]) -> Disk:
-        reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.published(
+        reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms = self._counters.row(
             name, counts
         )
         return Disk(

@@ -21,7 +21,7 @@ from gpu_triage.options.config import Config
 from gpu_triage.read.metrics.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
-from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import each
 from gpu_triage.read.metrics.rounds import HostRound
 
@@ -107,7 +107,7 @@ class HostNetworkReader:
 
     def __init__(self, config: Config = DEFAULTS) -> None:
         self._config = config
-        self._counters: MonotoneRows[str] = MonotoneRows()
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> tuple[NetworkInterface, ...]:
@@ -136,7 +136,7 @@ class HostNetworkReader:
 
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        now = self._counters.published(device.name, counts)
+        now = self._counters.row(device.name, counts)
         return NetworkInterface(device.name, *now, node if node is not None and node >= 0 else None)
 
 

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import parse_count, parsing, read_text
+from gpu_triage.driver.kernel.files import missing_file, parse_count, parsing, read_text
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.driver.kernel.mounts import missing_file
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.metrics.bounds import Bound
 from gpu_triage.read.metrics.contract import HostCollector

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES
-from gpu_triage.driver.kernel.files import read_names, target_of, text_of
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import read_names, refuse_unmounted, target_of, text_of
 from gpu_triage.driver.kernel.pci_bus import is_bus_id, link_of
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Sample, Tier, host_gauge, host_info, no_sample

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.files import names_in, target_of, text_of
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import names_in, refuse_unmounted, target_of, text_of
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_gauge
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import names_are_host_pids
+from gpu_triage.read.processes.facts import names_are_host_pids
 
 FABRIC_MANAGER: Final = "nvidia-fabricmanager"
 IMEX: Final = "nvidia-imex"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.driver.kernel.pressure_stall import parse_pressure
+from gpu_triage.driver.kernel.procfs import parse_pressure
 from gpu_triage.read.host.cpu import parse_load1, parse_stat
 from gpu_triage.read.host.disk import parse_disk, parse_gds_stats, parse_lustre_stats
 from gpu_triage.read.host.host_memory import parse_values

@@ -20,7 +20,7 @@ from gpu_triage.read.host.cpu import (
     NodeCpu,
     busy_ratio,
 )
-from gpu_triage.read.metrics.monotone import MonotoneCounters, MonotoneRows
+from gpu_triage.read.metrics.monotone import MonotoneCounters
 from gpu_triage.read.metrics.rendering import samples
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
@@ -233,11 +233,11 @@ def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
     st.lists(st.lists(st.integers(0, 300), min_size=3, max_size=3).map(tuple), min_size=1, max_size=8), st.booleans()
 )
 def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, ...]], late: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
-    together: MonotoneRows[str] = MonotoneRows()
+    together: MonotoneCounters[str] = MonotoneCounters()
     alone: MonotoneCounters[int] = MonotoneCounters()
     for row in rows:
         expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
-        assert together.published("cpu0", row, starts=row if late else None) == expected
+        assert together.row("cpu0", row, starts=row if late else None) == expected
 
 
 def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:

@@ -16,7 +16,7 @@ from gpu_triage.read.processes.cgroup_limits import (
     parse_cpu_max,
     parse_flat,
 )
-from gpu_triage.read.processes.pids import Owner, ProcessFacts, job_level
+from gpu_triage.read.processes.facts import Owner, ProcessFacts, job_level
 
 PID = 4242
 ID, OTHER_ID = "3f4e" * 16, "9a7d" * 16

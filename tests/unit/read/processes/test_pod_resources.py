@@ -17,8 +17,7 @@ from tests.rig import Rig, only, three
 from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import CallBlocked, Moment, Workload, dra_name
 from gpu_triage.read.processes import pods as pod_resources
-from gpu_triage.read.processes.pods import PodDirectory, parse_holders, wire_fields
-from gpu_triage.read.processes.workloads import NO_WORKLOAD, in_common
+from gpu_triage.read.processes.pods import NO_WORKLOAD, PodDirectory, in_common, parse_holders, wire_fields
 from gpu_triage_simulator import VirtualClock, simulated_machine
 
 pytestmark = pytest.mark.slow

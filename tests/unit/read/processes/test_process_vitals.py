@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.machine import Moment
 from gpu_triage.read.processes.vitals import BlockedThread, ProcessVitals, ProcessVitalsReader
 

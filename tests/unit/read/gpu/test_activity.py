@@ -1,4 +1,4 @@
-"""Readers of the fast tier: activity, power and throttling, and what they add up."""
+"""Busy time, from the samples that the driver keeps or from polls."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import pynvml
 import pytest
-from tests.nvml_bench import Bench, BenchMaker, fields_say, says
+from tests.nvml_bench import Bench, BenchMaker
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.gpu.activity import ActivityReader
-from gpu_triage.read.gpu.power import PowerReader
 
 WALL = 1_768_435_200.0
 
@@ -64,25 +63,11 @@ def busy_after(nvml: Bench, reader: ActivityReader, second: float, wall: float |
     return seconds
 
 
-def test_a_performance_state_that_the_driver_does_not_know_is_none(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetPerformanceState", says(32))
-    assert ActivityReader(3.0).read(nvml.round()).performance_state is None
-
-
 def test_in_mig_mode_there_is_no_busy_time(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetUtilizationRates", pynvml.NVML_ERROR_NOT_SUPPORTED)
     reading = ActivityReader(3.0).read(nvml.round())
     assert (reading.sm_utilization_ratio, reading.busy_seconds) == (None, None)
-
-
-def test_utilization_beyond_a_hundred_percent_is_not_published(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetUtilizationRates", polled(101))
-    round_ = nvml.round()
-    assert ActivityReader(3.0).read(round_).sm_utilization_ratio is None
-    assert round_.inquiry.failures == ["implausible"]
 
 
 def test_bursts_between_polls_are_counted_from_the_drivers_samples(bench: BenchMaker) -> None:
@@ -160,66 +145,3 @@ def test_a_driver_that_stops_sampling_is_polled_again(bench: BenchMaker) -> None
             samples.tick(WALL + second - 1, 100, 100, 100, 100, 100)
         busy = busy_after(nvml, reader, second)
     assert busy == pytest.approx(60.0, abs=3.0)
-
-
-def test_power_is_the_instant_one_where_the_driver_has_it(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 151_500), 185: (0, "uiVal", 90_000)}))
-    assert PowerReader().read(nvml.round()).power_watts == 151.5
-
-
-@pytest.mark.parametrize("instant", [(0, "uiVal", 0), (pynvml.NVML_ERROR_NOT_SUPPORTED, "uiVal", 7)])
-def test_power_of_zero_or_none_falls_back_to_the_average_and_then_to_the_call(
-    bench: BenchMaker, instant: tuple[int, str, float]
-) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetPowerUsage", says(88_000))
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: instant, 185: (0, "uiVal", 90_000)}))
-    assert PowerReader().read(nvml.round()).power_watts == 90.0
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: instant, 185: instant}))
-    assert PowerReader().read(nvml.round()).power_watts == 88.0
-
-
-def test_a_field_without_value_is_absent_and_one_of_no_known_type_is_malformed(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 0xFFFFFFFF), 74: (0, "dVal", 1.5)}))
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([186, 74]) == {74: 1.5}
-    assert inquiry.failures == []
-
-    def odd(_device: Any, _count: Any, out: Any) -> int:
-        out._obj[0].valueType = 99
-        return 0
-
-    nvml.answer("nvmlDeviceGetFieldValues", odd)
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([186]) == {}
-    assert inquiry.failures == ["malformed"]
-
-
-def test_a_field_that_fails_costs_itself_and_one_that_is_unknown_is_not_asked_again(bench: BenchMaker) -> None:
-    nvml = bench()
-    codes = {185: pynvml.NVML_ERROR_UNKNOWN, 186: pynvml.NVML_ERROR_INVALID_ARGUMENT}
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({i: (code, "uiVal", 1) for i, code in codes.items()}))
-    inquiry = nvml.round().inquiry
-    assert inquiry.fields([185, 186]) == {}
-    assert inquiry.failures == ["unknown"]
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({185: (0, "uiVal", 5), 186: (0, "uiVal", 6)}))
-    assert nvml.round().inquiry.fields([185, 186]) == {185: 5}
-
-
-def test_power_no_board_can_draw_is_not_published(bench: BenchMaker) -> None:
-    nvml = bench()
-    nvml.answer("nvmlDeviceGetFieldValues", fields_say({186: (0, "uiVal", 4_000_000_000)}))
-    round_ = nvml.round()
-    assert PowerReader().read(round_).power_watts is None
-    assert round_.inquiry.failures == ["implausible"]
-
-
-def test_energy_goes_on_over_a_reload_of_the_driver(bench: BenchMaker) -> None:
-    nvml, reader = bench(), PowerReader()
-    joules = []
-    for millijoules in (5_000_000, 5_100_000, 200, 400, 600):
-        nvml.answer("nvmlDeviceGetTotalEnergyConsumption", says(millijoules))
-        joules.append(reader.read(nvml.round()).energy_joules)
-    assert joules == pytest.approx([5000.0, 5100.0, 5100.0, 5100.4, 5100.6])

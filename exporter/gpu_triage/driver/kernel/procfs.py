@@ -1,14 +1,15 @@
-"""``/proc/PID/stat``: one line per process or thread.
+"""What procfs has of the boot and of processes, and its pressure stall information.
 
-    4242 (python3) S 1 4242 4242 0 …
-
-The name may contain parentheses and spaces; proc(5) numbers the fields after it from 3.
+``/proc/PID/stat`` is one line per process or thread, ``4242 (python3) S 1 4242 4242 0 …``. The name may contain
+parentheses and spaces; proc(5) numbers the fields after it from 3. Pressure stall information, which the kernel has of
+the host and of each cgroup: https://docs.kernel.org/accounting/psi.html
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -108,3 +109,56 @@ def storage_behind(wait_channel: str) -> str | None:
     ('Lustre', 'local disks or the page cache', None)
     """
     return next((name for name, functions in _STORAGE if functions.fullmatch(wait_channel)), None)
+
+
+_BOOT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n?")
+_BTIME: Final = re.compile(r"^btime ([0-9]{1,11})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One boot: the kernel's random ID ("" if unknown), and when it began in Unix seconds (None if unknown)."""
+
+    boot_id: str
+    began_at: float | None
+
+
+def read_boot(procfs: Path) -> Boot:
+    """Read the current boot. Never raises: unreadable values are unknown.
+
+    Source: ``/proc/sys/kernel/random/boot_id``, ``/proc/stat`` btime
+    """
+    boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
+    btime = _BTIME.search(stat)
+    return Boot(
+        boot_id=boot_id.strip() if _BOOT_ID.fullmatch(boot_id) else "",
+        began_at=float(btime[1]) if btime is not None else None,
+    )
+
+
+RESOURCES: Final = ("cpu", "io", "memory")
+"""What tasks may wait for; the names of the files."""
+
+KINDS: Final = ("some", "full")
+"""Whether at least one task waited, or every task with work to do."""
+
+_MICROSECONDS_PER_SECOND: Final = 1_000_000
+
+
+def parse_pressure(text: str) -> Mapping[str, float]:
+    """Parse seconds by kind from lines like ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
+
+    >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
+    {'some': 3.407564}
+
+    Raises:
+            ValueError: a line has another format, or the file is empty.
+    """
+    seconds: dict[str, float] = {}
+    for line in text.strip().split("\n"):
+        kind, *pairs = line.split() or [""]
+        facts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if kind not in KINDS or "total" not in facts:
+            raise ValueError(f"{line[:80]!r} is not a line of a pressure file")
+        seconds[kind] = parse_count(facts["total"]) / _MICROSECONDS_PER_SECOND
+    return seconds
