@@ -24,7 +24,8 @@ from gpu_triage.read.baseline.differences import BOARD, SLOT, BaselineReading, c
 from gpu_triage.read.baseline.host_facts import (
     Baseline,
     HostFacts,
-    baseline_of,
+    baseline_in,
+    encode,
     read_baseline,
     timestamp,
     write_baseline,
@@ -119,7 +120,7 @@ class BaselineWatch:
             return
         self._candidate, self._wants_facts = None, False
         if (path := self._path) is None:
-            self._report(BaselineNews(baseline_of(facts)))
+            self._report(BaselineNews(baseline_in(encode(facts).encode(), "the baseline")))
         else:
             self._start(partial(self._write, path, facts))
 
@@ -165,11 +166,11 @@ class BaselineWatch:
         if self.recorded is None:
             return None
         mismatches = {
-            (labels, field): differs
+            (*labels, field): differs
             for (key, field), differs in self._differs.items()
             if (labels := HOST_LABELS if key == _HOST_KEY else labels_of(key)) is not None
         }
-        return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
+        return BaselineReading({(self.recorded.sha256, timestamp(self.recorded.facts.at)): True}, mismatches)
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
         stuck = overdue(self.lane.busy_since, now, deadline_seconds)

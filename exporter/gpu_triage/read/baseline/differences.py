@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from gpu_triage.read.baseline.host_facts import LEVEL, P2P, GpuFacts, HostFacts, LinkFacts, Peer
-from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.metric import Sample, Tier, gpu_gauge, host_info
+from gpu_triage.read.metrics.metric import Tier, gpu_gauge, host_info
+from gpu_triage.read.metrics.rendering import samples
 
 NAME = "baseline"
 ABOUT = "whether the host is still what its baseline says"
@@ -41,8 +41,7 @@ BOARD: Final = "uuid"
 SLOT: Final = "pci_bus_id"  # these two are compared only where they differ: a board in a slot, a slot of a board
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPair:
+class GpuPair(NamedTuple):
     """A GPU as recorded and as it is now; None on the side that lacks it."""
 
     recorded: GpuFacts | None
@@ -56,8 +55,7 @@ class GpuPair:
         return gpu
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The comparison of one field of the host or of a GPU."""
 
     field: str  # the label of gpu_baseline_mismatch, or BOARD or SLOT
@@ -148,10 +146,10 @@ def compare(recorded: HostFacts, now: HostFacts) -> Iterator[Comparison]:
     """
     yield from _compared(_HOST, None, recorded, now)
     pairs = match(recorded.gpus, now.gpus)
-    both = [(pair.recorded, pair.now) for pair in pairs if pair.recorded and pair.now]
+    both = [(then, since) for then, since in pairs if then and since]
     names = {gpu.uuid: then.pci_bus_id or then.uuid for then, since in both for gpu in (then, since)}
     for pair in pairs:
-        then, since = pair.recorded, pair.now
+        then, since = pair
         if then is None or since is None or then.uuid != since.uuid:
             yield Comparison(BOARD, pair, then.uuid if then else ABSENT, since.uuid if since else ABSENT)
         if since is not None and then is None:
@@ -216,8 +214,7 @@ def accepted(recorded: HostFacts, now: HostFacts, fields: Collection[str]) -> Ho
     uuids = {
         gpu.uuid: (pair.latest if BOARD in fields else pair.recorded or pair.latest).uuid
         for pair in pairs
-        for gpu in (pair.recorded, pair.now)
-        if gpu is not None
+        for gpu in filter(None, pair)
     }
     gpus = []
     for pair in pairs:
@@ -261,17 +258,10 @@ def _peers(then: Mapping[str, Peer], now: Mapping[str, Peer], fields: Collection
 
 @dataclass(frozen=True, slots=True)
 class BaselineReading:
-    """The baseline in use, and whether each field differs, by GPU labels (HOST_LABELS for the host) and field name."""
+    """SHA-256 and time of the baseline in use, and whether each field differs, by the labels of its GPU or the host."""
 
-    sha256: str
-    recorded: str
-    mismatches: Mapping[tuple[GpuLabels, str], bool]
+    baseline: Annotated[Mapping[tuple[str, str], bool], GPU_BASELINE_INFO]
+    mismatches: Annotated[Mapping[tuple[str, str, str], bool], GPU_BASELINE_MISMATCH]
 
 
-def render(reading: BaselineReading | None) -> Iterator[Sample]:
-    """Render the samples of one reading; none without a usable baseline."""
-    if reading is None:
-        return
-    yield GPU_BASELINE_INFO.sample(1, reading.sha256, reading.recorded)
-    for (labels, field), differs in reading.mismatches.items():
-        yield GPU_BASELINE_MISMATCH.sample(differs, *labels, field)
+render = samples

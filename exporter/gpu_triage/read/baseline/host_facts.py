@@ -33,7 +33,7 @@ from gpu_triage.read.gpu.ecc import MEMORY_REPAIR
 from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.modes import MODES
 from gpu_triage.read.gpu.nvlink import NVLINK
-from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS
 from gpu_triage.read.gpu.power import POWER
 from gpu_triage.read.gpu.topology import NIC_TOPOLOGY, TOPOLOGY, TopologyReading
 from gpu_triage.read.host.platform import PLATFORM, PlatformReading
@@ -232,7 +232,15 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         pci_bus_id=gpu.pci_bus_id or "",
         name=identity.name if identity else "",
         vbios_version=(identity.vbios_version or None) if identity else None,
-        pcie=_link(link) if link else None,
+        pcie=link
+        and LinkFacts(
+            # Hardware limits, not configured or recorded expectations, which must not be compared with themselves.
+            *(link.limits.expected_generation, link.limits.expected_width),
+            *(link.limits.device_generation, link.limits.device_width),
+            *(link.limits.slot_generation, link.limits.slot_width),
+        )
+        if link
+        else None,
         numa_node=topology.numa_node if topology else None,
         nics=dict(nics.levels) if nics else None,
         peers=_peers(gpu.uuid, topology, levels, split) if topology else None,
@@ -242,14 +250,6 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         persistence_mode=modes.persistence if modes else None,
         ecc_mode=repair.ecc_mode if repair else None,
     )
-
-
-def _link(expectation: LinkExpectation) -> LinkFacts:
-    limits = expectation.limits
-    # Hardware limits rather than configured or recorded expectations, which must not be compared with themselves.
-    overall = (limits.expected_generation, limits.expected_width)
-    card, slot = (limits.device_generation, limits.device_width), (limits.slot_generation, limits.slot_width)
-    return LinkFacts(*overall, *card, *slot)
 
 
 def _peers(uuid: str, topology: TopologyReading, levels: _Levels, split: frozenset[str]) -> dict[str, Peer]:
@@ -306,17 +306,13 @@ def read_baseline(path: Path) -> Baseline:
             ``unknown_version``; the message has the file and the next step.
     """
     try:
-        return _baseline(read_file(path, MOST_BYTES), str(path))
+        return baseline_in(read_file(path, MOST_BYTES), str(path))
     except DocumentError as error:
         raise BaselineError(error.reason, str(error)) from error
 
 
-def baseline_of(facts: HostFacts) -> Baseline:
-    """The baseline that a file with these facts would contain."""
-    return _baseline(encode(facts).encode(), "the baseline")
-
-
-def _baseline(content: bytes, file: str) -> Baseline:
+def baseline_in(content: bytes, file: str) -> Baseline:
+    """The baseline in a file's content; raises as `decode`."""
     # Imported only when there is a baseline: hashlib loads OpenSSL, which takes 4 MiB.
     import hashlib  # noqa: PLC0415
 

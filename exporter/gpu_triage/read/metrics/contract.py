@@ -79,7 +79,6 @@ class HostCollector(Generic[R]):
         own_lane: whether it runs in parallel to the other host collectors instead of in sequence: it queries hardware
             or takes a kernel lock, and may hang.
         kept_while_stalled: whether its last samples stay published while a read hangs. Its success is 0 meanwhile.
-        also_in: as GpuCollector's.
     """
 
     name: str
@@ -92,12 +91,11 @@ class HostCollector(Generic[R]):
     needs: str | None = None
     own_lane: bool = False
     kept_while_stalled: bool = False
-    also_in: tuple[ModuleType, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """As GpuCollector's."""
-        return _declared(self.name, self.reader.__module__, self.also_in)
+        """All metrics it may produce."""
+        return _declared(self.name, self.reader.__module__, ())
 
 
 @cache

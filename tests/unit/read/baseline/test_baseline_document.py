@@ -19,7 +19,7 @@ from gpu_triage.read.baseline.host_facts import (
     GpuFacts,
     HostFacts,
     LinkFacts,
-    baseline_of,
+    baseline_in,
     decode,
     encode,
     read_baseline,
@@ -175,7 +175,7 @@ def test_a_key_that_is_written_twice_is_refused() -> None:
 def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     write_baseline(path, FULL)
-    assert read_baseline(path) == baseline_of(FULL)
+    assert read_baseline(path) == baseline_in(encode(FULL).encode(), "file")
 
 
 def test_a_file_is_replaced_in_whole_or_not_at_all(tmp_path: Path) -> None:
