@@ -232,8 +232,7 @@ def _gpu_facts(gpu: GpuReadings, levels: _Levels, split: frozenset[str]) -> GpuF
         pci_bus_id=gpu.pci_bus_id or "",
         name=identity.name if identity else "",
         vbios_version=(identity.vbios_version or None) if identity else None,
-        pcie=link
-        and LinkFacts(
+        pcie=LinkFacts(
             # Hardware limits, not configured or recorded expectations, which must not be compared with themselves.
             *(link.limits.expected_generation, link.limits.expected_width),
             *(link.limits.device_generation, link.limits.device_width),

@@ -10,18 +10,12 @@ from tests.host_tree import HostTree
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPUS,
-    GPU_HOST_LOAD1,
-    GPU_HOST_PROCESSES_BLOCKED,
     HostCpuReader,
     HostCpuReading,
     NodeCpu,
     busy_ratio,
 )
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
 STAT = """\
@@ -178,29 +172,6 @@ def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
         (0, frozenset({0, 1})),
         (1, frozenset({2})),
         (10, frozenset({4, 6})),
-    ]
-
-
-def test_a_numa_node_that_is_not_understood_is_not_passed_over(host: HostTree) -> None:
-    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "0-99999999999\n"})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        read_numa_nodes(host.sysfs)
-
-
-def test_rendering_leaves_out_what_is_not_reported() -> None:
-    reading = HostCpuReading(
-        nodes=(NodeCpu(numa_node=1, cpus=64, seconds={"user": 1.5, "idle": 2.5}, busiest_ratio=0.97),),
-        load1=3.25,
-        processes_blocked=0,
-        context_switches=None,
-    )
-    assert list(samples(reading)) == [
-        GPU_HOST_CPU_SECONDS_TOTAL.sample(1.5, "1", "user"),
-        GPU_HOST_CPU_SECONDS_TOTAL.sample(2.5, "1", "idle"),
-        GPU_HOST_CPU_BUSIEST_RATIO.sample(0.97, "1"),
-        GPU_HOST_CPUS.sample(64, "1"),
-        GPU_HOST_LOAD1.sample(3.25),
-        GPU_HOST_PROCESSES_BLOCKED.sample(0),
     ]
 
 

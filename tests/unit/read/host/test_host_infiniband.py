@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.host_tree import HostTree
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
-    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
-    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
-    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
-    GPU_HOST_INFINIBAND_UP,
-    HOST_INFINIBAND,
     HostInfinibandReader,
     InfinibandPort,
     parse_rate,
@@ -111,29 +102,6 @@ def test_what_cannot_be_read_of_a_port_costs_only_itself(host: HostTree) -> None
     spoiled = replace(UP, transmit_bytes=None, rate_bytes_per_second=None, rate_expected_ratio=None)
     assert ports(round_) == (spoiled,)
     assert round_.failures == ["malformed", "io_error"]
-
-
-def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host: HostTree) -> None:
-    host.mount()
-    assert ports(host.round()) == ()
-    host.write({"sys/class/infiniband/mlx5_0/ports/1/state": "?\n"})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        ports(host.round())
-
-
-def test_rendering_leaves_out_what_is_not_reported() -> None:
-    down = InfinibandPort("mlx5_1", "2", None, None, None, up=False, physical_state=2)
-    assert list(HOST_INFINIBAND.render((UP, down))) == [
-        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL.sample(4_000_000, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(80, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND.sample(5e10, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_UP.sample(1, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_PHYSICAL_STATE.sample(5, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO.sample(1, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(0, "mlx5_0", "1"),
-        GPU_HOST_INFINIBAND_UP.sample(0, "mlx5_1", "2"),
-        GPU_HOST_INFINIBAND_PHYSICAL_STATE.sample(2, "mlx5_1", "2"),
-    ]
 
 
 @given(st.integers(0, 99_999), st.integers(0, 9), st.sampled_from(["SDR", "NDR", ""]))

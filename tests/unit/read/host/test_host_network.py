@@ -7,12 +7,6 @@ from tests.gathered import every
 from tests.host_tree import HostTree
 
 from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_DROPS_TOTAL,
-    GPU_HOST_NETWORK_ERRORS_TOTAL,
-    GPU_HOST_NETWORK_NUMA_NODE,
-    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
-    HOST_NETWORK,
     HostNetworkReader,
     NetworkInterface,
     is_named_like_hardware,
@@ -101,40 +95,6 @@ def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
     host.write({"proc/net/dev": f"{HEADER}  eth0: 70 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
     (interface,) = reader.read(host.round())
     assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
-
-
-def test_an_unreadable_node_and_a_malformed_line_cost_only_themselves(host: HostTree) -> None:
-    bonded_host(host)
-    host.write({"proc/net/dev": NET_DEV + "  eth9: 12 1"})
-    host.spoil("sys/devices/pci0000:00/ens1f0np0/numa_node")
-    round_ = host.round()
-    interfaces = {interface.device: interface for interface in HostNetworkReader().read(round_)}
-    assert interfaces["ens1f0np0"].numa_node is None
-    assert interfaces["ens1f1np1"].numa_node == 1
-    assert set(interfaces) == {"bond0", "ens1f0np0", "ens1f1np1", "ib0"}
-    assert round_.failures == ["malformed", "io_error"]
-
-
-def test_rendering_leaves_out_a_node_that_is_not_known() -> None:
-    reading = (
-        NetworkInterface("bond0", 1, 2, 3, 4, 5, 6, None),
-        NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 0),
-    )
-    assert list(HOST_NETWORK.render(reading)) == [
-        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(1, "bond0"),
-        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(2, "bond0"),
-        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(3, "bond0", "receive"),
-        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(4, "bond0", "transmit"),
-        GPU_HOST_NETWORK_DROPS_TOTAL.sample(5, "bond0", "receive"),
-        GPU_HOST_NETWORK_DROPS_TOTAL.sample(6, "bond0", "transmit"),
-        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(0, "eth0"),
-        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(0, "eth0"),
-        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(0, "eth0", "receive"),
-        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(0, "eth0", "transmit"),
-        GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "receive"),
-        GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "transmit"),
-        GPU_HOST_NETWORK_NUMA_NODE.sample(0, "eth0"),
-    ]
 
 
 @pytest.mark.parametrize(

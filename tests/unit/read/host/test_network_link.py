@@ -11,10 +11,6 @@ from tests.watched_paths import watched
 
 from gpu_triage.machine import Moment
 from gpu_triage.read.host.network_interfaces import (
-    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
-    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
-    HOST_NETWORK_LINK,
     HostNetworkLinkReader,
     InterfaceLink,
 )
@@ -142,24 +138,3 @@ def test_of_an_interface_that_is_a_port_too_the_port_tells(rounds: LinkRounds) -
     rounds.host.write({"sys/class/net/eth0/device/infiniband/mlx5_0/board_id": "MT_0000000838\n"})
     found = rounds.one(speed="200000", carrier_down_count="3")
     assert found == InterfaceLink("eth0", 25_000_000_000)
-
-
-def test_inner_ports_of_an_adapters_switch_are_no_links_of_the_host(rounds: LinkRounds) -> None:
-    """devlink_port_phys_port_name_get of net/devlink/port.c; udev puts it behind the name: enp8s0f0npf0vf1."""
-    names = {"eth0": "p0", "eth1": "pf0vf0", "eth2": "pf1sf88", "eth3": "c1pf0", "eth4": "c1pf0vf2", "eth5": None}
-    for name, port in names.items():
-        rounds.host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n", f"sys/class/net/{name}/speed": "25000\n"})
-        if port is not None:
-            rounds.host.write({f"sys/class/net/{name}/phys_port_name": f"{port}\n"})
-    links, failures = rounds.read()
-    assert (set(links), failures) == ({"eth0", "eth5"}, [])
-    assert set(rounds.asked) == {"eth0", "eth5"}
-
-
-def test_rendering_leaves_out_what_is_not_known() -> None:
-    links = (InterfaceLink("bond0", None), InterfaceLink("eth0", 125_000_000, 0.5, 2))
-    assert list(HOST_NETWORK_LINK.render(links)) == [
-        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(125_000_000, "eth0"),
-        GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO.sample(0.5, "eth0"),
-        GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL.sample(2, "eth0"),
-    ]
