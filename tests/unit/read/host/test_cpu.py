@@ -1,7 +1,8 @@
+"""CPU time by NUMA node and the busiest CPUs; governors, the clock of busy CPUs, and the clock source."""
+
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,20 +12,17 @@ from tests.host_tree import HostTree
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.read.host.cpu import (
-    GPU_HOST_CPU_BUSIEST_RATIO,
-    GPU_HOST_CPU_SECONDS_TOTAL,
-    GPU_HOST_CPUS,
-    GPU_HOST_LOAD1,
-    GPU_HOST_PROCESSES_BLOCKED,
+    HOST_CPU_SETTINGS,
+    MODES,
+    CpuFrequencies,
     HostCpuReader,
     HostCpuReading,
+    HostCpuSettingsReader,
+    HostCpuSettingsReading,
     NodeCpu,
     busy_ratio,
-    parse_load1,
-    parse_stat,
 )
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.metrics.rendering import samples
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
 STAT = """\
@@ -58,39 +56,10 @@ def stat(*cpus: tuple[int, int, int, int]) -> str:
 def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: HostTree) -> None:
     host.write(TWO_NODES)
     round_ = host.round()
+    seconds = ((30.0, 0.3, 6.0, 140.0, 2.0, 0.02, 0.04, 0.06), (5.0, 0.0, 1.0, 90.0, 0.0, 0.0, 0.0, 0.0))
+    first, second = (dict(zip(MODES, each, strict=True)) for each in seconds)
     assert HostCpuReader().read(round_) == HostCpuReading(
-        nodes=(
-            NodeCpu(
-                numa_node=0,
-                cpus=2,
-                seconds={
-                    "user": 30.0,
-                    "nice": 0.3,
-                    "system": 6.0,
-                    "idle": 140.0,
-                    "iowait": 2.0,
-                    "irq": 0.02,
-                    "softirq": 0.04,
-                    "steal": 0.06,
-                },
-                busiest_ratio=None,
-            ),
-            NodeCpu(
-                numa_node=1,
-                cpus=1,
-                seconds={
-                    "user": 5.0,
-                    "nice": 0.0,
-                    "system": 1.0,
-                    "idle": 90.0,
-                    "iowait": 0.0,
-                    "irq": 0.0,
-                    "softirq": 0.0,
-                    "steal": 0.0,
-                },
-                busiest_ratio=None,
-            ),
-        ),
+        nodes=(NodeCpu(0, first, None, cpus=2), NodeCpu(1, second, None, cpus=1)),
         load1=12.5,
         processes_blocked=2,
         context_switches=1990473,
@@ -182,43 +151,6 @@ def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
         (1, frozenset({2})),
         (10, frozenset({4, 6})),
     ]
-
-
-def test_a_numa_node_that_is_not_understood_is_not_passed_over(host: HostTree) -> None:
-    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "0-99999999999\n"})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        read_numa_nodes(host.sysfs)
-
-
-def test_rendering_leaves_out_what_is_not_reported() -> None:
-    reading = HostCpuReading(
-        nodes=(NodeCpu(numa_node=1, cpus=64, seconds={"user": 1.5, "idle": 2.5}, busiest_ratio=0.97),),
-        load1=3.25,
-        processes_blocked=0,
-        context_switches=None,
-    )
-    assert list(samples(reading)) == [
-        GPU_HOST_CPU_SECONDS_TOTAL.sample(1.5, "1", "user"),
-        GPU_HOST_CPU_SECONDS_TOTAL.sample(2.5, "1", "idle"),
-        GPU_HOST_CPU_BUSIEST_RATIO.sample(0.97, "1"),
-        GPU_HOST_CPUS.sample(64, "1"),
-        GPU_HOST_LOAD1.sample(3.25),
-        GPU_HOST_PROCESSES_BLOCKED.sample(0),
-    ]
-
-
-@given(st.text())
-def test_any_text_is_a_stat_or_a_value_error(text: str) -> None:
-    for candidate in (text, STAT + text, f"cpu0 {text}", f"ctxt {text}"):
-        with suppress(ValueError):
-            parse_stat(candidate)
-
-
-@given(st.text())
-def test_any_text_is_a_load_average_or_a_value_error(text: str) -> None:
-    for candidate in (text, f"0.{text} "):
-        with suppress(ValueError):
-            assert parse_load1(candidate) >= 0
 
 
 ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
@@ -315,3 +247,96 @@ def test_a_node_whose_cpus_are_all_busy_since_boot_is_full(host: HostTree) -> No
         host.write({"proc/stat": stat(*((cpu, 9 * hour + at, 0, 0) for cpu in range(4))) + "ctxt 1\n"})
         (node,) = reader.read(host.round()).nodes
     assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, None)
+
+
+SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
+POLICY = "sys/devices/system/cpu/cpufreq/policy"
+
+
+def policy(host: HostTree, number: int, cpus: str, governor: str = "performance", now: str = "800000\n") -> None:
+    host.write(
+        {
+            f"{POLICY}{number}/related_cpus": f"{cpus}\n",
+            f"{POLICY}{number}/scaling_governor": f"{governor}\n",
+            f"{POLICY}{number}/scaling_cur_freq": now,
+            f"{POLICY}{number}/cpuinfo_max_freq": "3800000\n",
+        }
+    )
+
+
+def test_governors_are_counted_and_the_clock_source_is_named(host: HostTree) -> None:
+    host.write({SOURCE: "tsc\n"})
+    for number, governor in enumerate(("powersave", "powersave", "performance")):
+        policy(host, number, str(number), governor)
+    reading = HostCpuSettingsReader().read(host.round())
+    assert reading == HostCpuSettingsReading({"powersave": 2, "performance": 1}, "tsc")
+    assert [(sample.spec.name, sample.labels, sample.value) for sample in HOST_CPU_SETTINGS.render(reading)] == [
+        ("gpu_host_cpu_governor_policies", ("powersave",), 2),
+        ("gpu_host_cpu_governor_policies", ("performance",), 1),
+        ("gpu_host_clock_source_info", ("tsc",), 1),
+    ]
+
+
+def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTree) -> None:
+    host.write({SOURCE: "kvm-clock\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "kvm-clock")
+
+
+@pytest.mark.parametrize("text", ["two words\n", "\x1b[2J\n", "x" * 99 + "\n"])
+def test_junk_is_no_name(host: HostTree, text: str) -> None:
+    host.write({SOURCE: text})
+    policy(host, 0, "0", text.strip())
+    with pytest.raises(HostReadFailed):
+        HostCpuSettingsReader().read(host.round())
+    host.write({SOURCE: "tsc\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+
+
+@pytest.mark.parametrize(
+    ("now", "ratio"),
+    [("800000\n", 800 / 3800), ("4100000\n", 1.0), ("0\n", None), ("<unknown>\n", None), ("-1\n", None), ("", None)],
+)
+def test_the_clock_of_a_cpu_is_told_as_a_share_of_its_highest(host: HostTree, now: str, ratio: float | None) -> None:
+    policy(host, 4, "4 5", now=now)
+    assert CpuFrequencies().ratio(host.sysfs, 5) == ratio
+
+
+def test_a_cpu_without_a_policy_has_no_clock(host: HostTree) -> None:
+    policy(host, 4, "4 5")
+    policy(host, 6, "six")
+    frequencies = CpuFrequencies()
+    assert [frequencies.ratio(host.sysfs, cpu) for cpu in (4, 6, 7)] == [800 / 3800, None, None]
+
+
+def throttled(host: HostTree, cpu: int, count: str, milliseconds: str | None) -> None:
+    """What a CPU counts: Documentation/admin-guide/thermal (Intel), arch/x86/kernel/cpu/mce/therm_throt.c."""
+    folder = f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle"
+    host.write({f"{folder}/package_throttle_count": f"{count}\n", f"{folder}/core_throttle_count": "99\n"})
+    if milliseconds is not None:
+        host.write({f"{folder}/package_throttle_total_time_ms": f"{milliseconds}\n"})
+
+
+def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> None:
+    host.write({SOURCE: "tsc\n"})
+    for node, cpus in enumerate(("0-31,64-95", "32-63,96-127")):
+        host.write({f"sys/devices/system/node/node{node}/cpulist": f"{cpus}\n"})
+        throttled(host, 32 * node, str(7 * node), str(61_500 * node))
+    reader = HostCpuSettingsReader()
+    reading = reader.read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0, "1": 7}, {"0": 0.0, "1": 61.5})
+    throttled(host, 32, "junk", "500")
+    round_ = host.round()
+    reading = reader.read(round_)
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0}, {"0": 0.0, "1": 62.0})
+    assert round_.failures == ["malformed"]
+
+
+@pytest.mark.parametrize("milliseconds", [None, "0"])
+def test_kernels_before_5_6_count_no_time_and_other_processors_nothing(
+    host: HostTree, milliseconds: str | None
+) -> None:
+    host.write({SOURCE: "tsc\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+    throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA
+    reading = HostCpuSettingsReader().read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})

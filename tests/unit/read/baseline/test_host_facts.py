@@ -1,8 +1,9 @@
-"""The baseline's file: read as it was written, described by its schema, and refused with a reason where it is wrong."""
+"""The baseline's file: read as it was written, refused with a reason where it is wrong; and what it has of links."""
 
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,20 @@ from jsonschema import Draft202012Validator
 from tests.rig import rig
 
 from gpu_triage.errors import BaselineError, DocumentError
-from gpu_triage.read.baseline.baseline_file import (
+from gpu_triage.read.baseline.host_facts import (
     MOST_BYTES,
-    baseline_of,
+    GpuFacts,
+    GpuReadings,
+    HostFacts,
+    LinkFacts,
+    baseline_in,
     decode,
     encode,
+    host_facts,
     read_baseline,
     write_baseline,
 )
-from gpu_triage.read.baseline.host_facts import GpuFacts, HostFacts, LinkFacts
+from gpu_triage.read.gpu.pcie import PCIE, PCIE_LIMITS, LinkExpectation, PcieLimitsReading, PcieReading
 from gpu_triage_simulator import load_scenario
 from gpu_triage_simulator.scenario_file import list_scenarios
 
@@ -38,7 +44,7 @@ FULL = HostFacts(
             pci_bus_id="0000:65:00.0",
             name="NVIDIA A10",
             vbios_version="94.02",
-            link=LinkFacts(4, 16, 4, 16, 5, 16, 8),
+            pcie=LinkFacts(4, 16, 4, 16, 5, 16, 8),
             numa_node=-1,
             nics={"eth0": "sys"},
             peers={"GPU-2": {"level": "pix", "p2p_read": "ok"}, "GPU-3": {}},
@@ -89,49 +95,38 @@ def test_every_simulated_host_has_a_baseline_that_its_schema_allows(name: str, s
 
 
 def test_one_line_says_one_thing() -> None:
-    lines = encode(FULL).splitlines()
-    assert '      "pcie": {"generation": 4, "width": 16, "device_generation": 4, "device_width": 16, ' in "\n".join(
-        lines
-    )
-    assert '        "GPU-2": {"level": "pix", "p2p_read": "ok"},' in lines
+    lines = [line.strip() for line in encode(FULL).splitlines()]
+    assert {'"GPU-2": {"level": "pix", "p2p_read": "ok"},', '"nvlinks_up": [0, 3],'} < {*lines}
+    assert [line[:22] for line in lines if line.startswith('"pcie"')] == ['"pcie": {"generation":']
 
 
 WRONG = {
-    "no object": ([], "b.json: is not a baseline"),
-    "another file": ({"format": "x"}, "format: is not 'gpu-triage-baseline'"),
-    "no version": (_document(version=None), "version: has no value; write a whole number from 1"),
-    "version is true": (_document(version=True), "version: is True; write a whole number"),
-    "no time": (_document(recorded="yesterday"), "recorded: is 'yesterday'; write it as 2026-01-15T00:00:00Z"),
-    "unknown key": (_document(color="red"), "color: unknown key; known are format"),
-    "no host": (_document(host=None), "host.gpu_count: is missing"),
-    "no count": (_document(host={}), "host.gpu_count: is missing"),
-    "negative count": (_document(host={"gpu_count": -1}), "host.gpu_count: is -1"),
-    "gpus no list": (_document(gpus={}), "gpus: is a table; write a list"),
-    "gpu no object": (_document(gpus=[1]), "gpus[0]: is not a table"),
-    "no uuid": (_with_gpu(uuid=None), "gpus[0].uuid: has no value"),
-    "text with a line break": (_with_gpu(name="a\nb"), "gpus[0].name: is 'a\\nb'"),
-    "text without end": (_with_gpu(name="x" * 300), "gpus[0].name: is 'xxx"),
-    "width as text": (_with_gpu(pcie={"width": "16"}), "gpus[0].pcie.width: is '16'; write a whole number"),
-    "unknown link key": (_with_gpu(pcie={"lanes": 16}), "gpus[0].pcie.lanes: unknown key; known are generation"),
-    "mode as number": (_with_gpu(ecc_mode=1), "gpus[0].ecc_mode: is 1; write true or false"),
-    "no number": (_with_gpu(power_watts={"min": float("nan")}), "gpus[0].power_watts.min: is nan"),
-    "huge number": (_with_gpu(power_watts={"min": 10**400}), "gpus[0].power_watts.min: is 1000"),
-    "adapter as list": (_with_gpu(nics=["eth0"]), "gpus[0].nics: is not a table"),
-    "unknown peer key": (
-        _with_gpu(peers={"GPU-2": {"speed": "x"}}),
-        "gpus[0].peers.GPU-2.speed: unknown key; known are level and",
-    ),
-    "peer without end": (_with_gpu(peers={"GPU-2": {"level": None}}), "gpus[0].peers.GPU-2.level: has no value"),
-    "link as text": (_with_gpu(nvlinks_up=["0"]), "gpus[0].nvlinks_up[0]: is '0'"),
-    "one gpu twice": (_document(gpus=[{"uuid": "GPU-1"}] * 2), "two of them have one uuid"),
+    "no object": ([], "b.json"),
+    "another file": ({"format": "x"}, "format"),
+    "no version": (_document(version=None), "version"),
+    "version is true": (_document(version=True), "version"),
+    "no time": (_document(recorded="yesterday"), "recorded"),
+    "unknown key": (_document(color="red"), "color"),
+    "no host": (_document(host=None), "host.gpu_count"),
+    "negative count": (_document(host={"gpu_count": -1}), "host.gpu_count"),
+    "gpus no list": (_document(gpus={}), "gpus"),
+    "no uuid": (_with_gpu(uuid=None), "gpus[0].uuid"),
+    "text with a line break": (_with_gpu(name="a\nb"), "gpus[0].name"),
+    "text without end": (_with_gpu(name="x" * 300), "gpus[0].name"),
+    "unknown link key": (_with_gpu(pcie={"lanes": 16}), "gpus[0].pcie.lanes"),
+    "no number": (_with_gpu(power_watts={"min": float("nan")}), "gpus[0].power_watts.min"),
+    "huge number": (_with_gpu(power_watts={"min": 10**400}), "gpus[0].power_watts.min"),
+    "unknown peer key": (_with_gpu(peers={"GPU-2": {"speed": "x"}}), "gpus[0].peers.GPU-2.speed"),
+    "peer without end": (_with_gpu(peers={"GPU-2": {"level": None}}), "gpus[0].peers.GPU-2.level"),
+    "link as text": (_with_gpu(nvlinks_up=["0"]), "gpus[0].nvlinks_up[0]"),
+    "one gpu twice": (_document(gpus=[{"uuid": "GPU-1"}] * 2), "gpus"),
 }
 
 
-@pytest.mark.parametrize(("document", "complaint"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_key_is_named_with_what_would_be_right(document: object, complaint: str) -> None:
-    with pytest.raises(DocumentError) as refused:
+@pytest.mark.parametrize(("document", "place"), WRONG.values(), ids=WRONG)
+def test_a_wrong_key_is_named(document: object, place: str) -> None:
+    with pytest.raises(DocumentError, match=re.escape(f"{place}: ")) as refused:
         decode(json.dumps(document).encode(), "b.json")
-    assert complaint in str(refused.value)
     assert refused.value.reason == "malformed"
 
 
@@ -158,22 +153,19 @@ def test_no_value_is_accepted_that_the_schema_forbids_and_none_crashes(
         schema.validate(json.loads(encode(decode(json.dumps(document).encode(), "b.json"))))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"format": ' * 50_000, "nul", "\0"])
+@pytest.mark.parametrize(
+    "text", ["", "[" * 100_000, encode(FULL).replace('"gpu_count"', '"gpu_count": 8, "gpu_count"')]
+)
 def test_what_is_no_json_is_refused(text: str) -> None:
-    with pytest.raises(DocumentError, match=r"is not valid JSON|is nested too deeply"):
+    with pytest.raises(DocumentError) as refused:
         decode(text.encode(), "b.json")
-
-
-def test_a_key_that_is_written_twice_is_refused() -> None:
-    text = encode(FULL).replace('"gpu_count": 1', '"gpu_count": 1, "gpu_count": 8')
-    with pytest.raises(DocumentError, match="'gpu_count' is written twice"):
-        decode(text.encode(), "b.json")
+    assert refused.value.reason == "malformed"
 
 
 def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     write_baseline(path, FULL)
-    assert read_baseline(path) == baseline_of(FULL)
+    assert read_baseline(path) == baseline_in(encode(FULL).encode(), "file")
 
 
 def test_a_file_is_replaced_in_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -186,26 +178,53 @@ def test_a_file_is_replaced_in_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "reason", "complaint"),
+    ("make", "reason"),
     [
-        (lambda _path: None, "missing", "cannot be read: No such file"),
-        (lambda path: path.mkdir(), "not_a_file", "is not a regular file"),
-        (lambda path: path.write_bytes(b"\xff\xfe"), "malformed", "is not UTF-8 at byte 0"),
-        (lambda path: path.write_bytes(b" " * (MOST_BYTES + 1)), "too_large", "is larger than 4 MiB"),
-        (lambda path: path.write_text("{}"), "malformed", "format: is not"),
+        (lambda _path: None, "missing"),
+        (lambda path: path.mkdir(), "not_a_file"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "malformed"),
+        (lambda path: path.write_bytes(b" " * (MOST_BYTES + 1)), "too_large"),
+        (lambda path: path.write_text("{}"), "malformed"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_the_reason(
-    tmp_path: Path, make: Any, reason: str, complaint: str
-) -> None:
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, make: Any, reason: str) -> None:
     path = tmp_path / "baseline.json"
     make(path)
-    with pytest.raises(BaselineError) as refused:
+    with pytest.raises(BaselineError, match=re.escape(str(path))) as refused:
         read_baseline(path)
-    assert (refused.value.reason, str(path) in str(refused.value)) == (reason, True)
-    assert complaint in str(refused.value)
+    assert refused.value.reason == reason
 
 
 def test_a_file_without_a_folder_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(BaselineError, match="make its folder first"):
         write_baseline(tmp_path / "nowhere" / "baseline.json", FULL)
+
+
+def gpu(number: int, lanes: int, claims: int) -> GpuReadings:
+    limits = PcieLimitsReading(4, 16, 4, claims, 4, claims)
+    readings = {
+        PCIE_LIMITS.name: LinkExpectation(limits, 4, claims),
+        PCIE.name: PcieReading(4, lanes, 0, 0, None, None, None),
+    }
+    return GpuReadings(f"GPU-{number}", f"0000:0{number}:00.0", readings.get)
+
+
+@pytest.mark.parametrize(
+    ("links", "recorded"),
+    [
+        pytest.param([(16, 16), (16, 16)], [(16, None), (16, None)], id="whole"),
+        pytest.param([(8, 16), (8, 16)], [(16, 8), (16, 8)], id="a board that splits the lanes"),
+        pytest.param([(8, 16)], [(16, 8)], id="a cloud instance"),
+        pytest.param([(8, 16), (4, 4)], [(16, 8), (4, None)], id="beside a slot that claims less"),
+        pytest.param([(8, 16), (16, 16)], [(16, None), (16, None)], id="a link that lost lanes is not excused"),
+        pytest.param([(4, 16)], [(None, None)], id="too few to be built that way: neither excused nor expected"),
+        pytest.param([(8, 16), (4, 16)], [(16, 8), (16, None)], id="the sibling has more"),
+    ],
+)
+def test_the_lanes_that_a_board_gives_are_recorded(
+    links: list[tuple[int, int]], recorded: list[tuple[int | None, int | None]]
+) -> None:
+    gpus = [gpu(number, *link) for number, link in enumerate(links)]
+    facts = host_facts(0.0, len(gpus), None, lambda _name: None, gpus)
+    found = [each.pcie for each in facts.gpus]
+    assert [(link.width, link.trained_width) for link in found if link is not None] == recorded

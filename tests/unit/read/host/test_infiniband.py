@@ -1,18 +1,116 @@
-"""Errors, downs, timeouts and rates of ports, from files as kernels write them."""
+"""Traffic, errors, downs, timeouts and rates of ports, from files as kernels write them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.captured_cards import captured
 from tests.host_tree import HostTree
 
 from gpu_triage.options.config import Config
-from gpu_triage.read.host.infiniband import HostInfinibandReader, InfinibandPort
-from gpu_triage.read.host.infiniband_faults import EVENTS
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.host.infiniband import EVENTS, HOST_INFINIBAND, HostInfinibandReader, InfinibandPort, parse_rate
+from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.selection import Selection
+
+UP = InfinibandPort(
+    "mlx5_0",
+    "1",
+    receive_bytes=4_000_000,
+    transmit_bytes=80,
+    rate_bytes_per_second=5e10,
+    up=True,
+    physical_state=5,
+    rate_expected_ratio=1.0,
+    link_downs=0,
+)
+
+
+def plain_port(host: HostTree, device: str = "mlx5_0", number: int = 1, **files: str) -> None:
+    whole = {
+        "state": "4: ACTIVE\n",
+        "phys_state": "5: LinkUp\n",
+        "link_layer": "InfiniBand\n",
+        "rate": "400 Gb/sec (4X NDR)\n",
+        "counters/port_rcv_data": "1000000\n",
+        "counters/port_xmit_data": "20\n",
+    } | {name.replace("__", "/"): text for name, text in files.items()}
+    host.write({f"sys/class/infiniband/{device}/ports/{number}/{name}": text for name, text in whole.items()})
+
+
+def ports(round_: HostRound) -> tuple[InfinibandPort, ...]:
+    return HostInfinibandReader().read(round_)
+
+
+def test_words_become_bytes_and_gigabits_bytes_a_second(host: HostTree) -> None:
+    plain_port(host)
+    round_ = host.round()
+    assert ports(round_) == (UP,)
+    assert round_.failures == []
+
+
+def test_every_port_of_every_adapter_is_there_roce_too(host: HostTree) -> None:
+    plain_port(host, "mlx5_1", link_layer="Ethernet\n", rate="100 Gb/sec (4X EDR)\n")
+    plain_port(host, "mlx4_0", 1)
+    plain_port(host, "mlx4_0", 2)
+    found = [(each.device, each.port, each.rate_bytes_per_second) for each in ports(host.round())]
+    assert found == [("mlx4_0", "1", 5e10), ("mlx4_0", "2", 5e10), ("mlx5_1", "1", 1.25e10)]
+
+
+@pytest.mark.parametrize("state", ["1: DOWN\n", "2: INIT\n", "3: ARMED\n"])
+def test_a_port_that_is_not_active_is_down_and_has_no_rate(host: HostTree, state: str) -> None:
+    plain_port(host, state=state, rate="10 Gb/sec (4X SDR)\n")
+    (found,) = ports(host.round())
+    assert (found.up, found.rate_bytes_per_second, found.transmit_bytes) == (False, None, 80)
+
+
+def test_an_adapter_that_does_not_count_is_no_failure(host: HostTree) -> None:
+    plain_port(host, counters__port_rcv_data="N/A (no PMA)\n", counters__port_xmit_data="N/A (no PMA)\n")
+    round_ = host.round()
+    (found,) = ports(round_)
+    assert (found.receive_bytes, found.transmit_bytes, found.up) == (None, None, True)
+    assert round_.failures == []
+
+
+def test_a_full_32_bit_counter_is_no_reading(host: HostTree) -> None:
+    plain_port(host, counters__port_rcv_data="4294967295\n")
+    (found,) = ports(host.round())
+    assert (found.receive_bytes, found.transmit_bytes) == (None, 80)
+
+
+def test_an_adapter_that_does_not_answer_leaves_no_trace_in_its_counters(host: HostTree) -> None:
+    reader, counts = HostInfinibandReader(), []
+    for words in (1_000_000, 2**64 - 1, 1_000_005):
+        plain_port(host, counters__port_rcv_data=f"{words}\n")
+        round_ = host.round()
+        counts.append(reader.read(round_)[0].receive_bytes)
+        assert round_.failures == ([] if counts[-1] else ["malformed"])
+    assert counts == [4_000_000, None, 4_000_020]
+
+
+def test_64_bit_counters_of_old_kernels_come_first(host: HostTree) -> None:
+    plain_port(host, counters__port_rcv_data="4294967295\n", counters_ext__port_rcv_data_64="5000000000\n")
+    (found,) = ports(host.round())
+    assert (found.receive_bytes, found.transmit_bytes) == (20_000_000_000, 80)
+
+
+def test_what_cannot_be_read_of_a_port_costs_only_itself(host: HostTree) -> None:
+    plain_port(host, rate="fast\n")
+    host.spoil("sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data")
+    round_ = host.round()
+    spoiled = replace(UP, transmit_bytes=None, rate_bytes_per_second=None, rate_expected_ratio=None)
+    assert ports(round_) == (spoiled,)
+    assert round_.failures == ["malformed", "io_error"]
+
+
+@given(st.integers(0, 99_999), st.integers(0, 9), st.sampled_from(["SDR", "NDR", ""]))
+def test_rates_round_trip(whole: int, tenth: int, kind: str) -> None:
+    text = f"{whole}.{tenth} Gb/sec (4X {kind})\n" if tenth else f"{whole} Gb/sec (4X {kind})\n"
+    assert parse_rate(text) == pytest.approx((whole * 10 + tenth) * 12_500_000)
+
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
@@ -56,13 +154,13 @@ def port(host: HostTree, device: str = "mlx5_0", number: int = 1, **changed: str
 
 
 def read(reader: HostInfinibandReader, host: HostTree) -> InfinibandPort:
-    return reader.read(host.round()).ports[0]
+    return reader.read(host.round())[0]
 
 
 def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: HostTree) -> None:
     port(host)
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.link_errors, found.link_downs, found.timeouts) == (131, 1, 7)
     assert found.events == {
         "symbol_error": 100,
@@ -87,7 +185,7 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
 def test_an_attribute_without_a_final_newline_is_complete(host: HostTree) -> None:
     port(host, state="4: ACTIVE", rate="400 Gb/sec (4X NDR)", counters__symbol_error="101", counters__link_downed="2")
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.up, found.rate_bytes_per_second, found.link_errors, found.link_downs) == (True, 5e10, 132, 2)
     assert round_.failures == []
 
@@ -170,7 +268,7 @@ def test_of_an_adapter_with_two_ports_each_has_its_own_interface(host: HostTree)
         port(host, "mlx4_0", number, link_layer="Ethernet\n")
         interface = NETDEV | {"carrier_down_count": str(number * 10), "dev_port": str(number - 1)}
         host.write({f"sys/class/infiniband/mlx4_0/device/net/eth{number}/{n}": f"{t}\n" for n, t in interface.items()})
-    assert [each.link_downs for each in HostInfinibandReader().read(host.round()).ports] == [10, 20]
+    assert [each.link_downs for each in HostInfinibandReader().read(host.round())] == [10, 20]
 
 
 def test_what_the_adapter_refuses_to_tell_is_absent_and_no_failure(host: HostTree) -> None:
@@ -179,7 +277,7 @@ def test_what_the_adapter_refuses_to_tell_is_absent_and_no_failure(host: HostTre
     # The speed of the loopback interface: EINVAL, as counters that do not apply.
     host.link(f"{PORT}/counters/symbol_error", "/sys/class/net/lo/speed")
     round_ = host.round()
-    found = HostInfinibandReader().read(round_).ports[0]
+    found = HostInfinibandReader().read(round_)[0]
     assert (found.link_errors, "symbol_error" in found.events) == (31, False)
     assert round_.failures == []
 
@@ -192,7 +290,7 @@ def test_a_virtual_function_has_none_of_its_adapters_errors(host: HostTree) -> N
 
 
 def ratios(reader: HostInfinibandReader, host: HostTree) -> list[float | None]:
-    return [each.rate_expected_ratio for each in reader.read(host.round()).ports]
+    return [each.rate_expected_ratio for each in reader.read(host.round())]
 
 
 def test_a_rate_is_held_against_the_highest_that_was_seen(host: HostTree) -> None:
@@ -236,7 +334,7 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
     port(host, phys_state="6: LinkErrorRecovery\n", rate="100 Gb/sec (1X NDR)\n")
     ill = reader.read(host.round())
     shown, rules = Selection(Config()), Selection(Config(metrics_profile="rules"))
-    names = {each.spec.name for each in shown.of(samples(well))}
+    names = {each.spec.name for each in shown.of(HOST_INFINIBAND.render(well))}
     assert {name.removeprefix("gpu_host_infiniband_") for name in names} == {
         "receive_bytes_total",
         "transmit_bytes_total",
@@ -246,9 +344,9 @@ def test_a_healthy_port_shows_its_counters_and_a_sick_one_what_is_wrong(host: Ho
         "link_downs_total",
         "timeouts_total",
     }
-    more = {each.spec.name: each.value for each in shown.of(samples(ill)) if each.spec.name not in names}
+    more = {each.spec.name: each.value for each in shown.of(HOST_INFINIBAND.render(ill)) if each.spec.name not in names}
     assert more == {"gpu_host_infiniband_physical_state": 6.0, "gpu_host_infiniband_rate_expected_ratio": 0.25}
-    assert len(tuple(rules.of(samples(well)))) <= 5
+    assert len(tuple(rules.of(HOST_INFINIBAND.render(well)))) <= 5
 
 
 def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> None:
@@ -257,7 +355,7 @@ def test_the_tree_of_a_real_adapter_is_read_without_failures(host: HostTree) -> 
             path, _, text = line.partition("\t")
             host.write({f"sys/class/infiniband/{path}": text})
         round_ = host.round()
-        found = HostInfinibandReader().read(round_).ports[0]
+        found = HostInfinibandReader().read(round_)[0]
         assert (found.up, found.physical_state, found.rate_bytes_per_second) == (True, 5, 5e10)
         assert (found.link_errors, found.link_downs, found.timeouts) == (29, 0, 0)
         assert round_.failures == []
