@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from gpu_triage.driver.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import GpuLabels
-from gpu_triage.read.metrics.rounds import PresentGpus
+from gpu_triage.read.metrics.rounds import GpuRound, PresentGpus
 from gpu_triage.sampler.driver import RELEASED, STALLED
-from gpu_triage.sampler.gpu import GpuRecord, Reader
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.places import Places
 from gpu_triage.sampler.schedule import Schedule
@@ -34,6 +34,27 @@ _UNCONFIRMED_KEPT_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORGOTTEN: Final = 64
 """Maximum number of forgotten GPUs that keep their readers, so that counters continue if the GPU comes back."""
+
+
+Reader = Callable[[GpuRound], Any]
+
+
+@dataclass(eq=False, slots=True)
+class GpuRecord:
+    """A GPU that this process has seen at some point. Only the sampler's thread changes it."""
+
+    key: str  # its UUID, or a substitute if the UUID is unknown
+    labels: GpuLabels  # its index and UUID as published
+    schedule: Schedule  # when its collectors are due
+    lane: Lane | None = None  # where its rounds run; None while it is missing
+    device: Device | None = None  # its handle in the current session; None if it is not enumerated
+    error: str | None = None  # why it does not respond; None if it does
+    readers: dict[str, Reader] = field(default_factory=dict)  # its collectors' readers by name, with running totals
+    rounds: int = 0  # number of rounds started
+    absent_since: float | None = None  # monotonic second at which it was last found missing; None while it is present
+    pci_bus_id: str | None = None  # its last known PCI address, in the form sysfs uses; None if unknown
+    first_seen_at: float = 0.0  # monotonic second of the first driver poll that found it
+    last_seen_at: float = 0.0  # monotonic second of the latest driver poll that found it
 
 
 class HostGpus:

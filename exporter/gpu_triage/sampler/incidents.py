@@ -26,8 +26,7 @@ from gpu_triage.read.incidents.ledger import (
 from gpu_triage.read.metrics.contract import HOST_LABELS, AnyGpuCollector
 from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch
 from gpu_triage.sampler.state_store import StateAccess, StateStore
@@ -168,7 +167,7 @@ class IncidentWatch:
             reading = self._remembered(record) if known is None else known.reading
             if isinstance(reading, IdentityReading):
                 samples = tuple(IDENTITY.render(reading, record.labels))
-                self._store.put(Outcome(name, record.key, samples, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+                self._store.put(Outcome(name, record.key, samples, now, reading=reading))
 
     def _remembered(self, record: GpuRecord) -> IdentityReading | None:
         """What a GPU was before the exporter started; only its address if the UUID is unknown, too."""

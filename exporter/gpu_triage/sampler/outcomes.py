@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.machine import Moment
-from gpu_triage.read.metrics.contract import OwnSubject
+from gpu_triage.read.metrics.contract import AnyCollector, GpuLabels, HostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
+from gpu_triage.read.metrics.rounds import GpuRound, HostRound
+from gpu_triage.sampler.lanes import DEADLINE
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -32,10 +36,11 @@ class Outcome:
     collector: str  # its name
     subject: str  # the GPU's key, or HOST
     samples: tuple[Sample, ...]  # what to publish; empty if it failed
-    success: bool  # whether anything could be read
-    errors: tuple[str, ...]  # names of what failed, one entry per failed query
-    duration_seconds: float  # of the round
     finished_at: Moment  # when it ended
+    _: KW_ONLY
+    success: bool = True  # whether anything could be read
+    errors: tuple[str, ...] = ()  # names of what failed, one entry per failed query
+    duration_seconds: float = 0.0  # of the round
     detail: str = ""  # for the log: a traceback or kernel message; "" if there is nothing to add
     foreign: tuple[Metric, ...] = ()  # metric families from other programs
     reading: object | None = None  # what the samples were rendered from; None if it failed
@@ -57,6 +62,54 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
     raise ValueError(f"{foreign.name} is not declared by this collector")
 
 
+def sampled(
+    collector: AnyCollector,
+    reader: Callable[[Any], Any],
+    given: GpuRound | HostRound,
+    *,
+    subject: str = HOST,
+    labels: tuple[GpuLabels, ...] = (),
+    deadline_seconds: float,
+) -> tuple[Outcome, Exception | None]:
+    """Run one round of a collector; returns its outcome, and the error that ended it, if any.
+
+    Never raises: a bug in one collector must not cost the others their samples. A reading that took longer than the
+    deadline is dropped, because its age is unknown.
+    """
+    failures = given.failures if isinstance(given, HostRound) else given.inquiry.failures
+    error, detail = "", ""
+    cause: Exception | None = None
+    reading: object | None = None
+    samples: tuple[Sample, ...] = ()
+    foreign: tuple[Metric, ...] = ()
+    try:
+        reading = reader(given)
+        samples = checked(collector.render(reading, *labels), frozenset(collector.metrics))
+        if isinstance(collector, HostCollector) and collector.foreign is not None:
+            foreign = collector.foreign(reading)
+    except (GpuUnavailable, DriverUnavailable, HostReadFailed) as failed:
+        cause, error = failed, failed.reason
+        detail = str(failed) if isinstance(failed, HostReadFailed) else ""
+    except Exception as bug:  # noqa: BLE001 - the only broad except in this path
+        cause, error, detail = bug, "exception", traceback.format_exc()
+    ended = given.machine.clock.now()
+    seconds = ended.monotonic - given.at.monotonic
+    if not error and seconds > deadline_seconds:
+        error, detail = DEADLINE, f"its read took {seconds:.1f} s"
+    if error:
+        samples, foreign, reading = (), (), None
+    outcome = Outcome(
+        *(collector.name, subject, samples, ended),
+        success=not error,
+        errors=(*failures, error) if error else tuple(failures),
+        duration_seconds=seconds,
+        detail=detail,
+        foreign=foreign,
+        reading=reading,
+    )
+    return outcome, cause
+
+
 class OutcomeStore:
     """Outcomes by collector and subject. Written by the sampler's thread, read from any."""
 
@@ -75,7 +128,7 @@ class OutcomeStore:
             self.put(replace(before, finished_at=now))
             return
         rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
-        self.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003 - success
+        self.put(Outcome(name, HOST, rendered, now, reading=reading))
 
     def withdraw(self, collector: str, subject: str) -> None:
         known = self._outcomes[collector]

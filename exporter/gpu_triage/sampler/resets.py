@@ -22,7 +22,7 @@ from typing import Final
 from gpu_triage.read.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.host_gpus import GpuRecord
 
 _NOT_LOADED: Final = "driver_not_loaded"
 

@@ -30,8 +30,7 @@ from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_file import AnyStateNews, StateNews
-from gpu_triage.sampler.state_store import StateAccess, StateStore, StateStores
+from gpu_triage.sampler.state_store import AnyStateNews, StateAccess, StateNews, StateStore, StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 

@@ -25,8 +25,7 @@ from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds

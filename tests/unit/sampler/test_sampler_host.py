@@ -17,10 +17,9 @@ from gpu_triage.read.host import network_interfaces as network_link
 from gpu_triage.read.host.host_memory import HOST_MEMORY
 from gpu_triage.read.metrics.contract import runs
 from gpu_triage.read.metrics.metric import Tier
-from gpu_triage.read.metrics.rounds import HostRound, PresentGpus
+from gpu_triage.read.metrics.rounds import HostRound
 from gpu_triage.read.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.host import HostJob
-from gpu_triage.sampler.outcomes import Outcome
+from gpu_triage.sampler.outcomes import sampled
 from gpu_triage_simulator import VirtualClock, load_scenario, simulated_machine
 
 pytestmark = pytest.mark.slow
@@ -228,17 +227,19 @@ def test_a_lane_that_hangs_from_the_start_fails_all_of_its_collectors(one_file: 
     assert {c.name for c in IN_ONE_LANE} == failing(rig)
 
 
-def test_a_reading_that_took_longer_than_the_deadline_is_not_published(one_file: tuple[Rig, Stuck]) -> None:
-    rig, _ = one_file
-    published: list[Outcome] = []
+@pytest.mark.parametrize(("seconds", "errors"), [(5.0, ()), (5.5, ("deadline",))])
+def test_a_reading_that_took_longer_than_the_deadline_is_not_published(seconds: float, errors: tuple[str, ...]) -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        host = HostRound(running.simulated.machine, running.clock.now())
+        read = HOST_MEMORY.reader(running.config)
 
-    def slow(_round: HostRound) -> object:
-        rig.clock.advance(5.5)
-        return object()
+        def slow(given: HostRound) -> object:
+            running.clock.advance(seconds)
+            return read(given)
 
-    HostJob(((HOST_MEMORY, slow),), rig.simulated.machine, lambda _step: None, published.append, 5.0, PresentGpus())()
-    (outcome,) = published
-    assert (outcome.success, outcome.errors, outcome.samples) == (False, ("deadline",), ())
+        outcome, _ = sampled(HOST_MEMORY, slow, host, deadline_seconds=5.0)
+    assert outcome.errors == errors
+    assert (outcome.success, bool(outcome.samples)) == (not errors, not errors)
 
 
 def test_what_cannot_block_shares_a_lane_and_nothing_else_is_in_it(running: tuple[Rig, Adapter]) -> None:

@@ -90,16 +90,13 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
         for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
-            outcome = Outcome(
-                _COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=history_at
-            )
-            store.put(outcome)
+            store.put(Outcome(_COLLECTOR, subject, made, history_at))
         history.note(store, history_at)
     texts: dict[float, str] = {}
     if files.log is not None:
         end = Moment(times[-1], times[-1])
         made = (*render_xids(_xids(files, files.log, now, texts)), *_resets(files, files.log))
-        store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
+        store.put(Outcome(_COLLECTOR, "log", made, end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
     return replace(found, at=Moment(times[-1], now), time_texts=texts)
