@@ -18,14 +18,19 @@ from gpu_triage.read.exporter.exporter_health import DRIVER
 from gpu_triage.read.incidents.ledger import Board
 from gpu_triage.read.metrics.contract import AnyGpuCollector, GpuLabels
 from gpu_triage.read.metrics.rounds import ExpectedLink, GpuRound
-from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
-from gpu_triage.sampler.enumeration import Enumeration, Identified
-from gpu_triage.sampler.freshness import Freshness
-from gpu_triage.sampler.host_gpus import DRIVER_UNAVAILABLE, GONE, GpuRecord, HostGpus, Reader
+from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch, ProbeSchedule
+from gpu_triage.sampler.host_gpus import (
+    DRIVER_UNAVAILABLE,
+    GONE,
+    Enumeration,
+    GpuRecord,
+    HostGpus,
+    Identified,
+    Places,
+    Reader,
+)
 from gpu_triage.sampler.lanes import Job, Lane, LaneMaker, Step, overdue
-from gpu_triage.sampler.outcomes import Outcome, sampled
-from gpu_triage.sampler.places import Places
-from gpu_triage.sampler.probe_schedule import ProbeSchedule
+from gpu_triage.sampler.outcomes import Freshness, Outcome, sampled
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch

@@ -20,15 +20,13 @@ from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, AnyH
 from gpu_triage.read.metrics.metric import Sample, Tier
 from gpu_triage.read.xid import xid_metrics as xid
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
-from gpu_triage.sampler.calls import CallWatch
-from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incidents import IncidentWatch
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
+from gpu_triage.sampler.lanes import NO_THREAD, CallWatch, Lane, LaneMaker, lacking_threads
+from gpu_triage.sampler.outcomes import HOST, Freshness, Outcome, OutcomeStore
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import AnyStateNews, StateAccess, StateNews, StateStore, StateStores
 from gpu_triage.sampler.status import Status
