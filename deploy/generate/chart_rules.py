@@ -9,8 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
-from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
+from gpu_triage.alerting.build import (
+    BuiltFile,
+    BuiltGroup,
+    BuiltRule,
+    Fields,
+    dashboard_link,
+    expanded_expr,
+    expanded_text,
+)
 from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
@@ -28,6 +35,7 @@ from gpu_triage.alerting.settings import (
     RUNBOOK_URL,
     SEVERITIES,
     TEXT,
+    plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
 

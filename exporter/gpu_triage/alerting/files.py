@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_triage.alerting.build import built
-from gpu_triage.alerting.placeholders import filled_in
+from gpu_triage.alerting.build import built, filled_in
 from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE
 from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings

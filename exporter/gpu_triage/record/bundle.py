@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from gpu_triage.documents import Place, Range, parse_json, read_value, replace_file, sync_directory, write_file
-from gpu_triage.documents.stream import Budget, Stream, TimeLimit, opened, unpacked
-from gpu_triage.documents.tar import Member, members
+from gpu_triage.documents.stream import Budget, Member, Stream, TimeLimit, members, opened, unpacked
 from gpu_triage.driver.kernel.files import QUESTIONS, Question
 from gpu_triage.errors import DocumentError, RecordingError
 from gpu_triage.record.recording import FileAnswer, Recording, TimedAnswer

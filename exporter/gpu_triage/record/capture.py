@@ -11,7 +11,7 @@ from typing import Final
 from gpu_triage.driver.kernel import files
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.record.library import RecordingNvml, Spans
+from gpu_triage.record.calls import RecordingNvml, Spans
 from gpu_triage.record.ring import KEPT_SECONDS, MOST_BYTES, Answer, Ring, RingBlock
 
 FOUND, ABSENT, FAILED = range(3)

@@ -10,19 +10,18 @@ import pytest
 import yaml
 from tests.gathered import every, for_each
 
-from gpu_triage.alerting.build import built
-from gpu_triage.alerting.files import inhibitions
-from gpu_triage.alerting.placeholders import (
+from gpu_triage.alerting.build import (
     PLACEHOLDER,
+    built,
     expanded_expr,
     expression_macros,
     filled_in,
     percent,
-    plain,
     text_macros,
     xid_lists,
     xid_texts,
 )
+from gpu_triage.alerting.files import inhibitions
 from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_expressions, read_macros, read_sources
 from gpu_triage.alerting.settings import (
     DEFAULTS,
@@ -31,6 +30,7 @@ from gpu_triage.alerting.settings import (
     Settings,
     duration_in_words,
     duration_seconds,
+    plain,
 )
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.read.xid.codes import XID_CODES, XidKind, codes_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.record.library import answer_of
+from gpu_triage.record.calls import answer_of
 from gpu_triage.record.recording import TimedAnswer
 from gpu_triage.record.ring import BLOCK_SECONDS, KEPT_SECONDS, MOST_BYTES, Answer, Ring, unrolled
 
