@@ -16,11 +16,12 @@ from tests.status_pages import FACTS
 from gpu_triage.cli.main import group
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.judge.findings.finding import State
+from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
 from gpu_triage.options.run import run_cli
 from gpu_triage.read.metrics.contract import HOST_LABELS
 from gpu_triage.record.bundle import read_recording
-from gpu_triage.record.flight.process import AGAIN_SECONDS, FlightRecording, WritingProcess
+from gpu_triage.record.flight.process import FlightRecording, WritingProcess
 from gpu_triage.record.flight.recorder import MOST_AN_HOUR, Cause, FlightRecorder
 from gpu_triage.record.flight.write import write_here
 from gpu_triage.record.masking import Masker
@@ -156,16 +157,13 @@ def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) 
         lost = host.rig.judge.latest
         assert lost is not None
 
-        def comes_again() -> None:
+        recorded_at = host.recorder._recorded_at.values()
+        for at, again in ((min(recorded_at) + 3600 - 0.01, False), (max(recorded_at) + 3600, True)):
             for areas in ((), lost.report.areas):
-                host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+                report = replace(lost.report, areas=areas)
+                host.recorder.observe(replace(lost, report=report, at=Moment(at, at)))
                 host.recorder.round()
-
-        comes_again()
-        assert len(disk.asked) == first
-        host.recorder._recorded_at.clear()
-        comes_again()
-        assert len(disk.asked) > first
+            assert (len(disk.asked) > first) is again
 
 
 def test_a_critical_finding_is_recorded_while_it_is_pending(tmp_path: Path) -> None:
@@ -242,14 +240,37 @@ def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
 
 
-def test_no_more_than_a_few_an_hour(tmp_path: Path) -> None:
-    disk = Disk()
-    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+@pytest.mark.parametrize(
+    ("full", "earlier", "error", "each"),
+    [
+        pytest.param(True, 0, "no_space", False, id="what lasts is logged once"),
+        pytest.param(False, MOST_AN_HOUR, "too_many", True, id="a recording left out is logged, and nothing is wrong"),
+        pytest.param(False, MOST_AN_HOUR - 1, "", True, id="one more is written"),
+    ],
+)
+def test_what_was_not_recorded_is_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, earlier: int, error: str, *, full: bool, each: bool
+) -> None:
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", Disk(full=full)) as host:
         now = host.rig.clock.now().monotonic
-        earlier = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(MOST_AN_HOUR)}
-        host.recorder._recorded_at.update(earlier)
+        before = {Cause("host", f"{number}", HOST_LABELS): now - number for number in range(earlier)}
+        host.recorder._recorded_at.update(before)
         host.run(45)
-        assert disk.asked == []
-        assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="too_many") == 1
-        assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
-    assert AGAIN_SECONDS == 3600
+        lost = host.rig.judge.latest
+        assert lost is not None
+        host.recorder._recorded_at = dict(before)
+        for areas in ((), lost.report.areas):
+            host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+            host.recorder.round()
+        host.rig.run(0)
+        counted = {
+            labels["error"]: value
+            for labels, value in host.rig.series("gpu_exporter_errors_total", collector="flight_recorder")
+        }
+        success = host.rig.value("gpu_exporter_collector_success", collector="flight_recorder")
+    logged = sum(record.getMessage() == "the flight recorder cannot record" for record in caplog.records)
+    assert set(counted) == ({error} if error else set())
+    assert success == (error != "no_space")
+    if error:
+        assert counted[error] >= 2
+        assert logged == (counted[error] if each else 1)

@@ -1,0 +1,226 @@
+"""How long the sampler waits: until it tries again, before it doubts itself, and when it is told to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.unit.sampler.test_job_queue import _Rounds as Rounds
+
+from gpu_triage.errors import DriverUnavailable
+from gpu_triage.machine import Machine, Moment, ProbeReport, RealClock, SystemNvml
+from gpu_triage.options.config import Config
+from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
+from gpu_triage.read.incidents.ledger import RESET, Incident, IncidentLedger
+from gpu_triage.read.metrics.metric import Sample
+from gpu_triage.sampler.driver import DriverWatch, ProbeSchedule
+from gpu_triage.sampler.judging import JudgeRounds
+from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.sampler.state_store import StateAccess, StateStore
+from gpu_triage_simulator import VirtualClock
+
+CONFIG = Config()
+EPSILON = 0.01
+
+
+class CountingLane(InlineLane):
+    """Counts jobs instead of running them."""
+
+    jobs = 0
+
+    def submit(self, job: Job, *, queued: bool = False) -> None:
+        del job, queued
+        self.jobs += 1
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(SystemNvml(), tmp_path / "sys", tmp_path / "proc", None, VirtualClock(monotonic=0.0))
+
+
+def starts(lane: CountingLane, step: Callable[[float], None], until: int) -> Iterator[int]:
+    """The seconds at which a job is started."""
+    for second in range(until):
+        before = lane.jobs
+        step(float(second))
+        if lane.jobs > before:
+            yield second
+
+
+def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Machine) -> None:
+    lane = CountingLane(machine.clock)
+    driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
+    now = 0.0
+    for seconds in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0):
+        driver.fail(DriverUnavailable("driver_not_loaded", ""), now)
+        before = lane.jobs
+        driver.submit(now + seconds - EPSILON, reopen=False, quiet=True)
+        assert lane.jobs == before, seconds
+        now += seconds
+        driver.submit(now, reopen=False, quiet=True)
+        assert lane.jobs == before + 1, seconds
+
+
+class NoProbe:
+    def look(self) -> ProbeReport:
+        raise AssertionError
+
+
+def test_missing_gpus_are_looked_for_less_and_less_often_after_two_minutes() -> None:
+    lane = CountingLane(VirtualClock())
+    probes = ProbeSchedule(NoProbe(), lane, lambda _report: None)
+
+    def step(now: float) -> None:
+        probes.update(now, missing=True, at_once=False)
+        probes.submit(now)
+
+    expected = [*range(5, 136, 10), 155, 195, 275, 435, 755, 1395, 2295, 3195]
+    assert list(starts(lane, step, 3200)) == expected
+    probes.update(3200.0, missing=False, at_once=False)
+    probes.submit(3200.0)
+    assert lane.jobs == len(expected)
+
+
+def test_a_session_for_the_same_gpus_is_opened_after_a_pause_that_doubles() -> None:
+    probes = ProbeSchedule(None, CountingLane(VirtualClock()), lambda _report: None)
+    back = frozenset({"GPU-1"})
+    opened = [second for second in range(3000) if probes.needs_new_session(back, float(second))]
+    assert opened == [0, 15, 45, 105, 225, 465, 945, 1845, 2745]
+    assert probes.needs_new_session(frozenset({"GPU-2"}), 2746.0)
+    assert not probes.needs_new_session(frozenset({"GPU-2"}), 2746.0 + 15 - EPSILON)
+
+
+def taken(directory: Path) -> None:
+    directory.mkdir()
+    StateDirectory(directory).lock()
+
+
+def absent(_directory: Path) -> None:
+    return None
+
+
+@pytest.mark.parametrize(("prepare", "reason", "seconds"), [(taken, "in_use", 10.0), (absent, "missing", 60.0)])
+def test_a_state_directory_that_cannot_be_used_is_tried_again(
+    machine: Machine, tmp_path: Path, prepare: Callable[[Path], None], reason: str, seconds: float
+) -> None:
+    directory = tmp_path / "state"
+    prepare(directory)
+    store = state_store(machine, directory)
+    visit = store.due(0.0)
+    assert visit is not None
+    assert store.take(visit(), 0.0) == (reason,)
+    assert store.due(seconds - EPSILON) is None
+    assert store.due(seconds) is not None
+
+
+def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
+    lane = InlineLane(machine.clock)
+    access = StateAccess(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
+    return cast("StateStore[object]", StateStore(INCIDENT_HISTORY, kept or IncidentLedger(), access))
+
+
+def test_changes_are_saved_at_once_and_then_every_five_seconds(machine: Machine, tmp_path: Path) -> None:
+    ledger = IncidentLedger()
+    store = state_store(machine, tmp_path, ledger)
+    saved = []
+    for second in range(20):
+        visit = store.due(float(second))
+        if visit is not None:
+            news = visit()
+            store.take(news, float(second))
+            saved += [second] if news.written is not None else []
+        ledger.note(Incident(RESET, f"GPU-{second}", "", "", second, second, "", float(second)))
+    assert saved == [1, 6, 11, 16]
+
+
+@pytest.mark.parametrize(("waited", "settled"), [(5.0, False), (5.0 + EPSILON, True)])
+def test_incidents_wait_for_the_saved_state_for_five_seconds(
+    machine: Machine, tmp_path: Path, waited: float, *, settled: bool
+) -> None:
+    store = state_store(machine, tmp_path)
+    assert not store.settled(0.0)
+    store.due(0.0)
+    assert store.settled(waited) is settled
+
+
+class NoJudge:
+    judged = 0
+    saved = (None, None)
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        del store, now
+        self.judged += 1
+        return iter(())
+
+    def interrupt(self) -> None:
+        raise AssertionError
+
+
+def test_the_first_judgment_waits_for_the_first_readings_for_ten_seconds() -> None:
+    judge = NoJudge()
+    clock = VirtualClock()
+    rounds = JudgeRounds(judge, clock, 5.0)  # type: ignore[arg-type]  # it keeps nothing
+    counted = []
+    for now in (0.0, 10.0 - EPSILON, 10.0, 15.0 - EPSILON, 15.0):
+        rounds.run(OutcomeStore(["judge"]), None, Moment(now, now), starting=True)
+        counted.append(judge.judged)
+    assert counted == [0, 0, 1, 1, 2]
+
+
+class StoppedRounds(Rounds):
+    """A sampler that hangs when it has published once."""
+
+    trouble = None
+
+    def __init__(self) -> None:
+        super().__init__([], {}, lambda: None)
+        self.published, self.ends = threading.Event(), threading.Event()
+
+    def step(self) -> None:
+        if self.published.is_set():
+            self.ends.wait(20)
+
+    def publish(self) -> None:
+        self.published.set()
+
+
+@pytest.fixture
+def stopped() -> Iterator[Runner]:
+    """A runner whose sampler publishes nothing more."""
+    runner, sampler = Runner(RealClock(), 1.0), StoppedRounds()
+    runner.start(cast("Sampler", sampler), lambda: None, lambda _cause: None)
+    assert sampler.published.wait(20)
+    yield runner
+    sampler.ends.set()
+    runner.request_stop()
+
+
+def test_a_sampler_that_publishes_nothing_for_long_is_not_alive(
+    stopped: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while stopped._published_at is None:
+        threading.Event().wait(0.001)
+    for silence, alive in ((31.0 - EPSILON, True), (31.0 + EPSILON, False)):
+        now = stopped._published_at + silence
+        with monkeypatch.context() as patch:
+            patch.setattr("time.monotonic", lambda now=now: now)
+            assert (stopped.alive() is None) is alive
+
+
+def test_sampling_has_two_seconds_to_end(stopped: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stopped.seconds_left == float("inf")
+    now = [1000.0]
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: now[0])
+        stopped.request_stop()
+        left = []
+        for now[0] in (1000.0, 1001.5, 1002.0, 1010.0):
+            left.append(stopped.seconds_left)
+    assert left == [2.0, 0.5, 0.0, 0.0]
