@@ -223,19 +223,10 @@ def _parse_job(text: str) -> str:
     return text
 
 
-def _parse_unreserved(reserved: tuple[str, ...]) -> Callable[[str], str]:
-    def name(text: str) -> str:
-        if text in reserved:
-            raise ValueError("belongs to the rules; choose another name")
-        return text
-
-    return name
-
-
-def _parse_routing(kept: tuple[str, ...]) -> Callable[[str], str]:
+def _parse_unless(kept: tuple[str, ...], problem: str) -> Callable[[str], str]:
     def name(text: str) -> str:
         if text in kept:
-            raise ValueError("alerts have this label anyway, or it belongs to the rules; leave it out")
+            raise ValueError(problem)
         return text
 
     return name
@@ -289,7 +280,8 @@ def _target_labels(document: Any) -> tuple[str, ...]:
 
 def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Keyed:
     labels = _texts((*RESERVED_LABELS, *target_labels))
-    routing = Annotated[_LabelName, Parsed(_parse_routing((*KEPT_LABELS, *target_labels)))]
+    kept = "alerts have this label anyway, or it belongs to the rules; leave it out"
+    routing = Annotated[_LabelName, Parsed(_parse_unless((*KEPT_LABELS, *target_labels), kept))]
     by_alert = {key: _alert(alert, labels) for key, alert in alerts.items()}
     return Keyed(
         {
@@ -310,7 +302,7 @@ def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Ke
 
 
 def _texts(reserved: tuple[str, ...]) -> Any:
-    name = Annotated[_LabelName, Parsed(_parse_unreserved(reserved))]
+    name = Annotated[_LabelName, Parsed(_parse_unless(reserved, "belongs to the rules; choose another name"))]
     return Annotated[dict[name, _LabelText], AtMost(MOST_LABELS)]
 
 

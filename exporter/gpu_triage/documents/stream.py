@@ -47,15 +47,10 @@ class Bytes(Protocol):
 
 
 class Stream:
-    """Bytes that are read once, from the start.
-
-    Attributes:
-        damage: why the stream ended early; "" if it didn't.
-    """
+    """Bytes that are read once, from the start. Chunks may have any size; an error that they raise ends the stream."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
-        """Chunks may have any size; an error they raise ends the stream and is stored in `damage`."""
-        self.damage = ""
+        self.damage = ""  # why the stream ended early; "" if it didn't
         self._chunks = chunks
         self._front = b""
 

@@ -139,19 +139,12 @@ class RecordingNvml:
     """NvmlLibrary for a machine being recorded, and the library object it loads.
 
     The flight recorder runs all the time, so each distinct call is described once, and recognized by its arguments.
-
-    Args:
-        base: the machine's own library.
-        answered: called with the key and answer of each call.
-
-    Attributes:
-        missing: names of functions that the library lacks.
-        private: position of identifying data in each output buffer, by call key.
+    `base` is the machine's own library; `answered` is called with the key and answer of each call.
     """
 
     def __init__(self, base: NvmlLibrary, answered: Callable[[str, Answer], None]) -> None:
-        self.missing: set[str] = set()
-        self.private: dict[str, tuple[Spans, ...]] = {}
+        self.missing: set[str] = set()  # names of functions that the library lacks
+        self.private: dict[str, tuple[Spans, ...]] = {}  # position of identifying data in each output buffer, by key
         self._base = base
         self._answered = answered
         self._keys = CallKeys()

@@ -38,13 +38,10 @@ Timed = TypeVar("Timed", TimedAnswer, FileAnswer)
 
 
 class _ReplayClock:
-    """Time as on the recorded host, starting `skipped` seconds into the recording.
-
-    Attributes:
-        arrived: called with the elapsed seconds whenever the time is read.
-    """
+    """Time as on the recorded host, starting `skipped` seconds into the recording."""
 
     def __init__(self, base: Clock, recording: Recording, skipped: float) -> None:
+        # Called with the elapsed seconds whenever the time is read.
         self.arrived: Callable[[float], None] = lambda _elapsed: None
         self._base = base
         self._start = Moment(recording.monotonic, recording.wall)
@@ -65,18 +62,10 @@ class _ReplayClock:
 class _SteppedReplayClock(_ReplayClock):
     """A replay clock that moves only when advanced."""
 
-    def __init__(self, base: SteppedClock, recording: Recording, skipped: float) -> None:
-        super().__init__(base, recording, skipped)
-        self._stepped = base
+    _base: SteppedClock
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock."""
-        self._stepped.advance(seconds)
-
-
-_SUCCESS: Final = 0
-_INSUFFICIENT_SIZE: Final = 7
-_COUNT_AND_BUFFER: Final = 2
+        self._base.advance(seconds)
 
 
 class ProcessLists:
@@ -87,7 +76,6 @@ class ProcessLists:
     """
 
     def __init__(self) -> None:
-        """Start with no lists."""
         self._answers: dict[str, list[TimedAnswer]] = {}
 
     def note(self, function: str, answer: TimedAnswer) -> None:
@@ -100,7 +88,7 @@ class ProcessLists:
         answers = self._answers.get(_whose(key))
         if not answers or not outs:
             return None
-        answer = answers[max(0, bisect_right(answers, elapsed, key=lambda each: each.seconds) - 1)]
+        answer = _latest(answers, elapsed)
         if answer.code != _SUCCESS:
             return answer.code
         count, *buffers = outs
@@ -118,11 +106,11 @@ def _whose(key: str) -> str:
 
 
 def _listed(answer: TimedAnswer, entry_bytes: int) -> bytes:
-    if len(answer.outs) < _COUNT_AND_BUFFER:
-        return b""  # a call without a buffer succeeded, so there were no processes
-    count, raw = answer.outs
+    # A call without a buffer succeeded only if there were no processes.
+    count, raw, *_ = (*answer.outs, None, None)
+    entries = raw or b""
     # None means that the call left the count unchanged, so the buffer was full.
-    return (raw or b"") if count is None else (raw or b"")[: int.from_bytes(count, "little") * entry_bytes]
+    return entries if count is None else entries[: int.from_bytes(count, "little") * entry_bytes]
 
 
 class ReplayedNvml:

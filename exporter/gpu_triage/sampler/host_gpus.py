@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 from gpu_triage.driver.nvml.session import MAX_GPUS, CurrentCall, DeniedDevice, Device, Identity, identify
@@ -64,9 +63,8 @@ class GpuRecord:
 class Places:
     """What is known of slots without NVML, which names neither UUID nor PCI address of a GPU that was lost before."""
 
-    on_bus: frozenset[str] = frozenset()  # PCI addresses of the GPUs that the driver should show
-    # boards that were seen in this boot, by PCI address; from the state directory
-    boards: Mapping[str, Board] = field(default_factory=lambda: MappingProxyType({}))
+    on_bus: frozenset[str]  # PCI addresses of the GPUs that the driver should show
+    boards: Mapping[str, Board]  # seen in this boot, by PCI address; from the state directory
 
     def of(self, unnamed: Collection[int], named: Mapping[int, str]) -> Mapping[int, str]:
         """Return the PCI addresses of the `unnamed` NVML indices; empty if they are not certain.

@@ -145,7 +145,7 @@ class IncidentWatch:
 
     def end(self) -> None:
         """Record the Xids that still have no known GPU, when the exporter exits."""
-        self._note_xids(self._xid.take_counted(), self._machine.clock.now())
+        self._note_xids(self._xid.owners.take_counted(), self._machine.clock.now())
 
     def most_since_boot(self) -> int | None:
         """Most GPUs that the driver has shown since boot, minus those set aside for VMs now; None if unknown."""
@@ -170,7 +170,7 @@ class IncidentWatch:
             self._ledger.see_count(self._driver.count + len(self._driver.passed_through))
         if self._xid.cards_known or self._driver.error is not None:
             # Until then, Xids cannot be matched to GPUs.
-            self._note_xids(self._xid.take_counted(), now)
+            self._note_xids(self._xid.owners.take_counted(), now)
         for record in self._host_gpus:
             self._identify(record, now)
             self._note_loss(record, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,7 +15,7 @@ from gpu_triage.machine import Clock, Moment
 from gpu_triage.options.config import Config
 from gpu_triage.read.exporter import exporter_health as exporter
 from gpu_triage.read.exporter import judgment
-from gpu_triage.read.metrics.contract import AnyCollector, AnyGpuCollector, GpuLabels, HostCollector, OwnSubject
+from gpu_triage.read.metrics.contract import AnyCollector, GpuCollector, GpuLabels, HostCollector, OwnSubject
 from gpu_triage.read.metrics.metric import MetricSpec, Sample, declared_in
 from gpu_triage.read.metrics.rounds import GpuRound, HostRound
 from gpu_triage.sampler.lanes import DEADLINE
@@ -164,25 +164,17 @@ class Freshness:
     The outcomes of `collectors` are made on a schedule; all others are made at each publication.
     """
 
-    def __init__(
-        self,
-        store: OutcomeStore,
-        clock: Clock,
-        config: Config,
-        collectors: Iterable[AnyCollector],
-        gpu_collectors: Iterable[AnyGpuCollector],
-    ) -> None:
+    def __init__(self, store: OutcomeStore, clock: Clock, config: Config, collectors: Sequence[AnyCollector]) -> None:
         self.clock = clock
         self._store = store
-        of_gpus, scheduled = tuple(gpu_collectors), tuple(collectors)
+        of_gpus = [c for c in collectors if isinstance(c, GpuCollector)]
         self._kept_while_stalled = frozenset(
-            c.name for c in scheduled if isinstance(c, HostCollector) and c.kept_while_stalled
+            c.name for c in collectors if isinstance(c, HostCollector) and c.kept_while_stalled
         )
         self._kept = frozenset(c.name for c in of_gpus if c.kept)
         self._of_present = tuple(c.name for c in of_gpus if not c.kept)
-        self._fresh_for = {
-            c.name: config.stale_after * interval_seconds(config, c.tier) for c in scheduled if c.name not in self._kept
-        }
+        scheduled = [c for c in collectors if c.name not in self._kept]
+        self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in scheduled}
         # The sampler gets at least as much time as a GPU before it counts as stalled.
         least = config.sample_deadline_seconds
         self._published_for = max(config.stale_after * config.sample_fast_seconds, least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
@@ -85,7 +86,7 @@ class Sampler:
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self.status = Status(config, self._gpu_collectors, self._host_collectors, constants)
-        self.freshness = Freshness(self.store, machine.clock, config, enabled, self._gpu_collectors)
+        self.freshness = Freshness(self.store, machine.clock, config, enabled)
         self._gpus = GpuRounds(
             machine,
             config,
@@ -226,7 +227,8 @@ class Sampler:
 
         `wait` returns whether the given condition holds before the time is up.
         """
-        self._xid.give_up_waiting()
+        # Count the Xids that still wait for the kernel log to show whether they are fatal.
+        self._xid.owners.release(math.inf)
         self._incidents.observe(self._machine.clock.now())
         self._saved.finish()
         for lane in self._lanes:

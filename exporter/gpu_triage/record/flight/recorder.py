@@ -48,23 +48,14 @@ class Cause(NamedTuple):
 
 
 class FlightRecorder:
-    """Run the exporter on `machine`, and pass each judgment to `observe`.
-
-    Args:
-        machine: the host.
-        directory: where recordings are written.
-        write: the writer.
-
-    Attributes:
-        machine: the same host, with recording enabled.
-    """
+    """Writes recordings to a directory. Run the exporter on its `machine`, and pass each judgment to `observe`."""
 
     def __init__(self, machine: Machine, directory: Path, write: RecordingWriter) -> None:
         self._clock = machine.clock
         self._directory = directory
         self._write = write
         self._capture = Capture(machine)
-        self.machine = self._capture.machine
+        self.machine = self._capture.machine  # the same host, with recording enabled
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
