@@ -36,7 +36,7 @@ def pyproject(repository: Path) -> dict[str, Any]:
 def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Path) -> None:
     packages = [path.parent for path in (repository / "exporter").glob("*/__init__.py")]
     sources = {
-        path.relative_to(package.parent).as_posix()
+        path.relative_to(package.parent).as_posix(): path.read_bytes()
         for package in packages
         for path in package.rglob("*")
         if path.is_file() and path.suffix != ".pyc"
@@ -44,7 +44,8 @@ def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Pa
     assert any("/scenarios/" in name for name in sources)
     assert "gpu_triage/py.typed" in sources
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if not name.startswith("gpu_triage_exporter-")}
+        names = [name for name in archive.namelist() if not name.startswith("gpu_triage_exporter-")]
+        packed = {name: archive.read(name) for name in names}
     assert packed == sources
 
 

@@ -91,8 +91,8 @@ class Ring:
     """Keeps the answers of the last minutes. Thread-safe.
 
     The threads that read a host only enqueue, so that they don't contend for the blocks; `drain` writes the queue to
-    the blocks. `now` is the monotonic clock. What is older than `kept_seconds` is dropped, and the oldest of what exceeds
-    `most_bytes`.
+    the blocks. `now` is the monotonic clock. What is older than `kept_seconds` is dropped, and the oldest of what is
+    more than `most_bytes`.
     """
 
     def __init__(
