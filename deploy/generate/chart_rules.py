@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from gpu_triage.alerting.build import (
-    BuiltFile,
     BuiltGroup,
     BuiltRule,
     Fields,
@@ -44,7 +43,7 @@ _MARK: Final = "Written by `make regenerate` for the chart's template, which fil
 
 def rule_files() -> dict[str, str]:
     """The chart's rule files, by path below ``files/rules``."""
-    return {source.path: to_yaml(_file(source), _MARK) for source in _sources()}
+    return {source.path: to_yaml(source.about, map(_group, source.groups), _MARK) for source in _sources()}
 
 
 def overrides_schema() -> dict[str, Any]:
@@ -84,10 +83,6 @@ def definitions() -> dict[str, Any]:
 def _sources() -> tuple[RuleSource, ...]:
     """Sources of the rules that go with the chart's exporters; those for dcgm-exporter's metrics do not."""
     return tuple(source for source in shipped_sources() if not source.optional)
-
-
-def _file(source: RuleSource) -> BuiltFile:
-    return BuiltFile(source.path, source.about, tuple(_group(group) for group in source.groups))
 
 
 def _group(group: Group) -> BuiltGroup:

@@ -138,20 +138,13 @@ class BuiltGroup(NamedTuple):
     rules: tuple[BuiltRule, ...]
 
 
-class BuiltFile(NamedTuple):
-    """A rule file; it has no groups if settings disable all of its rules."""
-
-    path: str
-    about: str
-    groups: tuple[BuiltGroup, ...]
-
-
-def built(source: RuleSource, settings: Settings) -> BuiltFile:
+def built(source: RuleSource, settings: Settings) -> tuple[BuiltGroup, ...]:
+    """The rules of a file by group; without groups of which settings disable all rules."""
     groups = []
     for group in source.groups:
         rules = tuple(found for rule in group.rules if (found := _rule(rule, settings)) is not None)
         groups += [BuiltGroup(group.name, group.interval, group.about, rules)] if rules else []
-    return BuiltFile(source.path, source.about, tuple(groups))
+    return tuple(groups)
 
 
 def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:

@@ -28,8 +28,8 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 
 def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
     """Rule files by relative path; without one of which all rules are disabled."""
-    files = (built(each, settings) for each in shipped_sources())
-    return {file.path: to_yaml(file) for file in files if file.groups}
+    files = ((source, built(source, settings)) for source in shipped_sources())
+    return {source.path: to_yaml(source.about, groups) for source, groups in files if groups}
 
 
 def inhibitions(settings: Settings = DEFAULTS) -> str:

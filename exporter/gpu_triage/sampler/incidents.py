@@ -28,7 +28,7 @@ from gpu_triage.read.xid.xid_ledger import CountedXid
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
-from gpu_triage.sampler.state_store import StateAccess, StateStore
+from gpu_triage.sampler.state_store import StateStores
 from gpu_triage.sampler.xid import XidWatch
 
 Reading = TypeVar("Reading")
@@ -126,15 +126,15 @@ class IncidentWatch:
     """Records incidents and resets in the ledger, kept in `file`. Only the sampler's thread calls it."""
 
     def __init__(
-        self, access: StateAccess, host_gpus: HostGpus, driver: DriverWatch, store: OutcomeStore, xid: XidWatch
+        self, saved: StateStores, host_gpus: HostGpus, driver: DriverWatch, store: OutcomeStore, xid: XidWatch
     ) -> None:
         self._host_gpus = host_gpus
         self._driver = driver
         self._store = store
         self._xid = xid
-        self._machine = access.machine
+        self._machine = saved.machine
         self._ledger = IncidentLedger()
-        self.file = StateStore(INCIDENT_HISTORY, self._ledger, access, on_load=self._remember_resets)
+        self.file = saved.add(INCIDENT_HISTORY, self._ledger, self._remember_resets)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}

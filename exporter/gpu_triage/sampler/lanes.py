@@ -252,9 +252,6 @@ class CallWatch:
             log.info("a call that did not return is over", extra={"fields": _fields(key[0], function, now - key[1])})
         return tuple(sorted(calls.values(), key=lambda call: -call.seconds))
 
-    def hanging(self, calls: Iterable[CallInFlight]) -> frozenset[str]:
-        return frozenset(call.collector for call in calls if call.seconds > self._deadline_seconds)
-
 
 def _fields(step: Step, function: str, seconds: float) -> dict[str, object]:
     named = {"collector": step.collector, "gpu": step.gpu.gpu, "uuid": step.gpu.uuid, "function": function}

@@ -90,49 +90,27 @@ Visit = Callable[[], AnyStateNews]
 """Reads or writes a file; never raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateAccess:
-    """What all stores of a sampler share."""
-
-    machine: Machine  # the host that the state belongs to
-    config: Config  # of the exporter
-    lane: Lane  # in which all files are visited
-    report: Callable[[AnyStateNews], None]  # takes the result of each visit to a file; called on its lane
-    directory: StateDirectory | None  # the state directory; None if nothing is kept on disk
-    may_write: bool  # whether this process may write, or only read
-
-    @property
-    def writes(self) -> bool:
-        """Whether anything is written."""
-        return self.may_write and self.directory is not None
-
-
 class StateStore(Generic[T]):
     """Loads one kind of state, and saves it when it has changed. Only the sampler's thread calls it.
 
-    Args:
-        kind: of the file.
-        kept: the state to keep in it.
-        access: to the state directory.
-        on_load: called with the file's contents and the ID of the current boot.
+    `on_load` is called with the file's contents and the ID of the current boot.
     """
 
     def __init__(
         self,
         kind: StateKind[T],
         kept: PersistentState[T],
-        access: StateAccess,
-        *,
-        on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
+        stores: StateStores,
+        on_load: Callable[[T, str], None],
     ) -> None:
         self.name = kind.name
         self.boot = Boot("", None)
         self._kept = kept
         self._kind = kind
-        self._access = access
-        self._path = None if access.directory is None else access.directory.path(kind.name)
-        self._clock = access.machine.clock
-        self._interval_seconds = access.config.sample_slow_seconds
+        self._all = stores
+        self._path = None if stores.directory is None else stores.directory.path(kind.name)
+        self._clock = stores.machine.clock
+        self._interval_seconds = stores.config.sample_slow_seconds
         self._on_load = on_load
         self._began_at: float | None = None
         self._loaded = False
@@ -156,7 +134,7 @@ class StateStore(Generic[T]):
 
     def saves(self, now: float) -> bool | None:
         """Whether changes are being saved; None before the first visit to the file has ended or is overdue."""
-        if not self._access.writes or self._is_stuck(now):
+        if not self._all.writes or self._is_stuck(now):
             return False
         return None if self._duration_seconds is None else self._error is None and self._generation > 0
 
@@ -177,7 +155,7 @@ class StateStore(Generic[T]):
         if not self._ends:
             self._ends = True
             self._kept.before_last_save()
-        return self._access.writes and not self._gave_up
+        return self._all.writes and not self._gave_up
 
     def last(self) -> Visit | None:
         """The next visit that is needed before the exporter exits, as in `due`; None if everything is on disk."""
@@ -186,7 +164,7 @@ class StateStore(Generic[T]):
     def log_lost(self) -> None:
         """Log what is not on disk when the exporter exits, if anything."""
         lost = self._kept.not_in(self._on_disk)
-        if not self._access.writes or not (lost or self._kept.changed or self._writing):
+        if not self._all.writes or not (lost or self._kept.changed or self._writing):
             return
         facts = {
             "file": str(self._path),
@@ -234,7 +212,7 @@ class StateStore(Generic[T]):
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
         """Health of the store; empty if nothing is kept on disk."""
-        if not self._access.writes:
+        if not self._all.writes:
             return ()
         stuck = self._is_stuck(now)
         health = CollectorHealth(
@@ -247,10 +225,10 @@ class StateStore(Generic[T]):
         return (health,)
 
     def _is_stuck(self, now: float) -> bool:
-        return overdue(self._access.lane.busy_since, now, self._access.config.sample_deadline_seconds)
+        return overdue(self._all.lane.busy_since, now, self._all.config.sample_deadline_seconds)
 
     def _has_to_save(self) -> bool:
-        return self._access.writes and self._loaded and self._kept.changed
+        return self._all.writes and self._loaded and self._kept.changed
 
     def _next_visit(self, *, saves: bool) -> Visit:
         memory: T | None = None
@@ -264,8 +242,8 @@ class StateStore(Generic[T]):
         If the lock is no longer of the `generation` under which the file was read, the file is reread.
         """
         began_at = self._clock.now().monotonic
-        directory, path = self._access.directory, self._path
-        news: StateNews[T] = StateNews(self.name, read_boot(self._access.machine.procfs))
+        directory, path = self._all.directory, self._path
+        news: StateNews[T] = StateNews(self.name, read_boot(self._all.machine.procfs))
         try:
             news = self._locked(news)
             if loads or news.generation not in (0, generation):
@@ -282,10 +260,10 @@ class StateStore(Generic[T]):
 
     def _locked(self, news: StateNews[T]) -> StateNews[T]:
         """The result with the lock, or with the reason why this process does not have it."""
-        if self._access.directory is None or not self._access.may_write:
+        if self._all.directory is None or not self._all.may_write:
             return news
         try:
-            return replace(news, generation=self._access.directory.lock())
+            return replace(news, generation=self._all.directory.lock())
         except StateError as error:
             return replace(news, error=error)
 
@@ -332,16 +310,45 @@ class StateStore(Generic[T]):
 
 
 class StateStores:
-    """A sampler's stores, the most important first; None is ignored. Only the sampler's thread calls it."""
+    """The files of a sampler: the most important first. Only the sampler's thread calls it.
 
-    def __init__(self, access: StateAccess, *stores: StateStore[Any] | None) -> None:
-        self._access = access
-        self._lane = access.lane
-        self._stores = [store for store in stores if store is not None]
+    All are visited in one lane, and `report` takes the result of each visit. Without a `directory`, nothing is kept on
+    disk; unless it `may_write`, this process only reads.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        lane: Lane,
+        report: Callable[[AnyStateNews], None],
+        directory: StateDirectory | None,
+        *,
+        may_write: bool,
+    ) -> None:
+        self.machine = machine
+        self.config = config
+        self.lane = lane
+        self.directory = directory
+        self.may_write = may_write
+        self.writes = may_write and directory is not None
+        self._report = report
+        self._stores: list[StateStore[Any]] = []
+
+    def add(
+        self,
+        kind: StateKind[T],
+        kept: PersistentState[T],
+        on_load: Callable[[T, str], None] = lambda _memory, _boot: None,
+    ) -> StateStore[T]:
+        """Keep a state in a file, which comes after those added before."""
+        store = StateStore(kind, kept, self, on_load)
+        self._stores.append(store)
+        return store
 
     def submit(self, now: float) -> None:
         """Start the visits that are due, unless the lane is busy."""
-        if self._lane.ready():
+        if self.lane.ready():
             self._start((store.name, store.due(now)) for store in self._stores)
 
     def finish(self, most: int | None = None) -> bool:
@@ -349,12 +356,12 @@ class StateStores:
 
         Returns whether there is anything to wait for. `most` limits it to the most important files.
         """
-        if self._access.directory is not None:
-            self._access.directory.hurried = True
+        if self.directory is not None:
+            self.directory.hurried = True
         ending = [store for store in self._stores[:most] if store.end()]
-        if ending and self._lane.busy_since is not None:
+        if ending and self.lane.busy_since is not None:
             return True
-        return self._lane.ready() and self._start((store.name, store.last()) for store in ending)
+        return self.lane.ready() and self._start((store.name, store.last()) for store in ending)
 
     def save(self, wait: Callable[[Callable[[], bool]], bool], take: Callable[[], None]) -> None:
         """Write what is not on disk yet, as far as time permits, before the exporter exits.
@@ -365,8 +372,8 @@ class StateStores:
         while self.finish() and wait(self.idle):
             take()
         take()
-        if self._access.writes and self.idle() and self._lane.ready():
-            self._lane.submit(self._sync)
+        if self.writes and self.idle() and self.lane.ready():
+            self.lane.submit(self._sync)
             wait(self.idle)
 
     def log_lost(self) -> None:
@@ -374,7 +381,7 @@ class StateStores:
             store.log_lost()
 
     def idle(self) -> bool:
-        return self._lane.busy_since is None
+        return self.lane.busy_since is None
 
     def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
         (store,) = (store for store in self._stores if store.name == news.name)
@@ -393,15 +400,15 @@ class StateStores:
 
         def run() -> None:
             for name, visit in visits:
-                self._lane.mark(Step(name))
-                self._access.report(visit())
+                self.lane.mark(Step(name))
+                self._report(visit())
 
         if visits:
-            self._lane.submit(run)
+            self.lane.submit(run)
         return bool(visits)
 
     def _sync(self) -> None:
-        assert self._access.directory is not None  # noqa: S101 - it `writes`
-        self._access.directory.hurried = False
+        assert self.directory is not None  # noqa: S101 - it `writes`
+        self.directory.hurried = False
         with suppress(StateError):  # the writes succeeded, and the exporter exits
-            self._access.directory.sync()
+            self.directory.sync()

@@ -6,7 +6,7 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
@@ -39,12 +39,6 @@ _NAME_LABEL: Final = 2
 """Position of `name` among the labels of gpu_info."""
 
 
-@dataclass(slots=True)
-class _LastRound:
-    success: bool
-    duration_seconds: float
-
-
 class Status:
     """Counts rounds and errors. Only the sampler's thread calls its methods."""
 
@@ -63,7 +57,7 @@ class Status:
         self._gpu_collectors = gpu_collectors
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
-        self._last_rounds: dict[str, dict[str, _LastRound]] = {}
+        self._last_rounds: dict[str, dict[str, Outcome]] = {}
         self._last_success_at: dict[str, Moment] = {}
         # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
         self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
@@ -74,7 +68,7 @@ class Status:
         self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
         before = rounds.get(outcome.subject)
-        rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
+        rounds[outcome.subject] = outcome
         if outcome.success:
             self._last_success_at[outcome.collector] = outcome.finished_at
         if outcome.success != (before is None or before.success):

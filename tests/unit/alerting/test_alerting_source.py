@@ -73,7 +73,7 @@ def first_alert(source: RuleSource) -> Alert:
 
 @every_source
 def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
-    for group in every(built(source, DEFAULTS).groups):
+    for group in every(built(source, DEFAULTS)):
         for rule in group.rules:
             assert "${" not in str(rule.fields)
 
@@ -89,7 +89,7 @@ def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Al
 def expr_of(source: RuleSource, alert: Alert, settings: Settings) -> str:
     (group,) = next(each for each in SOURCES if alert in each.alerts).groups[:1]
     alone = replace(source, groups=(replace(group, rules=(alert,)),))
-    return str(built(alone, settings).groups[0].rules[0].fields["expr"])
+    return str(built(alone, settings)[0].rules[0].fields["expr"])
 
 
 @every_alert

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.unit.sampler.test_job_queue import _Rounds as Rounds
+from tests.unit.sampler.test_lanes import Rounds
 
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.machine import Machine, Moment, ProbeReport, RealClock, SystemNvml
@@ -23,7 +23,7 @@ from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import StateDirectory
-from gpu_triage.sampler.state_store import StateAccess, StateStore
+from gpu_triage.sampler.state_store import StateStore, StateStores
 from gpu_triage_simulator import VirtualClock
 
 CONFIG = Config()
@@ -122,8 +122,8 @@ def test_a_state_directory_that_cannot_be_used_is_tried_again(
 
 def state_store(machine: Machine, directory: Path, kept: IncidentLedger | None = None) -> StateStore[object]:
     lane = InlineLane(machine.clock)
-    access = StateAccess(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
-    return cast("StateStore[object]", StateStore(INCIDENT_HISTORY, kept or IncidentLedger(), access))
+    stores = StateStores(machine, CONFIG, lane, lambda _news: None, StateDirectory(directory), may_write=True)
+    return cast("StateStore[object]", stores.add(INCIDENT_HISTORY, kept or IncidentLedger()))
 
 
 def test_changes_are_saved_at_once_and_then_every_five_seconds(machine: Machine, tmp_path: Path) -> None:
