@@ -5,26 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pytest
 from tests.unit.sampler.test_lanes import Rounds
 
 from gpu_triage.errors import DriverUnavailable
-from gpu_triage.machine import Machine, Moment, ProbeReport, RealClock, SystemNvml
+from gpu_triage.machine import CallBlocked, Machine, Moment, ProbeReport, RealClock, SystemNvml
 from gpu_triage.options.config import Config
 from gpu_triage.read.incidents.incidents_file import INCIDENT_HISTORY
 from gpu_triage.read.incidents.ledger import RESET, Incident, IncidentLedger
 from gpu_triage.read.metrics.metric import Sample
 from gpu_triage.sampler.driver import DriverWatch, ProbeSchedule
 from gpu_triage.sampler.judging import JudgeRounds
-from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.sampler.lanes import CallWatch, InlineLane, Job, lacking_threads
 from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.state_store import StateStore, StateStores
 from gpu_triage_simulator import VirtualClock
+
+T = TypeVar("T")
 
 CONFIG = Config()
 EPSILON = 0.01
@@ -174,6 +176,21 @@ def test_the_first_judgment_waits_for_the_first_readings_for_ten_seconds() -> No
     assert counted == [0, 0, 1, 1, 2]
 
 
+def test_a_call_is_named_after_a_second_and_a_lane_that_lacks_a_thread_after_thirty() -> None:
+    clock = VirtualClock(monotonic=0.0)
+    lane = InlineLane(clock, "thermal")
+
+    def blocked() -> None:
+        raise CallBlocked(100.0)
+
+    lane.submit(blocked)
+    lane.refused_since = 0.0
+    for seconds, named, lacking in ((1.0 - EPSILON, 0, False), (1.0, 1, False), (30.0, 1, False), (30.01, 1, True)):
+        clock.advance(seconds - clock.now().monotonic)
+        assert len(CallWatch(5.0).look([lane], seconds)) == named
+        assert ("thermal" in (lacking_threads([lane], seconds) or "")) is lacking
+
+
 class StoppedRounds(Rounds):
     """A sampler that hangs when it has published once."""
 
@@ -224,3 +241,75 @@ def test_sampling_has_two_seconds_to_end(stopped: Runner, monkeypatch: pytest.Mo
         for now[0] in (1000.0, 1001.5, 1002.0, 1010.0):
             left.append(stopped.seconds_left)
     assert left == [2.0, 0.5, 0.0, 0.0]
+
+
+class Watched(threading.Condition):
+    """Notes how long it would be waited on, and waits for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        self.waits.append(round(timeout or 0.0, 3))
+        return predicate()
+
+
+class Pauses(threading.Event):
+    """Notes how long each pause is, and moves the clock on instead; the runner stops in the last one."""
+
+    def __init__(self, runner: Runner, now: list[float], rounds: int) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+        self._runner, self._now, self._rounds = runner, now, rounds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(round(timeout or 0.0, 3))
+        self._now[0] += timeout or 0.0
+        if len(self.pauses) == self._rounds:
+            self._runner.request_stop()
+        return self.is_set()
+
+
+class BusyRounds(Rounds):
+    """A sampler whose lanes are never idle, and whose steps take so long."""
+
+    def __init__(self, now: list[float], steps: list[float]) -> None:
+        super().__init__([], {}, lambda: None)
+        self._now, self._steps = now, steps
+
+    def step(self) -> None:
+        self._now[0] += self._steps.pop(0)
+
+    def idle(self) -> bool:
+        return False
+
+    def close(self, wait: object) -> None:
+        cast("Callable[[Callable[[], bool]], bool]", wait)(self.idle)
+
+    save = close
+
+
+@pytest.mark.parametrize(
+    ("interval", "steps", "pauses", "waits"),
+    [
+        # Missed intervals are skipped, and the phase stays. All lanes start after the first wait.
+        (1.0, [0.3, 2.5, 0.1, 0.0], [0.7, 0.0, 0.4], [0.05, 0.2] * 4 + [0.5, 2.0]),
+        (0.2, [0.1, 0.0], [0.1], [0.05, 0.05] * 2 + [0.5, 2.0]),
+        # The last round leaves less time to close and save than they would have.
+        (1.0, [0.0, 1.9], [1.0], [0.05, 0.2] * 2 + [0.1, 0.1]),
+        (1.0, [0.0, 3.0], [1.0], [0.05, 0.2] * 2 + [0.0, 0.0]),
+    ],
+)
+def test_a_round_waits_for_its_answers_and_then_for_the_next(
+    monkeypatch: pytest.MonkeyPatch, interval: float, steps: list[float], pauses: list[float], waits: list[float]
+) -> None:
+    now = [0.0]
+    runner = Runner(RealClock(), interval)
+    runner._woken, runner._stopping = Watched(), Pauses(runner, now, len(pauses))
+    runner._sampler = cast("Sampler", BusyRounds(now, list(steps)))
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: now[0])
+        runner._run()
+    assert runner._stopping.pauses == pauses
+    assert runner._woken.waits == waits
