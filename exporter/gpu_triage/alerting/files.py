@@ -33,7 +33,6 @@ def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
 
 
 def inhibitions(settings: Settings = DEFAULTS) -> str:
-    """Alertmanager's inhibitions."""
     text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
     optional = settings.clusters.split(", ")

@@ -61,7 +61,6 @@ class Stream:
         return front[:most]
 
     def give_back(self, unread: bytes) -> None:
-        """Push bytes back to the front."""
         self._front = unread + self._front
 
     def peek(self, size: int) -> bytes:
@@ -77,7 +76,6 @@ class Stream:
         return found
 
     def skip(self, size: int) -> None:
-        """Discard the next bytes."""
         while size > 0 and (taken := self.take(size)):
             size -= len(taken)
 

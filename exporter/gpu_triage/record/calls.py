@@ -62,7 +62,6 @@ class CallKeys:
 
 
 def function_of(key: str) -> str:
-    """The function in a call key."""
     return str(json.loads(key)[0])
 
 
@@ -75,7 +74,6 @@ def loose(key: str) -> str:
 
 
 def content(out: Any) -> bytes:
-    """The bytes of a ctypes object."""
     return ctypes.string_at(ctypes.addressof(out), ctypes.sizeof(out))
 
 
@@ -164,11 +162,6 @@ class RecordingNvml:
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Look up a function.
-
-        Raises:
-            AttributeError: the library lacks it.
-        """
         if name.startswith("_"):
             raise AttributeError(name)
         try:

@@ -144,7 +144,6 @@ def _masked_out(masker: Masker, function: str, raw: bytes, private: Spans) -> by
 
 
 def _versions_here() -> dict[str, str]:
-    """Versions of the recording software."""
     return {"gpu_triage": __version__, "python": platform.python_version(), "kernel": platform.release()}
 
 

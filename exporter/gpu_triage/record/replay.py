@@ -53,7 +53,6 @@ class _ReplayClock:
         return self._skipped + max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
-        """See Clock."""
         elapsed = self.elapsed()
         self.arrived(elapsed)
         return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
@@ -138,15 +137,9 @@ class ReplayedNvml:
         self._next_sample = _FIRST_SAMPLE
 
     def load(self) -> object:
-        """See NvmlLibrary."""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Look up a function.
-
-        Raises:
-            AttributeError: the recording has no calls of it.
-        """
         if name == "nvmlErrorString":
             return lambda code: f"recorded error {getattr(code, 'value', code)}".encode()
         if name.startswith("_") or name not in self._functions:

@@ -118,7 +118,6 @@ class DriverWatch:
         self._look_at = 0.0
 
     def submit_closing(self) -> None:
-        """Shut NVML down in its lane, if the lane is idle."""
         if self.lane.ready():
             self._ending = True
             self.lane.submit(self._shut_down)

@@ -44,8 +44,7 @@ class GpuRoundResult:
 
     key: str  # the GPU
     device: Device  # the handle that was queried; results for a handle of an earlier session are ignored
-    error: str | None  # why the GPU did not respond; None if it did
-    driver: DriverUnavailable | None  # driver-wide failure that ended the round; None without one
+    gone: GpuUnavailable | DriverUnavailable | None  # what did not respond, and ended the round; None if all did
 
 
 GpuNews = GpuRoundResult | DriverLook | Identified | ProbeReport
@@ -291,8 +290,7 @@ class GpuRounds:
         """Run a round in its lane. Stops early if the GPU or the driver is gone."""
         answered = 0
         failures: Counter[str] = Counter()
-        error: str | None = None
-        driver: DriverUnavailable | None = None
+        gone: GpuUnavailable | DriverUnavailable | None = None
         for collector, reader in readers:
             inquiry = Inquiry(device)
             lane.mark(Step(collector.name, labels, inquiry.call))
@@ -307,16 +305,15 @@ class GpuRounds:
             answered += inquiry.answered
             failures.update(inquiry.failures)
             if isinstance(cause, (GpuUnavailable, DriverUnavailable)):
-                error = cause.reason if isinstance(cause, GpuUnavailable) else None
-                driver = cause if isinstance(cause, DriverUnavailable) else None
+                gone = cause
                 break
         # The few queries of a round about peers do not show that a GPU does not respond.
         whole = lane is not self._peers_lane
-        if error is None and driver is None and not answered and failures and whole:
+        if gone is None and not answered and failures and whole:
             # The GPU is enumerated, but every query fails: this happens when the device cgroup loses access.
-            error = failures.most_common(1)[0][0]
-        if whole or error is not None or driver is not None:
-            self._report(GpuRoundResult(key, device, error, driver))
+            gone = GpuUnavailable(failures.most_common(1)[0][0], "no query is answered")
+        if whole or gone is not None:
+            self._report(GpuRoundResult(key, device, gone))
 
     @property
     def _no_gpu_call_in_flight(self) -> bool:
@@ -332,10 +329,10 @@ class GpuRounds:
         record = self.host_gpus.get(result.key)
         if record is None or record.device is not result.device:
             return
-        if result.driver is not None:
-            self._driver_failed(DriverLook(self.driver.bus, None, result.driver, opened=False), now)
-        elif result.error is not None:
-            self.host_gpus.fail(record, result.error)
+        if isinstance(result.gone, DriverUnavailable):
+            self._driver_failed(DriverLook(self.driver.bus, None, result.gone, opened=False), now)
+        elif result.gone is not None:
+            self.host_gpus.fail(record, result.gone.reason)
             self._freshness.withdraw(record.key)
             # Retry it, but at a slower pace than the fast tier.
             record.schedule.defer(now + self._config.sample_medium_seconds)

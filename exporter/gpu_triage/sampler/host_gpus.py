@@ -123,7 +123,6 @@ class HostGpus:
         return self._lanes[index]
 
     def labels_by_index(self) -> Mapping[int, GpuLabels]:
-        """Labels of the GPUs that are present, by NVML index."""
         return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
 
     def present(self, count: int | None) -> PresentGpus:
@@ -282,7 +281,6 @@ class HostGpus:
         return record
 
     def _present_labels(self) -> dict[str, tuple[GpuLabels, bool]]:
-        """The GPUs that are present, with their labels."""
         return {record.key: (record.labels, record.device is None) for record in self}
 
     def _read_all_again(self) -> None:

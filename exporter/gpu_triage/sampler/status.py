@@ -75,7 +75,6 @@ class Status:
             self._log_turn(outcome)
 
     def count(self, collector: str, errors: tuple[str, ...]) -> None:
-        """Count a collector's errors by name."""
         for error in errors:
             series = (collector, error)
             if series not in self._errors and len(self._errors) >= _MOST_ERROR_SERIES:

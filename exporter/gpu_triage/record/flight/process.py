@@ -49,7 +49,6 @@ class WritingProcess:
         self._child = ChildProcess("gpu_triage.record.flight.write")
 
     def __call__(self, directory: Path, recording: FlightRecording) -> str:
-        """See RecordingWriter."""
         if self._child.hangs:
             raise FlightRecorderError("hangs", "the process of an earlier recording cannot be ended: the disk hangs")
         import pickle  # noqa: PLC0415 - not needed in memory until there is a fault
