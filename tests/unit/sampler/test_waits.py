@@ -47,15 +47,6 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(SystemNvml(), tmp_path / "sys", tmp_path / "proc", None, VirtualClock(monotonic=0.0))
 
 
-def starts(lane: CountingLane, step: Callable[[float], None], until: int) -> Iterator[int]:
-    """The seconds at which a job is started."""
-    for second in range(until):
-        before = lane.jobs
-        step(float(second))
-        if lane.jobs > before:
-            yield second
-
-
 def test_a_driver_that_does_not_answer_is_tried_less_and_less_often(machine: Machine) -> None:
     lane = CountingLane(machine.clock)
     driver = DriverWatch(machine, CONFIG, lane, lambda _look: None)
@@ -78,16 +69,13 @@ class NoProbe:
 def test_missing_gpus_are_looked_for_less_and_less_often_after_two_minutes() -> None:
     lane = CountingLane(VirtualClock())
     probes = ProbeSchedule(NoProbe(), lane, lambda _report: None)
-
-    def step(now: float) -> None:
-        probes.update(now, missing=True, at_once=False)
-        probes.submit(now)
-
-    expected = [*range(5, 136, 10), 155, 195, 275, 435, 755, 1395, 2295, 3195]
-    assert list(starts(lane, step, 3200)) == expected
-    probes.update(3200.0, missing=False, at_once=False)
-    probes.submit(3200.0)
-    assert lane.jobs == len(expected)
+    looked = []
+    for second in range(3300):
+        before = lane.jobs
+        probes.update(float(second), missing=second < 3200, at_once=False)  # then they are back
+        probes.submit(float(second))
+        looked += [second] if lane.jobs > before else []
+    assert looked == [*range(5, 136, 10), 155, 195, 275, 435, 755, 1395, 2295, 3195]
 
 
 def test_a_session_for_the_same_gpus_is_opened_after_a_pause_that_doubles() -> None:
@@ -191,55 +179,25 @@ def test_a_call_is_named_after_a_second_and_a_lane_that_lacks_a_thread_after_thi
         assert ("thermal" in (lacking_threads([lane], seconds) or "")) is lacking
 
 
-class StoppedRounds(Rounds):
-    """A sampler that hangs when it has published once."""
-
-    trouble = None
-
-    def __init__(self) -> None:
-        super().__init__([], {}, lambda: None)
-        self.published, self.ends = threading.Event(), threading.Event()
-
-    def step(self) -> None:
-        if self.published.is_set():
-            self.ends.wait(20)
-
-    def publish(self) -> None:
-        self.published.set()
-
-
-@pytest.fixture
-def stopped() -> Iterator[Runner]:
-    """A runner whose sampler publishes nothing more."""
-    runner, sampler = Runner(RealClock(), 1.0), StoppedRounds()
-    runner.start(cast("Sampler", sampler), lambda: None, lambda _cause: None)
-    assert sampler.published.wait(20)
-    yield runner
-    sampler.ends.set()
-    runner.request_stop()
-
-
-def test_a_sampler_that_publishes_nothing_for_long_is_not_alive(
-    stopped: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    while stopped._published_at is None:
-        threading.Event().wait(0.001)
-    for silence, alive in ((31.0 - EPSILON, True), (31.0 + EPSILON, False)):
-        now = stopped._published_at + silence
+def test_a_sampler_that_publishes_nothing_for_long_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(RealClock(), 1.0)
+    assert runner.alive() is not None
+    runner._thread, runner._published_at = threading.current_thread(), 100.0
+    for silence, alive in ((31.0, True), (31.0 + EPSILON, False)):
         with monkeypatch.context() as patch:
-            patch.setattr("time.monotonic", lambda now=now: now)
-            assert (stopped.alive() is None) is alive
+            patch.setattr("time.monotonic", lambda silence=silence: 100.0 + silence)
+            assert (runner.alive() is None) is alive
 
 
-def test_sampling_has_two_seconds_to_end(stopped: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stopped.seconds_left == float("inf")
-    now = [1000.0]
+def test_sampling_has_two_seconds_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(RealClock(), 1.0)
+    assert runner.seconds_left == float("inf")
+    now, left = [1000.0], []
     with monkeypatch.context() as patch:
         patch.setattr("time.monotonic", lambda: now[0])
-        stopped.request_stop()
-        left = []
+        runner.request_stop()
         for now[0] in (1000.0, 1001.5, 1002.0, 1010.0):
-            left.append(stopped.seconds_left)
+            left.append(runner.seconds_left)
     assert left == [2.0, 0.5, 0.0, 0.0]
 
 
