@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -182,16 +183,25 @@ def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: f
 def _step(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
     clock = machine.clock
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
-    sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
+    sampler = Sampler(machine, config, partial(InlineLane, clock), GPU_COLLECTORS, HOST_COLLECTORS)
     measurement = _Measurement(sampler, clock, seconds, patience_seconds)
     with ProgressLine() as line:
-        while True:
-            sampler.step()
-            sampler.publish()
+        for _ in rounds(sampler, clock, config.sample_fast_seconds):
             measurement.note()
             if measurement.done.is_set():
                 break
             line.show(measurement.progress)
-            clock.advance(config.sample_fast_seconds)
-    sampler.close(lambda condition: condition())
     return measurement
+
+
+def rounds(sampler: Sampler, clock: SteppedClock, interval_seconds: float) -> Iterator[float]:
+    """Sample on a stepped clock at full speed; yields the seconds since the start after each publication."""
+    began_at = clock.now().monotonic
+    try:
+        while True:
+            sampler.step()
+            sampler.publish()
+            yield clock.now().monotonic - began_at
+            clock.advance(interval_seconds)
+    finally:
+        sampler.close(lambda condition: condition())

@@ -22,9 +22,9 @@ from click import unstyle
 from tests.one_shot import finding, look_at, with_life
 from tests.status_server import status_server
 
+from gpu_triage.cli.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
 from gpu_triage.cli.main import group
-from gpu_triage.cli.top.exporter_client import ExporterClient, NothingListens, NotJudgedYet, local_url
-from gpu_triage.cli.top.screen import Watch, frame_of
+from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ConfigError, ExporterUnreachable
 from gpu_triage.judge.findings.finding import State
 from gpu_triage.judge.findings.settings import judge_settings
