@@ -9,7 +9,7 @@ import click
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, Setting
-from gpu_triage.options.values import TextType
+from gpu_triage.options.values import DURATION, TextType
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 
@@ -40,8 +40,8 @@ class Option(click.Option):
 
     Args:
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
-        field: the Config field it sets, if its name differs from the key; None for the path of the file itself, which
-            can't be set in a file.
+        field: the Config field it sets, if its name is not that of the key, with the unit of a duration; None for the
+            path of the file itself, which can't be set in a file.
         in_file: converts a value with a special syntax in the file to strings; raises ValueError.
         collector: key in Config.collectors; None for an ordinary option.
         preset: a collector's default, for the help; an ordinary option's default is that of Config.
@@ -65,8 +65,9 @@ class Option(click.Option):
         on_off: bool = False,
     ) -> None:
         words = key.replace(".", "_").replace("-", "_")
+        unit = "_seconds" if kind.name == DURATION else ""
         self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
-        self.field = words if field == "" else field
+        self.field = f"{words}{unit}" if field == "" else field
         self.collector, self.preset, self.on_off = collector, preset, on_off
         self.in_file = in_file
         self.flagged = True

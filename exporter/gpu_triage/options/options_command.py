@@ -20,7 +20,6 @@ T = TypeVar("T")
 _HELP_COLUMNS = 100
 _ESSENTIAL = ("expect.gpu-count", "simulate", "simulate-at", "config.file")
 """Options shown in every command's `--help`."""
-_HELP_FLAGS = frozenset({"--help", "--help-all"})
 _VARIABLES = (
     "Every option can also be set by an environment variable (--web.listen-address by "
     f"{VARIABLE_PREFIX}WEB_LISTEN_ADDRESS) or in the configuration file; a flag beats both. All options:"
@@ -59,37 +58,23 @@ class OptionsCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each option once, under its section, and the command's own under "Options".
-
-        Without --help-all, write only the essential ones, in one section.
-        """
-        if not ctx.meta.get(_SHOW_ALL):
-            self._format_essential_options(ctx, formatter)
-            return
+        """Write the command's own options, then the essential shared ones, or with --help-all all, under sections."""
+        everything = bool(ctx.meta.get(_SHOW_ALL))
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             # Arguments are in the usage line already, and newer versions of click return help records for them, too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if record is not None:
-                section = parameter.section if isinstance(parameter, Option) else "Options"
-                sections.setdefault(section, []).append(record)
+            if record is None:
+                continue
+            if not isinstance(parameter, Option):
+                sections.setdefault("Options", []).append(record)
+            elif everything:
+                sections.setdefault(parameter.section, []).append(record)
+            elif parameter.key in self.essential:
+                sections.setdefault("Options", []).append(parameter.brief_help_record())
         for section, records in sections.items():
             with formatter.section(section):
                 formatter.write_dl(records)
-
-    def _format_essential_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's own options, then essential shared ones, then those of every command."""
-        own: list[tuple[str, str]] = []
-        shared: list[tuple[str, str]] = []
-        general: list[tuple[str, str]] = []
-        for parameter in self.get_params(ctx):
-            if isinstance(parameter, Option):
-                if parameter.flagged and parameter.key in self.essential:
-                    shared.append(parameter.brief_help_record())
-            elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
-                (own if _HELP_FLAGS.isdisjoint(parameter.opts) else general).append(record)
-        with formatter.section("Options"):
-            formatter.write_dl([*own, *shared, *general])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
