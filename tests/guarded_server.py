@@ -16,7 +16,7 @@ from tests.web_sources import Host
 
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer

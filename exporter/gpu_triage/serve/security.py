@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpu_triage.serve.app import WebApp
-    from gpu_triage.serve.messages import Request
     from gpu_triage.serve.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
@@ -80,7 +79,7 @@ class SecuritySource:
         self._woken = threading.Event()
         if path is not None:
             self.current = _guarded_by(path, read_web_config(path))
-            self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
+            report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
 
     def reload(self) -> bool:
         """Reload the files; return whether the settings changed.
@@ -96,7 +95,11 @@ class SecuritySource:
                 _refuse_weakening(self._path, self.current.config, config)
                 self.current = _guarded_by(self._path, config)
         except ConfigError as error:
-            self._fail(str(error))
+            if (complaint := str(error)) != self._complaint:
+                self._complaint = complaint
+                cause = fields(cause=complaint)
+                log.error("web configuration cannot be used, what was loaded last stays", extra=cause)  # noqa: TRY400
+                self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
             return False
         if changed or self._complaint is not None:
             self._loaded_at = self._wall()
@@ -137,12 +140,6 @@ class SecuritySource:
     def stop(self) -> None:
         self._stopped = True
         self._woken.set()
-
-    def _fail(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.error("web configuration cannot be used, what was loaded last stays", extra=fields(cause=complaint))
-            self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:

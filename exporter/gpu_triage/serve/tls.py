@@ -19,8 +19,8 @@ from typing import Any, NoReturn, cast
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import QUIET_SECONDS, repeated
+from gpu_triage.serve.config_file import TlsSection
 from gpu_triage.serve.connection import Connection
-from gpu_triage.serve.tls_section import TlsSection
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("TLS10", "TLS11")

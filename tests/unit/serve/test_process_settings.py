@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_triage.serve.clients import http_date
+from gpu_triage.serve.connection import http_date
 
 pytestmark = pytest.mark.slow
 

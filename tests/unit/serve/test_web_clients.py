@@ -10,7 +10,7 @@ import pytest
 from tests.web_sources import PAGE, Host
 
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.server import WebServer
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"

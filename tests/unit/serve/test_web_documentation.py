@@ -13,7 +13,7 @@ from tests.certificates import Authority
 from tests.conftest import RequiresTool
 
 from gpu_triage.alerting.settings import DEFAULTS
-from gpu_triage.serve import config_file, tls_section
+from gpu_triage.serve import config_file
 from gpu_triage.serve.passwords import hashed
 from gpu_triage.serve.security import SecuritySource
 
@@ -71,6 +71,6 @@ def test_the_alerts_recognize_the_documented_scrape_job(repository: Path) -> Non
 
 def test_every_key_is_documented(repository: Path) -> None:
     page = (repository / "docs" / "web-security.md").read_text()
-    tables = (config_file.WebFile, tls_section.TlsSection, config_file.HttpSection)
+    tables = (config_file.WebFile, config_file.TlsSection, config_file.HttpSection)
     keys = (*config_file.HEADERS, *(field.name for table in tables for field in fields(table)))
     assert [key for key in keys if key not in page] == []

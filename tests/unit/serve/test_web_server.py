@@ -14,7 +14,7 @@ from tests.certificates import Authority, trusting_context
 from tests.web_sources import Host
 
 from gpu_triage.serve.app import WebApp
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.security import SecuritySource
 from gpu_triage.serve.server import WebServer
 

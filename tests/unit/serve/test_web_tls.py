@@ -16,7 +16,7 @@ from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, serving
 from tests.web_sources import Host
 
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 

@@ -14,7 +14,7 @@ from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, Running, serving
 from tests.logged import Log
 
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
