@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from typing import Final
 
 import click
 
+from gpu_triage.cli.one_shot import colors_wanted
 from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.findings.table import CHECKS
@@ -39,7 +38,7 @@ def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
     """  # noqa: D301 - click needs the backspace escape
     if bool(name) == list_all:
         raise click.UsageError("give one alert, finding or Xid, or --list")
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    color = colors_wanted()
     click.echo(_listing() if list_all else _page(" ".join(name), styled=color), nl=False, color=color)
     return 0
 

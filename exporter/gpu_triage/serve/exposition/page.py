@@ -22,6 +22,7 @@ from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.serve.exposition.compression import deflated, gzip_of
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
 from gpu_triage.serve.exposition.process import OwnProcess
+from gpu_triage.serve.messages import weighted
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,6 @@ _WANTED_FOR_SECONDS: Final = 300.0
 _AHEAD_SECONDS: Final = 3.0
 """A format not requested for this long is encoded on request instead of at each publication; most scrapers come every
 15 s."""
-
-_LONGEST_ACCEPT: Final = 2048
 
 _LAST_WORD_SECONDS: Final = 1.0
 """How long a response that omits stale outcomes is reused."""
@@ -225,26 +224,13 @@ class Exposition:
 def negotiate(accept: str) -> Format:
     """OpenMetrics for clients that weight it at least as high as the text format, text for all others."""
     weights = {Format.TEXT: 0.0, Format.OPENMETRICS: 0.0}
-    for entry in accept[:_LONGEST_ACCEPT].split(","):
-        media_type, *parameters = (part.strip() for part in entry.split(";"))
-        options = dict(p.split("=", 1) for p in parameters if "=" in p)
+    for media_type, options, weight in weighted(accept):
         if media_type == "application/openmetrics-text" and options.get("version", "1.0.0") == "1.0.0":
-            form = Format.OPENMETRICS
+            weights[Format.OPENMETRICS] = max(weights[Format.OPENMETRICS], weight)
         elif media_type in {"text/plain", "text/*", "*/*"}:
-            form = Format.TEXT
-        else:
-            continue
-        weights[form] = max(weights[form], _weight(options.get("q", "1")))
+            weights[Format.TEXT] = max(weights[Format.TEXT], weight)
     best = weights[Format.OPENMETRICS]
     return Format.OPENMETRICS if best > 0 and best >= weights[Format.TEXT] else Format.TEXT
-
-
-def _weight(text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        return 0.0
-    return weight if 0 <= weight <= 1 else 0.0
 
 
 def _end(form: Format) -> bytes:
