@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,17 @@ from gpu_triage.serve.messages import Answer, html
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 VERDICT = Answer(200, b'{"verdict": "keep"}', "application/json")
 PAGE = html(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
+
+
+class Gate:
+    """Holds up whoever calls it until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self) -> None:
+        self.reached.set()
+        self.opened.wait(10)
 
 
 @dataclass
