@@ -60,8 +60,11 @@ class Commands(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@version_option(versions_in_words)
+@click.group(
+    cls=Commands,
+    params=[version_option(versions_in_words)],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def group() -> None:
     """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 

@@ -48,7 +48,8 @@ class OptionsCommand(click.Command):
         super().__init__(*args, **attributes)
         self.examples = examples
         self.essential = frozenset(essential)
-        self.params.append(_help_all())
+        meaning = "Show every option, with its environment variable, and exit."
+        self.params.append(_eager_flag("--help-all", _show_all, meaning))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -87,21 +88,20 @@ class OptionsCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-def _help_all() -> click.Option:
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+def _eager_flag(flag: str, show: Callable[[click.Context], None], meaning: str) -> click.Option:
+    """A flag that shows something instead of running the command."""
+
+    def callback(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
         if wanted and not ctx.resilient_parsing:
-            ctx.meta[_SHOW_ALL] = True
-            click.echo(ctx.get_help(), color=ctx.color)
+            show(ctx)
             ctx.exit()
 
-    return click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        help="Show every option, with its environment variable, and exit.",
-    )
+    return click.Option([flag], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=meaning)
+
+
+def _show_all(ctx: click.Context) -> None:
+    ctx.meta[_SHOW_ALL] = True
+    click.echo(ctx.get_help(), color=ctx.color)
 
 
 def serve_options(
@@ -138,15 +138,12 @@ def serve_options(
     return decorate
 
 
-def version_option(of_driver: Callable[[], str]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def version_option(of_driver: Callable[[], str]) -> click.Option:
     """The ``--version`` flag: program and Python version, then the driver version from `of_driver`."""
 
-    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
-        if wanted and not ctx.resilient_parsing:
-            # Print the first line at once, since asking the driver may take a while.
-            click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
-            click.echo(of_driver())
-            ctx.exit()
+    def show(_ctx: click.Context) -> None:
+        # Print the first line at once, since asking the driver may take a while.
+        click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
+        click.echo(of_driver())
 
-    meaning = "Show the versions of this program, of Python and of the driver, and exit."
-    return click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show, help=meaning)
+    return _eager_flag("--version", show, "Show the versions of this program, of Python and of the driver, and exit.")

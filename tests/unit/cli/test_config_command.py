@@ -27,8 +27,7 @@ SWITCHES = (
 def program(seen: list[Config]) -> click.Group:
     """A command line like the real one, whose serve command notes its Config."""
 
-    @click.group()
-    @version_option(lambda: "driver 580.95.05, NVML 13.580.95.05, CUDA 13.0")
+    @click.group(params=[version_option(lambda: "driver 580.95.05, NVML 13.580.95.05, CUDA 13.0")])
     def group() -> None:
         """Why is this GPU job slow or failing?"""
 
