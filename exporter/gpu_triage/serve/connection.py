@@ -26,19 +26,14 @@ clients that are slow to read share one copy."""
 Responder = Callable[[Request], Awaitable[Answer]]
 
 
-_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-
-
 def http_date(wall: float) -> bytes:
-    """Format a time as an HTTP date (RFC 9110, 5.6.7); Python's own function would import its email package.
+    """Format a time as an HTTP date (RFC 9110, 5.6.7); the function of the email package would import all of that.
 
     >>> http_date(784111777)
     b'Sun, 06 Nov 1994 08:49:37 GMT'
     """
-    at = time.gmtime(wall)
-    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
-    return f"{day}, {at.tm_mday:02} {month} {at.tm_year} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT".encode()
+    # In English, because this program sets no locale.
+    return time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(wall)).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
