@@ -31,15 +31,17 @@ class Comparisons:
         return bcrypt.checkpw(password, against)
 
 
-Scenario = Callable[[PasswordChecks, Comparisons], Coroutine[None, None, None]]
+class CountedChecks(PasswordChecks):
+    def __init__(self) -> None:
+        self.comparisons = Comparisons()
+        super().__init__(self.comparisons)
 
 
-def in_a_loop(scenario: Scenario) -> Callable[[], None]:
-    """A test of checks, and of the comparisons that they make, in an event loop."""
+def in_a_loop(scenario: Callable[[CountedChecks], Coroutine[None, None, None]]) -> Callable[[], None]:
+    """A test in an event loop."""
 
     def test() -> None:
-        comparisons = Comparisons()
-        asyncio.run(asyncio.wait_for(scenario(PasswordChecks(compare=comparisons), comparisons), 20))
+        asyncio.run(asyncio.wait_for(scenario(CountedChecks()), 20))
 
     test.__name__ = scenario.__name__
     return test
@@ -57,43 +59,37 @@ CLAIMS = (
 
 
 @in_a_loop
-async def test_only_a_users_own_password_is_right(checks: PasswordChecks, _: Comparisons) -> None:
+async def test_only_a_users_own_password_is_right(checks: CountedChecks) -> None:
     for user, password, right in CLAIMS:
         assert await checks.right(USERS, Credentials(user, password), HERE) is right, (user, password)
 
 
 @in_a_loop
-async def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go(checks: PasswordChecks, _: Comparisons) -> None:
+async def test_only_the_first_72_bytes_count_as_for_htpasswd_and_go(checks: CountedChecks) -> None:
     users = {b"u": hashed(b"x" * 72, 4).encode()}
     assert await checks.right(users, Credentials(b"u", b"x" * 100), HERE)
 
 
 @in_a_loop
-async def test_a_right_password_is_compared_once_and_a_wrong_one_each_time(
-    checks: PasswordChecks, comparisons: Comparisons
-) -> None:
+async def test_a_right_password_is_compared_once_and_a_wrong_one_each_time(checks: CountedChecks) -> None:
     for _ in range(3):
         assert await checks.right(USERS, SCRAPER, HERE)
-    assert len(comparisons.hashes) == 1
+    assert len(checks.comparisons.hashes) == 1
     for _ in range(3):
         assert not await checks.right(USERS, Credentials(b"prometheus", b"wrong"), HERE)
-    assert len(comparisons.hashes) == 4
+    assert len(checks.comparisons.hashes) == 4
 
 
 @in_a_loop
-async def test_an_unknown_user_costs_as_much_as_a_wrong_password(
-    checks: PasswordChecks, comparisons: Comparisons
-) -> None:
+async def test_an_unknown_user_costs_as_much_as_a_wrong_password(checks: CountedChecks) -> None:
     users = {**USERS, b"slow": hashed(b"x", 5).encode()}
     assert not await checks.right(users, Credentials(b"nobody", b"x"), HERE)
-    assert comparisons.hashes[0].startswith(b"$2b$05$")
-    assert len(comparisons.hashes[0]) == 60
+    assert checks.comparisons.hashes[0].startswith(b"$2b$05$")
+    assert len(checks.comparisons.hashes[0]) == 60
 
 
 @in_a_loop
-async def test_a_password_that_was_changed_is_no_longer_right_although_it_is_remembered(
-    checks: PasswordChecks, _: Comparisons
-) -> None:
+async def test_a_password_that_was_changed_is_no_longer_right_although_it_is_remembered(checks: CountedChecks) -> None:
     assert await checks.right(USERS, SCRAPER, HERE)
     changed = {b"prometheus": hashed(b"another", 4).encode()}
     assert not await checks.right(changed, SCRAPER, HERE)
@@ -101,64 +97,58 @@ async def test_a_password_that_was_changed_is_no_longer_right_although_it_is_rem
 
 
 @in_a_loop
-async def test_what_is_remembered_is_bounded_and_holds_no_password(
-    checks: PasswordChecks, comparisons: Comparisons
-) -> None:
+async def test_what_is_remembered_is_bounded_and_holds_no_password(checks: CountedChecks) -> None:
     users = {str(number).encode(): USERS[b"prometheus"] for number in range(300)}
     for user in users:
         assert await checks.right(users, Credentials(user, b"scrape"), HERE)
-    assert len(comparisons.hashes) == 300
+    assert len(checks.comparisons.hashes) == 300
     assert len(checks._right) == 256
     assert b"scrape" not in repr(vars(checks)).encode()
 
 
 @in_a_loop
-async def test_a_remembered_scraper_does_not_wait_for_a_flood(checks: PasswordChecks, comparisons: Comparisons) -> None:
+async def test_a_remembered_scraper_does_not_wait_for_a_flood(checks: CountedChecks) -> None:
     assert await checks.right(USERS, SCRAPER, HERE)
-    comparisons.go.clear()
+    checks.comparisons.go.clear()
     flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
     await asyncio.sleep(0)
     assert await checks.right(USERS, SCRAPER, HERE)
-    comparisons.go.set()
+    checks.comparisons.go.set()
     assert await asyncio.gather(*flood) == [False] * 5 + [None] * 45  # one being compared, four that wait
 
 
 @in_a_loop
-async def test_a_newcomer_waits_for_one_check_of_each_other_address(
-    checks: PasswordChecks, comparisons: Comparisons
-) -> None:
-    comparisons.go.clear()
+async def test_a_newcomer_waits_for_one_check_of_each_other_address(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
     flood = [asyncio.create_task(_wrong(checks, number)) for number in range(50)]
     await asyncio.sleep(0)
     scrape = asyncio.create_task(checks.right(USERS, SCRAPER, HERE))
     await asyncio.sleep(0)
-    comparisons.go.set()
+    checks.comparisons.go.set()
     assert await scrape
     await asyncio.gather(*flood)
-    assert comparisons.passwords.index(b"scrape") == 2
+    assert checks.comparisons.passwords.index(b"scrape") == 2
 
 
 @in_a_loop
-async def test_addresses_of_one_ipv6_network_count_as_one(checks: PasswordChecks, comparisons: Comparisons) -> None:
-    comparisons.go.clear()
+async def test_addresses_of_one_ipv6_network_count_as_one(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
     flood = [asyncio.create_task(_wrong(checks, n, f"2001:db8::{n:x}")) for n in range(20)]
     mapped = asyncio.create_task(_wrong(checks, 99, "::ffff:192.0.2.7"))
     await asyncio.sleep(0)
-    comparisons.go.set()
+    checks.comparisons.go.set()
     assert (await asyncio.gather(*flood)).count(None) == 15
     assert await mapped is False
 
 
 @in_a_loop
-async def test_many_clients_with_one_password_are_one_check_and_bounded(
-    checks: PasswordChecks, comparisons: Comparisons
-) -> None:
-    comparisons.go.clear()
+async def test_many_clients_with_one_password_are_one_check_and_bounded(checks: CountedChecks) -> None:
+    checks.comparisons.go.clear()
     crowd = [asyncio.create_task(_ask(checks, SCRAPER, HERE)) for _ in range(200)]
     await asyncio.sleep(0)
-    comparisons.go.set()
+    checks.comparisons.go.set()
     assert (await asyncio.gather(*crowd)).count(True) == 128
-    assert len(comparisons.hashes) == 1
+    assert len(checks.comparisons.hashes) == 1
     assert checks._waiting == 0
     assert (checks._asked, list(checks._queues)) == ({}, [])
 
