@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl
 
 MAX_NAMES = 256
 MAX_NAME_LENGTH = 256
+_LONGEST_HEADER = 2048
+"""Of a longer Accept or Accept-Encoding, the rest is ignored, so that parsing it takes no time from other clients."""
 
 Headers = tuple[tuple[bytes, bytes], ...]
 """Header names are in lower case."""
@@ -69,7 +71,7 @@ def weighted(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
     RFC 9110 12.4.2. An invalid weight counts as 0, since every client can handle the other response.
     """
-    for item in header.lower().split(","):
+    for item in header[:_LONGEST_HEADER].lower().split(","):
         name, *parameters = (part.strip() for part in item.split(";"))
         options = {key.strip(): value for key, _, value in (each.partition("=") for each in parameters)}
         try:
