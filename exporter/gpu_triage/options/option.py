@@ -46,9 +46,6 @@ class Option(click.Option):
         collector: key in Config.collectors; None for an ordinary option.
         preset: a collector's default, for the help; an ordinary option's default is that of Config.
         on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` is off.
-
-    Attributes:
-        flagged: whether it is a flag of its command, as opposed to only being read from the environment and the file.
     """
 
     def __init__(
@@ -70,7 +67,6 @@ class Option(click.Option):
         self.field = f"{words}{unit}" if field == "" else field
         self.collector, self.preset, self.on_off = collector, preset, on_off
         self.in_file = in_file
-        self.flagged = True
         self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
         super().__init__(
@@ -100,19 +96,13 @@ class Option(click.Option):
         show = self.type.show if isinstance(self.type, TextType) else str
         return ",".join(map(show, value)) if self.multiple else show(value)
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002 - click's signature
-        if not self.flagged:
-            return None
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
 
     def brief_help_record(self) -> tuple[str, str]:
         """Like `get_help_record`, but without the environment variable, which follows the same rule for all options."""
         default = "" if self.shown_default == "none" else f"  [default: {self.shown_default}]"
         return self.synopsis, f"{self.help}{default}"
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        if self.flagged:
-            super().add_to_parser(parser, ctx)
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ARG002 - click's signature
         """Override click: the text of a flag is converted together with those of the other sources."""

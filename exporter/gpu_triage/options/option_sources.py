@@ -75,14 +75,15 @@ def _texts(value: Any, *, many: bool) -> tuple[str, ...]:
     return tuple(map(str, texts))
 
 
-def config_in(ctx: click.Context, environment: Mapping[str, str], of_scenario: ScenarioOptions = no_options) -> Config:
-    """The validated configuration of a command invocation.
+def config_in(
+    ctx: click.Context, options: Sequence[Option], environment: Mapping[str, str], of_scenario: ScenarioOptions
+) -> Config:
+    """The validated configuration of a command invocation; not all of the options need to be flags of the command.
 
     Raises:
         ConfigError: an unknown environment variable, or an invalid value or combination. The message names the source
             and the remedy.
     """
-    options = tuple(each for each in ctx.command.params if isinstance(each, Option))
     _refuse_unknown_variables(environment, options)
     flags = {each.key: found for each in options if (found := each.flag_in(ctx))}
     variables = {each.key: found for each in options if (found := each.variable_in(environment))}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Sequence
-from copy import copy
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -118,21 +117,19 @@ def serve_options(
         applies: whether an option has a flag in this command. The others are still read from the environment and the
             file, which all commands on a host share.
     """
-    # Copied, because each command decides which options have a flag.
-    options = [copy(option) for option in all_options(switches)]
-    for option in options:
-        option.flagged = applies(option)
-    names = {option.name for option in options}
+    options = all_options(switches)
+    flags = [option for option in options if applies(option)]
+    names = {option.name for option in flags}
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
-            config = config_in(click.get_current_context(), os.environ, of_scenario)
+            config = config_in(click.get_current_context(), options, os.environ, of_scenario)
             return function(config=config, **{key: each for key, each in parameters.items() if key not in names})
 
         # As in click.option: parameters are stored in reverse order.
         inner = getattr(function, "__click_params__", ())
-        with_config.__click_params__ = [*inner, *reversed(options)]  # type: ignore[attr-defined]  # as click's decorators do
+        with_config.__click_params__ = [*inner, *reversed(flags)]  # type: ignore[attr-defined]  # as click's decorators do
         return with_config
 
     return decorate
