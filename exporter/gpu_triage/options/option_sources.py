@@ -98,8 +98,8 @@ def config_in(
 def _read(key: str, options: Sequence[Option], *layers: _Settings) -> str | None:
     """The value of an option that names another source."""
     setting = next((layer[key] for layer in reversed(layers) if key in layer), None)
-    option = next((each for each in options if each.key == key), None)
-    return None if setting is None or option is None else str(option.read(setting))
+    option = next(each for each in options if each.key == key)
+    return None if setting is None else str(option.read(setting))
 
 
 def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
