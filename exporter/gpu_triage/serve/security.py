@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import QUIET_SECONDS, fields, repeated
 from gpu_triage.read.exporter.exporter_health import WebConfigHealth
@@ -151,7 +152,7 @@ def _guarded_by(path: str, config: WebConfig) -> Security:
     # Imported only when serving HTTPS: OpenSSL takes 4 MiB.
     from gpu_triage.serve.tls import server_context  # noqa: PLC0415
 
-    return Security(config, server_context(config.tls, f"{path}: tls_server_config"))
+    return Security(config, server_context(config.tls, Place(path).at("tls_server_config")))
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:

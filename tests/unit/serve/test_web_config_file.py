@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.certificates import Authority
 
+from gpu_triage.documents import Place
 from gpu_triage.errors import ConfigError
 from gpu_triage.serve.config_file import WebConfig, read_web_config
 from gpu_triage.serve.security import SecuritySource
@@ -39,7 +40,7 @@ def context_of(folder: Path, *lines: str) -> ssl.SSLContext:
     file.write_text("tls_server_config:\n" + "".join(f"  {line}\n" for line in section))
     tls = read_web_config(str(file)).tls
     assert tls is not None
-    return server_context(tls, f"{file}: tls_server_config")
+    return server_context(tls, Place(str(file)).at("tls_server_config"))
 
 
 def refusal(folder: Path, content: str) -> str:
@@ -124,7 +125,7 @@ def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:
     (folder / "inline.yml").write_text("\n".join(lines))
     tls = read_web_config(str(folder / "inline.yml")).tls
     assert tls is not None
-    assert server_context(tls, "").verify_mode is ssl.CERT_REQUIRED
+    assert server_context(tls, Place("inline.yml")).verify_mode is ssl.CERT_REQUIRED
     assert "PRIVATE" not in repr(tls)
 
 
