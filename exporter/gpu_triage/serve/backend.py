@@ -42,8 +42,7 @@ class ExporterBackend:
         alive: Callable[[], str | None],
         scenario_progress: Callable[[], str] | None = None,
     ) -> None:
-        freshness = sampler.freshness
-        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config), sampler.often)
+        exposition = Exposition(sampler, Selection(config))
         self.published = exposition.refresh
         self.page = exposition.page
         self.ready = sampler.waiting_for

@@ -98,8 +98,8 @@ class SecuritySource:
         except ConfigError as error:
             if (complaint := str(error)) != self._complaint:
                 self._complaint = complaint
-                cause = fields(cause=complaint)
-                log.error("web configuration cannot be used, what was loaded last stays", extra=cause)  # noqa: TRY400
+                message = "web configuration cannot be used, what was loaded last stays"
+                log.error(message, extra=fields(cause=complaint))  # noqa: TRY400 - no bug, so no traceback
                 self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
             return False
         if changed or self._complaint is not None:

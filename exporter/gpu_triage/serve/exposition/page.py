@@ -12,16 +12,16 @@ import math
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from operator import is_
 from typing import Final, NamedTuple
 
-from gpu_triage.machine import Clock, RealClock
 from gpu_triage.read.exporter.exporter_health import GPU_EXPORTER_TIME_SECONDS
-from gpu_triage.read.selection import EVERYTHING, Selection
-from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
+from gpu_triage.read.selection import Selection
+from gpu_triage.sampler.outcomes import HOST, Outcome
+from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.exposition.encoding import END, Encoder, Format
 from gpu_triage.serve.exposition.process import OwnProcess
 from gpu_triage.serve.messages import weighted
@@ -83,30 +83,18 @@ class _Answer(NamedTuple):
 
 
 class Exposition:
-    """Keeps the pages of all collectors encoded, in the formats that clients request.
+    """Keeps the pages of all collectors of a sampler encoded, in the formats that clients request."""
 
-    Args:
-        expires_at: the monotonic second after which an outcome is stale; by default never.
-        often: collectors that change with each publication.
-    """
-
-    def __init__(
-        self,
-        store: OutcomeStore,
-        clock: Clock | None = None,
-        expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
-        selection: Selection = EVERYTHING,
-        often: Collection[str] = (),
-    ) -> None:
-        self._store = store
-        self._clock = clock or RealClock()
-        self._expires_at = expires_at
+    def __init__(self, sampler: Sampler, selection: Selection) -> None:
+        self._store = sampler.store
+        self._clock = sampler.freshness.clock
+        self._expires_at = sampler.freshness.expires_at
         self._shown = selection
         self._process = OwnProcess()
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
-        lengths = [len(tuple(run)) for _, run in groupby(store.collectors, lambda name: name in often)]
+        lengths = [len(tuple(run)) for _, run in groupby(self._store.collectors, lambda name: name in sampler.often)]
         self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
         self._answers: dict[tuple[Format, bool], _Answer] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
