@@ -253,18 +253,3 @@ def all_options(switches: Iterable[CollectorSwitch]) -> tuple[Option, ...]:
 def _of_collector(name: str, meaning: str, preset: str) -> Option:
     key = f"collector.{name}"
     return Option(key, values.TRUTH, meaning, field="collectors", collector=name, preset=preset, on_off=True)
-
-
-def options_markdown(switches: Iterable[CollectorSwitch]) -> str:
-    """All options as Markdown tables, one per section; ends with a newline."""
-    sections: dict[str, list[str]] = {}
-    for option in all_options(switches):
-        sections.setdefault(option.section, []).append(_markdown_row(option))
-    head = "| Flag | Default | Meaning |\n|---|---|---|"
-    return "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
-
-
-def _markdown_row(option: Option) -> str:
-    cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |\n"

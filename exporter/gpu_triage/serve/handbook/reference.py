@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.judge.findings.settings_text import settings_markdown
-from gpu_triage.options.option_table import options_markdown
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import MetricSpec, Tier
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, SUBJECTS, Subject
 
@@ -54,7 +54,14 @@ def metrics_markdown() -> str:
 
 def configuration_markdown() -> str:
     """The option reference as Markdown, one table per section, then finding thresholds; ends with a newline."""
-    return f"{_OPTIONS_INTRO}\n{options_markdown(COLLECTOR_SWITCHES)}\n{_THRESHOLDS_INTRO}\n{settings_markdown()}"
+    sections: dict[str, list[str]] = {}
+    for option in all_options(COLLECTOR_SWITCHES):
+        cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
+        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        sections.setdefault(option.section, []).append(f"| {row} |\n")
+    head = "| Flag | Default | Meaning |\n|---|---|---|"
+    tables = "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
+    return f"{_OPTIONS_INTRO}\n{tables}\n{_THRESHOLDS_INTRO}\n{settings_markdown()}"
 
 
 def _section(subject: Subject) -> str:
