@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.slots import link_speed
+from gpu_triage.judge.evidence.pcie_paths import link_speed
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND, GPU_NVLINK_LINKS, GPU_NVLINK_LINKS_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO

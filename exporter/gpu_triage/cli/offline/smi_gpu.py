@@ -49,9 +49,9 @@ from gpu_triage.read.gpu.power import PowerReading, other_limit
 from gpu_triage.read.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
 from gpu_triage.read.gpu.thermal import ThermalReading
 from gpu_triage.read.gpu.throttle import ThrottleReading
+from gpu_triage.read.processes.facts import Owner, ProcessFacts
 from gpu_triage.read.processes.locality import Locality
 from gpu_triage.read.processes.on_gpu import ProcessesReading, ProcessReading
-from gpu_triage.read.processes.pids import Owner, ProcessFacts
 
 _FAILED_ENOUGH: Final = 6  # a GPU that answers never fails to report this many facts at once
 _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
