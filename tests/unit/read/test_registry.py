@@ -62,7 +62,7 @@ def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
     store = OutcomeStore(["power"])
     for subject, watts in (("a", 1.0), ("b", 2.0)):
         samples = (GPU_POWER_WATTS.sample(watts, *GPU),)
-        store.put(Outcome("power", subject, samples, True, (), 0.0, Moment(0, 0)))  # noqa: FBT003
+        store.put(Outcome("power", subject, samples, Moment(0, 0)))
     page = Exposition(store).page("", (), gzipped=False).body.decode()
     assert [line for line in page.splitlines() if line.startswith("gpu_power_watts{")] == [
         'gpu_power_watts{gpu="0",uuid="GPU-1"} 1.0'

@@ -173,10 +173,8 @@ def parse_file(path: Path | str, parser: Callable[[str], T], limit: int = DEFAUL
         HostReadFailed: ``malformed`` if the parser raises ValueError, or as for `read_text`.
     """
     text = read_text(path, limit)
-    try:
+    with parsing(path):
         return None if text is None else parser(text)
-    except ValueError as error:
-        raise HostReadFailed("malformed", path, str(error)) from error
 
 
 def read_int(path: Path) -> int | None:
@@ -228,6 +226,14 @@ def read_link(path: Path | str) -> str | None:
     return None if target is None else os.fsdecode(target)
 
 
+def target_of(path: Path | str) -> str:
+    """Target of a symbolic link, unresolved; "" if there is none, or it cannot be read."""
+    try:
+        return read_link(path) or ""
+    except HostReadFailed:
+        return ""
+
+
 def real_path(path: Path | str) -> str | None:
     """A path with all links resolved; None if it does not exist, or cannot be resolved."""
     try:
@@ -261,6 +267,15 @@ def refusal(path: Path | str) -> str | None:
 def _opened(path: Path | str) -> str:
     os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     return ""
+
+
+@contextmanager
+def parsing(path: object) -> Iterator[None]:
+    """Parse this file's content in the block: a ValueError becomes HostReadFailed, ``malformed``."""
+    try:
+        yield
+    except ValueError as error:
+        raise HostReadFailed("malformed", path, str(error)) from error
 
 
 def parse_count(text: str) -> int:

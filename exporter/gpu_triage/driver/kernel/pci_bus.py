@@ -10,7 +10,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpu_triage.documents.pcie_values import TRANSFER_RATES, WIDTHS
-from gpu_triage.driver.kernel.files import is_present, names_in, read_int, read_link, read_names, read_text, text_of
+from gpu_triage.driver.kernel.files import (
+    is_present,
+    names_in,
+    read_int,
+    read_link,
+    read_names,
+    read_text,
+    target_of,
+    text_of,
+)
 from gpu_triage.driver.kernel.inquiry import HostInquiry
 from gpu_triage.errors import HostReadFailed
 
@@ -91,11 +100,8 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
     None if not visible, as in most virtual machines, where the device is directly on the host bridge.
     """
     device = device_directory(sysfs, bus_id)
-    try:
-        # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
-        port = PurePosixPath(read_link(device) or "").parent.name
-    except HostReadFailed:
-        return None
+    # The symlink contains the upstream bridges: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
+    port = PurePosixPath(target_of(device)).parent.name
     is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
 
