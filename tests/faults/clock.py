@@ -103,21 +103,22 @@ class ParkingLane(ThreadLane):
 
     def __init__(self, name: str, clock: ParkingClock, refused: Callable[[str], bool] = lambda _name: False) -> None:
         super().__init__(name, clock, clock.end)
-        self._time = clock
+        self._parking = clock
         self._is_refused = partial(refused, name)
 
     def ready(self) -> bool:
+        """As Lane."""
         if not self._is_refused():
             self.refused_since = None
-            return super().ready()
-        if self.refused_since is None:
-            self.refused_since = self._time.now().monotonic
-        return False
+        elif self.refused_since is None:
+            self.refused_since = self._parking.now().monotonic
+        return self.refused_since is None and super().ready()
 
     def submit(self, job: Job, *, queued: bool = False) -> None:
-        self._time.begin()
+        """As Lane."""
+        self._parking.begin()
         super().submit(lambda: _until_time_ends(job), queued=queued)
-        self._time.settle()
+        self._parking.settle()
 
 
 def _until_time_ends(job: Job) -> None:

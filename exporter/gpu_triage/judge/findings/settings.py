@@ -239,4 +239,4 @@ def _rows(check: Check) -> Iterator[str]:
     code = "xid.CODE" if check.code.removeprefix("xid.").isdecimal() else check.code
     for name, each in LIMITS.get(check.code, {}).items():
         value, low, high = (shown(number, each.unit) for number in (each.value, each.low, each.high))
-        yield f"| `{code}.{name}` | {value} | {low} to {high} | {each.about} |\n"
+        yield f"| `{code}.{name}` | {value} | {low}-{high} | {each.about} |\n"
