@@ -273,10 +273,7 @@ class SettingsSource:
             options = judge_options_now(self._config, self._options)
             settings = judge_settings(options)
         except ConfigError as error:
-            log.error(
-                "the configuration file cannot be used, the judge's settings stay", extra=fields(cause=str(error))
-            )
-            self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
+            self._fail(str(error))
             return
         self._config = replace(self._config, judge=options)
         self._loaded_at = self._wall()
@@ -284,3 +281,7 @@ class SettingsSource:
         changed = "; ".join(each.text for each in settings.changed) or "all are the defaults"
         log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
         self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def _fail(self, cause: str) -> None:
+        log.error("the configuration file cannot be used, the judge's settings stay", extra=fields(cause=cause))
+        self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
