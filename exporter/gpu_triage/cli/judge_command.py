@@ -22,8 +22,7 @@ from gpu_triage.documents import printable
 from gpu_triage.errors import ConfigError
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.findings.finding import Finding, State
-from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings
-from gpu_triage.judge.findings.settings_text import settings_document
+from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings, settings_document
 from gpu_triage.judge.host_judge import DaemonJudge
 from gpu_triage.judge.report.machine_readable import changed_setting
 from gpu_triage.log import configure

@@ -60,7 +60,7 @@ def test_a_series_that_appears_twice_in_an_outcome_is_refused() -> None:
 
 def test_two_gpus_that_claim_one_series_leave_it_once() -> None:
     outcomes = [
-        Outcome("power", subject, (GPU_POWER_WATTS.sample(watts, *GPU),), True, (), 0.0, Moment(0, 0))  # noqa: FBT003
+        Outcome("power", subject, (GPU_POWER_WATTS.sample(watts, *GPU),), Moment(0, 0))
         for subject, watts in (("a", 1.0), ("b", 2.0))
     ]
     page = Encoder(Format.TEXT).encode(outcomes).decode()

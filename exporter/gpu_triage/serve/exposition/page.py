@@ -200,7 +200,7 @@ class Exposition:
         at = self._clock.now()
         time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
         samples = (*self._shown.of((time_now,)), *self._process.samples())
-        return Outcome("process", HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=at)
+        return Outcome("process", HOST, samples, at)
 
     def _forget(self, form: Format, *, gzipped: bool) -> None:
         del self._wanted_at[form, gzipped]

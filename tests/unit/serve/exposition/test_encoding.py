@@ -26,7 +26,7 @@ VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 
 
 def outcome(*samples: Sample, subject: str = HOST) -> Outcome:
-    return Outcome("c", subject, samples, success=True, errors=(), duration_seconds=0.0, finished_at=Moment(0.0, 0.0))
+    return Outcome("c", subject, samples, Moment(0.0, 0.0))
 
 
 def memory(pid: str, name: str, value: float) -> Sample:
