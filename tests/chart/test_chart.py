@@ -89,7 +89,7 @@ def _accepted(flags: list[str]) -> Config:
         """Stand in for the real command, whose serve command would go on to serve."""
 
     @group.command(cls=OptionsCommand)
-    @serve_options(COLLECTOR_SWITCHES)
+    @serve_options(COLLECTOR_SWITCHES, lambda _scenario: {})
     def serve(config: Config) -> None:
         seen.append(config)
 

@@ -36,10 +36,6 @@ _Settings = Mapping[str, Setting]
 """Settings by option key."""
 
 
-def no_options(_scenario: str) -> Mapping[str, Setting]:
-    return {}
-
-
 def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting]:
     """The settings in the file as text, by option key, to be parsed by each option's type."""
     tree: dict[str, Any] = {}

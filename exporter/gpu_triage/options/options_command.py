@@ -12,7 +12,7 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.options.option import VARIABLE_PREFIX, Option
-from gpu_triage.options.option_sources import ScenarioOptions, config_in, no_options
+from gpu_triage.options.option_sources import ScenarioOptions, config_in
 from gpu_triage.options.option_table import CollectorSwitch, all_options
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ def _show_all(ctx: click.Context) -> None:
 
 def serve_options(
     switches: Iterable[CollectorSwitch],
-    of_scenario: ScenarioOptions = no_options,
+    of_scenario: ScenarioOptions,
     applies: Callable[[Option], bool] = lambda _option: True,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator that adds the options to a command's function and calls it with ``config=Config``.

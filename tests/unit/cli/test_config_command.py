@@ -32,7 +32,7 @@ def program(seen: list[Config]) -> click.Group:
         """Why is this GPU job slow or failing?"""
 
     @group.command(cls=OptionsCommand)
-    @serve_options(SWITCHES)
+    @serve_options(SWITCHES, lambda _scenario: {})
     @click.option("--once", is_flag=True, help="Serve one scrape.")
     def serve(config: Config, *, once: bool) -> int:
         """Serve metrics."""

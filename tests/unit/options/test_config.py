@@ -351,12 +351,14 @@ def test_flags_variables_and_keys_are_unique() -> None:
     assert len({option.variable for option in options}) == len(options)
 
 
-def test_the_documentation_has_one_row_of_three_cells_for_each_option() -> None:
-    rows = [line for line in configuration_markdown().splitlines() if line.startswith("| `--")]
-    for option, row in zip(all_options(COLLECTOR_SWITCHES), rows, strict=True):
+def test_the_documentation_has_one_row_of_three_cells_for_each_option_and_names_every_switch() -> None:
+    page = configuration_markdown()
+    rows = [line for line in page.splitlines() if line.startswith("| `--")]
+    for option, row in zip(all_options(()), rows, strict=True):
         assert len(re.findall(r"(?<!\\)\|", row)) == 4
         assert option.key in row
         assert (option.help or "").rstrip(".") in row
+    assert [each.name for each in COLLECTOR_SWITCHES if f"collector.{each.name}`" not in page] == []
 
 
 SCHEDULED = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))
