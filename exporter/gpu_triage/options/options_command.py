@@ -30,8 +30,6 @@ _SOURCES = (
 )
 _SHOW_ALL = "gpu_triage.help_all"
 
-Examples = Sequence[tuple[str, str]]
-
 
 class OptionsCommand(click.Command):
     """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` all of them.
@@ -41,7 +39,11 @@ class OptionsCommand(click.Command):
     """
 
     def __init__(
-        self, *args: Any, examples: Examples = (), essential: Sequence[str] = _ESSENTIAL, **attributes: Any
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        essential: Sequence[str] = _ESSENTIAL,
+        **attributes: Any,
     ) -> None:
         attributes.setdefault("context_settings", {"max_content_width": _HELP_COLUMNS})
         super().__init__(*args, **attributes)
