@@ -18,8 +18,7 @@ from tests.hostile.target import NEWCOMER, PASSWORD, Scraper, Target, scrape, ta
 from gpu_triage.serve.clients import Limits
 
 SCRAPES = 40
-NICE = 16
-"""Its place in /proc/PID/task/TID/stat behind the thread's name."""
+NICE = 16  # its place in /proc/PID/task/TID/stat behind the thread's name
 
 MOST_MORE_BYTES = 64 << 20
 MOST_MORE_THREADS = 6

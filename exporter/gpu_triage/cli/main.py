@@ -12,7 +12,7 @@ import click
 from gpu_triage.cli.daemon import Daemon
 from gpu_triage.cli.machines import live_host
 from gpu_triage.cli.simulation import scenario_options, simulate_command
-from gpu_triage.driver.nvml.versions import versions_in_words
+from gpu_triage.driver.nvml.probe import versions_in_words
 from gpu_triage.driver.own_code import keep_code
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from gpu_triage.documents.saved_state import StateKind, copy_aside, set_aside
-from gpu_triage.driver.kernel.boot import Boot, read_boot
+from gpu_triage.driver.kernel.procfs import Boot, read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.state_directory import StateDirectory

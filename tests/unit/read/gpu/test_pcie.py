@@ -18,8 +18,7 @@ from gpu_triage.documents.pcie_values import MOST_GENERATION, TRANSFER_RATES, WI
 from gpu_triage.driver.kernel.pci_bus import parse_link_speed, parse_link_width
 from gpu_triage.errors import DocumentError
 from gpu_triage.options.option_table import all_options
-from gpu_triage.read.baseline.baseline_file import decode, encode
-from gpu_triage.read.baseline.host_facts import LinkFacts
+from gpu_triage.read.baseline.host_facts import LinkFacts, decode, encode
 from gpu_triage.read.gpu.pcie import PcieReader
 from gpu_triage_simulator import effects
 from gpu_triage_simulator.model import Pcie

@@ -173,12 +173,12 @@ def test_links_between_files_become_links_between_pages(target: str, address: st
 def test_an_xid_runbook_links_the_list_of_exactly_the_codes_of_its_kind(name: str, kind: XidKind) -> None:
     (anchor,) = set(re.findall(r"xids\.md#([\w-]+)\)", find(name).text))
     section = find(XIDS).text.split(f"## {anchor.replace('-', ' ').capitalize()}\n")[1].split("\n## ")[0]
-    cells = re.findall(r"^\| ([\d, -]+) \|", section, re.MULTILINE)
+    cells = re.findall(r"^- ([\d, -]+): ", section, re.MULTILINE)
     assert sorted(code for cell in cells for code in _codes(cell)) == list(codes_of(kind))
 
 
 def test_the_page_of_all_xids_lists_each_once() -> None:
-    cells = re.findall(r"^\| ([\d, -]+) \|", find(XIDS).text, re.MULTILINE)
+    cells = re.findall(r"^- ([\d, -]+): ", find(XIDS).text, re.MULTILINE)
     listed = [code for cell in cells for code in _codes(cell)]
     assert sorted(listed) == list(XID_CODES)
 
