@@ -19,7 +19,7 @@ from tests.job_files import write
 from tests.rig import Rig, rig
 from tests.scrape_limits import check, limits_of, page_of, scrape_of_the_chart
 
-from gpu_triage.cli.top.screen import Watch, frame_of
+from gpu_triage.cli.top_command import Watch, frame_of
 from gpu_triage.errors import ExporterUnreachable
 from gpu_triage.judge.report.machine_readable import render_json, render_lines, report_from_json
 from gpu_triage.judge.report.report import Report

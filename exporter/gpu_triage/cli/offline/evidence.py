@@ -86,12 +86,13 @@ def evidence_of(files: FilesOfHost, config: Config) -> HostEvidence:
         for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
-            store.put(_outcome(subject, made, history_at))
+            store.put(Outcome(_COLLECTOR, subject, made, history_at))
         history.note(store, history_at)
     texts: dict[float, str] = {}
     if files.log is not None:
         end = Moment(times[-1], times[-1])
-        store.put(_outcome("log", (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log)), end))
+        made = (*render_xids(_xids(files, files.log, texts)), *_resets(files, files.log))
+        store.put(Outcome(_COLLECTOR, "log", made, end))
         history.note(store, end)
     found = history.evidence(Moment(times[-1], now))
     return replace(found, at=Moment(times[-1], now), time_texts=texts)

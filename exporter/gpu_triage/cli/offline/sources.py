@@ -13,8 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpu_triage.documents.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, TimeLimit, opened, unpacked
-from gpu_triage.documents.tar import BLOCK_BYTES, is_tar, members
+from gpu_triage.documents.stream import (
+    BLOCK_BYTES,
+    CHUNK_BYTES,
+    DAMAGED,
+    Budget,
+    Bytes,
+    Stream,
+    TimeLimit,
+    is_tar,
+    members,
+    opened,
+    unpacked,
+)
 from gpu_triage.errors import ConfigError
 
 STANDARD_INPUT: Final = "-"

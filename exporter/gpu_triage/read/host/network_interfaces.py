@@ -137,7 +137,7 @@ class HostNetworkReader:
     def _interface(self, inquiry: HostInquiry, device: Path, counts: tuple[int, ...]) -> NetworkInterface:
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
         now = self._counters.row(device.name, counts)
-        return NetworkInterface(device.name, *now, node if node is not None and node >= 0 else None)
+        return NetworkInterface(device.name, *now, numa_node=node if node is not None and node >= 0 else None)
 
 
 def parse_interface(line: str) -> tuple[str, tuple[int, ...]] | None:

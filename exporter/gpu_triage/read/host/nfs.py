@@ -129,7 +129,8 @@ class HostNfsReader:
         return tuple(self._mount(mount, found[mount]) for mount in kept)
 
     def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
-        counters = self._counters[mount] = self._counters.pop(mount, None) or MonotoneCounters()
+        counters = self._counters.pop(mount, None) or MonotoneCounters()
+        self._counters[mount] = counters
         while len(self._counters) > _MOST_REMEMBERED:
             del self._counters[next(iter(self._counters))]
         published, operations = counters.published, counts.operations.items()

@@ -110,7 +110,7 @@ def _openmetrics() -> str:
 def url(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("review")
     (directory / "history.om").write_text(_openmetrics())
-    create = [requires_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
+    create: list[str | Path] = [requires_tool("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q"]
     subprocess.run([*create, directory / "history.om", directory / "tsdb"], check=True, capture_output=True)
     forever = "--storage.tsdb.retention.time=100y"
     with prometheus(requires_tool("prometheus"), directory, "{}\n", forever) as running:
