@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.command_line import config_from
+from tests.gathered import every
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.config import Config, JudgeOption, LineRate, collector_enabled
@@ -350,11 +351,11 @@ def test_flags_variables_and_keys_are_unique() -> None:
 def test_the_documentation_has_one_line_for_each_option_and_names_each_switch() -> None:
     page = configuration_markdown()
     lines = [line for line in page.splitlines() if line.startswith("- `--")]
-    for option, line in zip(all_options(()), lines, strict=True):
+    for option, line in zip(every(all_options(())), lines, strict=True):
         assert option.synopsis in line
         assert (option.help or "").rstrip(".") in line.replace("\\", "")
     flags = {flag.removeprefix("no-") for flag in re.findall(r"`--((?:no-)?collector\.\w+)`", page)}
-    assert {"collector.host", *(f"collector.{each.name}" for each in COLLECTOR_SWITCHES)} <= flags
+    assert {"collector.host", *(f"collector.{each.name}" for each in every(COLLECTOR_SWITCHES))} <= flags
 
 
 SCHEDULED = tuple(CollectorSwitch(name, "It.", default=True) for name in ("processes", "allocation", "other"))
