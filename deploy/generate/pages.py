@@ -19,7 +19,6 @@ from deploy.generate.finding_tables import class_words, facts, read_facts
 
 from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli.main import group
-from gpu_triage.cli.offline.files_report import READERS
 from gpu_triage.read.xid.codes import XID_CODES, XidCode, XidKind
 from gpu_triage.serve.handbook.pages import FATAL_IN_TEXT, meaning_of
 from gpu_triage.serve.handbook.reference import configuration_markdown, metrics_markdown
@@ -31,9 +30,9 @@ SEVERITIES = ("critical", "warning", "info", "none")
 _STEP = re.compile(r"\[(?P<number>\d)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
 _STEP_TITLE = re.compile(r"^### (\d)\. (.+)$", re.MULTILINE)
 _CARDS_HEAD = (
-    "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
-    "| MIG | GPM | Fan | Part number | P-state idle, computing | Reserved memory |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
+    "| Card | Margin | Memory temperature | Default application clock, MHz | ECC as delivered | Memory repair "
+    "| NVLinks | MIG | GPM | Fan | P-state idle, computing |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 _XIDS_INTRO = """\
 # Xid codes
@@ -82,7 +81,6 @@ def files() -> dict[Path, str]:
 def _pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
-    yield DOCS / "offline.md", _between(DOCS / "offline.md", "readers", lambda _: _readers())
     yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards)
     yield DOCS / "alerts.md", alerts_page(shipped_sources(), read_notifications())
     yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", lambda _: alerts_from_dcgm())
@@ -102,10 +100,11 @@ def _runbook(path: Path) -> str:
 
 
 def page_of_top() -> dict[Path, str]:
-    """The `gpu-triage top` page with a sample frame; separate from the others because it takes seconds."""
+    """The `gpu-triage top` page with the head of a frame; separate from the others because it takes seconds."""
     command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
     shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
-    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")}
+    head = "\n\n".join(shown.split("\n\n")[:2])
+    return {Path("docs/top.md"): _between(DOCS / "top.md", "frame", lambda _: f"```text\n{head}\n```\n")}
 
 
 def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
@@ -122,51 +121,43 @@ def between(page: str, name: str, generate: Callable[[str], str]) -> str:
     return markers.sub(renewed, page)
 
 
-def _readers() -> str:
-    """Table of the inputs for `check --from`, as declared by the readers."""
-    rows = "".join(f"| {each.kind} | {each.forms} | {each.tells} |\n" for each in READERS)
-    return f"| Input | Recognized forms | What it shows |\n|---|---|---|\n{rows}"
-
-
 def _cards(part: str) -> str:
-    """Table of what each GPU model reports, or the list of the sources."""
+    """Table of what each GPU model reports, or the list of what does not come from a card."""
     models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
     if part == "sources":
-        return "".join(map(_card_source, models))
+        return "".join(map(_not_from_a_card, models))
     return _CARDS_HEAD + "".join(f"| {' | '.join(_card(model))} |\n" for model in models)
 
 
 def _card(model: GpuModel) -> tuple[str, ...]:
     def has(feature: str) -> str:
-        return "yes" if feature in model.features else "-"
+        return "yes" if feature in model.features else ""
 
-    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else "-"
+    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else ""
     if "retired_pages" in model.features:
         repair = "pages"
-    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else "-"
-    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max} MHz" if model.clocks.sm_default else "-"
+    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else ""
+    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max}" if model.clocks.sm_default else ""
     return (
         model.name,
         has("tlimit"),
         has("memory_temperature"),
         clocks,
-        "-" if "ecc" not in model.features else "on" if model.ecc_on else "off",
+        "" if "ecc" not in model.features else "on" if model.ecc_on else "off",
         repair,
-        str(model.nvlinks) if model.nvlinks else "-",
+        str(model.nvlinks) if model.nvlinks else "",
         has("mig"),
         has("gpm"),
         fan,
-        "yes" if model.board_part_number else "-",
         f"P{model.idle_state}, P{model.load_state}",
-        f"{model.memory_reserved_mib} of {model.memory_mib} MiB",
     )
 
 
-def _card_source(model: GpuModel) -> str:
+def _not_from_a_card(model: GpuModel) -> str:
     source = model.source
-    assumed = f" Assumed: {source.assumed}." if source.assumed else ""
-    kind = "" if source.kind == "capture" else "**From documentation, not from a card:** "
-    return f"- {model.name}: {kind}{source.facts}.{assumed}\n"
+    facts = () if source.kind == "capture" else (f"from documentation alone: {source.facts}",)
+    assumed = (source.assumed,) if source.assumed else ()
+    return f"- {model.name}: {'; '.join((*facts, *assumed))}.\n" if facts or assumed else ""
 
 
 def _xids_page() -> str:

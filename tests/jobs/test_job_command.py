@@ -291,4 +291,5 @@ def test_the_screen_in_the_documentation_is_the_output(store: Store, repository:
     output = ask(store, "4701").output.replace("slurm/slow-gpu-", "gpu-")
     numbers = re.compile(r"http://\S+|[0-9][0-9.,:]*")
     lines = [[" ".join(numbers.sub("N", line).split()) for line in text.splitlines()] for text in (shown, output)]
-    assert lines[0] == lines[1]
+    assert lines[0].pop() == "…"
+    assert lines[0] == lines[1][: len(lines[0])]

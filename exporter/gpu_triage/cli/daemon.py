@@ -11,8 +11,7 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.cli.machines import constants, judged_host
-from gpu_triage.judge.host_judge import DaemonJudge
-from gpu_triage.judge.settings_source import SettingsSource
+from gpu_triage.judge.host_judge import DaemonJudge, SettingsSource
 from gpu_triage.log import fields
 from gpu_triage.options.option_table import all_options
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS

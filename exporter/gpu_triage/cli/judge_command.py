@@ -13,8 +13,7 @@ from gpu_triage.cli.machines import stepped_host
 from gpu_triage.cli.one_shot import format_option, host_options
 from gpu_triage.cli.timeline import render_json, render_text, timelines
 from gpu_triage.errors import ConfigError
-from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings
-from gpu_triage.judge.findings.settings_text import settings_document
+from gpu_triage.judge.findings.settings import Change, JudgeSettings, judge_settings, settings_document
 from gpu_triage.log import configure
 from gpu_triage.options.config import Config, JudgeOption
 from gpu_triage.options.option import Option

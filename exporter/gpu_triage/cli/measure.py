@@ -15,7 +15,7 @@ from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.errors import StateError
 from gpu_triage.judge.evidence.history import MetricHistory
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.widest_links import WidestLink
+from gpu_triage.judge.evidence.past import WidestLink
 from gpu_triage.judge.findings.saved import SAVED_FINDINGS
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.host_judge import HostJudge, Judgment

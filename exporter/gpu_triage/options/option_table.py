@@ -38,27 +38,27 @@ _LEADING = (
     Option(
         "web.allowed-hosts",
         values.HOST_NAME,
-        "Host name that requests may be addressed to, or .example.com for a whole domain; can be repeated. Requests to "
-        "other names get a 421. IP addresses and localhost are always allowed; without this option, every name is.",
+        "Host name that requests may be addressed to, or .example.com for a whole domain; can be repeated. IP "
+        "addresses and localhost are always allowed. Default: every name.",
         many=True,
     ),
     Option("web.telemetry-path", values.URL_PATH, "URL path the metrics are served under."),
     Option(
         "web.max-requests",
         values.whole_number(1, 1000),
-        "Requests answered at the same time, and answers that may wait for clients to read them; more are turned away.",
+        "Most concurrent requests, including responses that clients have not read.",
     ),
     Option(
         "web.enable-lifecycle",
         values.TRUTH,
-        "Let POST /-/release give every GPU handle back, so that a GPU can be reset or its driver unbound, "
-        "and POST /-/acquire take them again; SIGUSR1 and SIGUSR2 do the same without it.",
+        "Let POST /-/release release all GPUs, so that they can be reset or unbound, and POST /-/acquire reopen them, "
+        "as SIGUSR1 and SIGUSR2 always do.",
         on_off=True,
     ),
     Option(
         "web.systemd-socket",
         values.TRUTH,
-        "Serve on the sockets that systemd's socket unit opened, instead of opening any.",
+        "Serve the sockets of a systemd socket unit.",
         on_off=True,
     ),
     Option(
@@ -75,13 +75,13 @@ _LEADING = (
     Option(
         "sample.medium",
         values.duration("100ms", "1h"),
-        "How often PCIe, memory, temperatures, processes and the host are sampled; never less than the fast interval.",
+        "How often PCIe, memory, temperatures, processes and the host are sampled; at least the fast interval.",
         field="sample_medium_seconds",
     ),
     Option(
         "sample.slow",
         values.duration("100ms", "24h"),
-        "How often identity, limits, topology and the ECC inventory are sampled; never less than the medium interval.",
+        "How often identity, limits, topology and the ECC inventory are sampled; at least the medium interval.",
         field="sample_slow_seconds",
     ),
     Option(
@@ -106,8 +106,8 @@ _LEADING = (
     Option(
         "baseline.file",
         values.NEW_PATH,
-        "Baseline of this host, as gpu-triage baseline write records it; what differs is published, and what it says "
-        "is expected where no --expect option says otherwise.",
+        "Baseline of this host, from gpu-triage baseline write: differences are published. --expect options override "
+        "it.",
     ),
     Option(
         "baseline.from-host",
@@ -118,58 +118,56 @@ _LEADING = (
     Option(
         JUDGE,
         values.JUDGE_SETTING,
-        "How a finding is judged: its wait, its hold or a threshold, as FINDING.NAME=VALUE, such as "
-        "thermal.hw.wait=5m; can be repeated. What several sources set is combined. In the file, a table for each "
-        "finding: thermal.hw: {wait: 5m, share: 20%}. SIGHUP reads the file again. gpu-triage judge --print-config "
-        "lists all settings.",
+        "Wait, hold or threshold of a finding as FINDING.NAME=VALUE, such as thermal.hw.wait=5m; can be repeated, and "
+        "combined with other sources. In the file: thermal.hw: {wait: 5m, share: 20%}; SIGHUP reads it again. "
+        "gpu-triage judge --print-config lists all settings.",
         many=True,
         in_file=values.judge_texts_in_file,
     ),
     Option(
         "metrics.profile",
         values.OneOf(PROFILES),
-        "Metrics that are published: rules for findings and for what the shipped rules read, full for every "
-        "series, also those about single links, pairs of GPUs and collectors.",
+        "Metrics to publish: rules for what the shipped rules need, full also for single links, pairs of GPUs and "
+        "collectors.",
     ),
     Option(
         "metrics.include",
         values.METRIC_PATTERN,
-        "Metrics to publish beside those of the profile, every series of them: a name, or a pattern such as "
-        "gpu_nvlink_*; can be repeated.",
+        "Further metrics to publish, with all their series: a name, or a pattern such as gpu_nvlink_*; can be "
+        "repeated.",
         many=True,
     ),
     Option(
         "metrics.exclude",
         values.METRIC_PATTERN,
-        "Metrics not to publish, as a name or a pattern; can be repeated. Beats the other two.",
+        "Metrics not to publish, as a name or a pattern; can be repeated. Overrides the other two.",
         many=True,
     ),
-    Option("process.max", values.whole_number(0, 1024), "Most processes published for each GPU; 0 publishes none."),
+    Option("process.max", values.whole_number(0, 1024), "Most processes published per GPU; 0 for none."),
     Option(
         "network.device-include",
         values.DEVICE_PATTERN,
         "Network interfaces and InfiniBand or RoCE adapters to read, as a name or a pattern such as mlx5_*; can be "
-        "repeated. All by default. No file of another device is opened.",
+        "repeated. Default: all. No file of another device is opened.",
         many=True,
     ),
     Option(
         "network.device-exclude",
         values.DEVICE_PATTERN,
-        "Network interfaces and adapters not to read, likewise; beats --network.device-include.",
+        "Network interfaces and adapters not to read; overrides --network.device-include.",
         many=True,
     ),
     Option(
         "network.line-rate",
         values.LINE_RATE,
-        "Line rate per direction of a device, such as ens5=100G for AWS ENA, whose driver reports none, or efa*=200G; "
-        "the device may be a pattern; can be repeated. Overrides what the driver reports.",
+        "Line rate per direction of a device or a pattern, such as ens5=100G for AWS ENA or efa*=200G; can be "
+        "repeated. Overrides what the driver reports.",
         many=True,
     ),
     Option(
         "collector.textfile.directory",
         values.NEW_PATH,
-        "Folder in which jobs write *.prom files with metrics named gpu_job_*, and NCCL Inspector its own, which the "
-        "exporter republishes.",
+        "Folder with *.prom files of jobs (gpu_job_*) and of NCCL Inspector to publish.",
     ),
 )
 
@@ -177,37 +175,37 @@ _TRAILING = (
     Option(
         "kubernetes.pod-resources-socket",
         values.SOCKET,
-        "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
-        "needs pip install gpu-triage-exporter[kubernetes].",
+        "The kubelet's pod-resources socket, for pods that have GPUs; needs pip install "
+        "gpu-triage-exporter[kubernetes].",
     ),
     Option(
         "kubernetes.container-logs",
         values.NEW_PATH,
-        "Folder of the links to containers' logs (/var/log/containers), whose names tell the pod of each process "
-        "exactly, also where pods share a GPU. No log is read.",
+        "Folder of the links to containers' logs (/var/log/containers), for the pod of each process, also on shared "
+        "GPUs. No log is read.",
     ),
     Option(
         "slurm.jobs-directory",
         values.NEW_PATH,
-        "Folder in which Slurm's prolog says which job has which GPU.",
+        "Folder in which Slurm's prolog records the GPUs of each job.",
     ),
     Option(
         "slurm.gpu-numbers",
         values.OneOf(GPU_NUMBERS),
-        "How Slurm numbers GPUs: index if gres.conf lists them in the order of their PCI addresses, as AutoDetect=nvml "
-        "does, minor if in that of their device files. It matters only where gpu and minor_number of gpu_info differ.",
+        "How Slurm numbers GPUs: index if gres.conf lists them by PCI address, as AutoDetect=nvml does, minor if by "
+        "device file.",
     ),
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: states of findings, so that a restart does not restart waits, its "
-        "ledger of incidents, and a baseline from the host. Only one exporter at a time writes there.",
+        "Folder for states of findings, incidents, and a baseline from the host, which survive a restart. One "
+        "exporter at a time writes there.",
     ),
     Option(
         "flight-recorder.directory",
         values.NEW_PATH,
-        "Folder for recordings of the ten minutes before a critical finding, as gpu-triage record makes them; 20 at "
-        "most, 64 MiB in all, the oldest go first.",
+        "Folder for recordings of the ten minutes before a critical finding; at most 20 and 64 MiB, the oldest go "
+        "first.",
     ),
     Option("path.procfs", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", values.DIRECTORY, "Where the host's sysfs is mounted."),
@@ -233,13 +231,13 @@ _TRAILING = (
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the clock of the scenario's host runs. The exporter takes its rounds in real time, so "
-        "intervals are as many times longer by that clock. GpuHostClockWrong fires, since it runs ahead of others.",
+        "How many times faster the clock of the scenario's host runs. The exporter samples in real time, so intervals "
+        "are that many times longer on it, and GpuHostClockWrong fires.",
     ),
     Option(
         CONFIG_FILE,
         values.FILE_NAME,
-        "YAML file to read options from; its keys are the options' names, nested by the dots.",
+        "YAML file of options; its keys are the options' names, nested by the dots.",
         field=None,
     ),
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.slots import link_speed
+from gpu_triage.judge.evidence.pcie_paths import link_speed
 from gpu_triage.read.gpu.nvlink import GPU_NVLINK_BANDWIDTH_BYTES_PER_SECOND, GPU_NVLINK_LINKS, GPU_NVLINK_LINKS_UP
 from gpu_triage.read.gpu.pcie import GPU_PCIE_LINK_GENERATION
 from gpu_triage.read.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_INFO, bytes_per_second, devices_behind

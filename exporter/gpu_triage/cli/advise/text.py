@@ -81,8 +81,8 @@ def _first(answer: Recommendation) -> Iterator[str]:
     for findings in grouped(answer.first):
         finding, entry = findings[0], entry_of(findings, answer.words)
         yield f"    {finding.check.code}  {entry.subject}: {entry.measured}"
-        yield f"        means     {answer.words.advice(finding.advice.meaning)}"
-        yield f"        do        {answer.words.advice(finding.advice.decision)}"
+        yield f"        means     {finding.advice.meaning}"
+        yield f"        do        {answer.words.decision(finding.advice)}"
     yield ""
 
 

@@ -20,7 +20,7 @@ from gpu_triage.cli.fleet.fleet_view import (
     shared,
 )
 from gpu_triage.documents import printable
-from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.owners import GpuOwner, owners_text
 from gpu_triage.judge.evidence.wording import length_of_time, ranges
 from gpu_triage.judge.findings.finding import State

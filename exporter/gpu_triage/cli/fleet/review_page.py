@@ -11,7 +11,7 @@ from gpu_triage import __version__
 from gpu_triage.cli.fleet.fleet_text import moment
 from gpu_triage.cli.fleet.review import DAY_SECONDS, MOST_ROWS, ByDay, Review, total
 from gpu_triage.documents import printable
-from gpu_triage.judge.conditions.repeat_offenders import kind_in_words
+from gpu_triage.judge.conditions.health import kind_in_words
 from gpu_triage.judge.evidence.wording import length_of_time
 from gpu_triage.judge.report.headline import STATES
 from gpu_triage.serve.page.markup import class_chip, foreign, row, safe, section, table, whole_page

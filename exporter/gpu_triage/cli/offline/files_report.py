@@ -30,8 +30,8 @@ from gpu_triage.cli.offline.snapshot import GpuIndex, Snapshot, snapshots
 from gpu_triage.cli.offline.sources import ARCHIVES, STANDARD_INPUT, InputFile, documents, is_recording, sources
 from gpu_triage.documents.stream import TimeLimit
 from gpu_triage.errors import ConfigError
+from gpu_triage.judge.evidence.gpu import AT_THAT_MOMENT
 from gpu_triage.judge.evidence.host import HostEvidence
-from gpu_triage.judge.evidence.slowdowns import AT_THAT_MOMENT, active_reasons
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.judge.findings.settings import judge_settings
 from gpu_triage.judge.findings.table import Area
@@ -396,7 +396,7 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
 
 def _held(host: HostEvidence) -> Iterator[str]:
     """Active throttle reasons of each GPU at the last sample; a duration would take two samples."""
-    reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
+    reasons = {gpu.gpu: active for gpu in host.answering if (active := gpu.active_reasons) is not None}
     if reasons and not any(reasons.values()):
         yield f"no throttle reason active {AT_THAT_MOMENT}"
     for gpu, active in reasons.items():

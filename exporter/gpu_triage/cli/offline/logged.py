@@ -14,9 +14,9 @@ from gpu_triage.cli.offline.log_sections import EventKey, EventKind
 from gpu_triage.cli.offline.logs import Events, LogEvent, LogReading, logged_xids
 from gpu_triage.cli.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.documents.pcie_values import BUILT_LANES
-from gpu_triage.judge.conditions.kernel import MESSAGE_RULES, first_of
+from gpu_triage.judge.conditions.host import MESSAGE_RULES, first_of
 from gpu_triage.judge.evidence import thresholds
-from gpu_triage.judge.evidence.faults import is_critical
+from gpu_triage.judge.evidence.gpu import is_critical
 from gpu_triage.judge.findings.finding import Finding, of_host, of_slot
 from gpu_triage.judge.findings.settings import JudgeSettings
 from gpu_triage.judge.findings.table import BY_CODE
