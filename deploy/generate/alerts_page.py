@@ -12,8 +12,8 @@ from typing import Final
 
 from deploy.generate import REPOSITORY
 
-from gpu_triage.alerting.placeholders import plain
 from gpu_triage.alerting.rule_source import Alert, RuleSource
+from gpu_triage.alerting.settings import plain
 from gpu_triage.judge.evidence.thresholds import ALLOCATED_IDLE_SECONDS
 from gpu_triage.judge.findings.check import Check, Severity
 from gpu_triage.judge.findings.table import CHECKS

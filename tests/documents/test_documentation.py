@@ -1,11 +1,13 @@
-"""Reference pages are complete, and prose names only what exists."""
+"""Reference pages and the site are complete, and prose names only what exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from deploy.generate.first_diagnosis import COMMAND, PAGE
 from deploy.generate.pages import between
+from deploy.generate.site import stage
 from tests.gathered import every
 
 from gpu_triage.options.option_table import all_options
@@ -14,6 +16,7 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.serve.handbook import reference
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+NAV_FILE = re.compile(r"^ +- .*: ([\w./-]+\.md)$", re.MULTILINE)
 README_LINES = 150
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -83,3 +86,23 @@ def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Pa
     texts = (path for path in files if path.suffix in {".json", ".md", ".py", ".toml", ".yaml", ".yml"})
     made_up = "github.com/" + "gpu-triage"
     assert [str(path) for path in every(texts) if made_up in path.read_text(encoding="utf-8", errors="replace")] == []
+
+
+def test_every_page_of_docs_is_in_the_navigation_and_all_of_it_exists(repository: Path, tmp_path: Path) -> None:
+    named = NAV_FILE.findall((repository / "mkdocs.yml").read_text(encoding="utf-8"))
+    stage(tmp_path / "pages")
+    assert [name for name in named if not (tmp_path / "pages" / name).is_file()] == []
+    assert {page.relative_to(repository).as_posix() for page in repository.glob("docs/**/*.md")} - set(named) == set()
+
+
+def test_a_link_to_a_folder_leads_to_a_page(tmp_path: Path) -> None:
+    stage(tmp_path / "pages")
+    deploy = tmp_path / "pages" / "deploy"
+    assert "](compose/README.md)" in (deploy / "README.md").read_text(encoding="utf-8")
+    assert "[compose.yaml](compose.yaml)" in (deploy / "compose" / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_command_of_the_tutorial_is_run(repository: Path) -> None:
+    """So what it shows is what its commands print."""
+    shown = (repository / PAGE).read_text(encoding="utf-8")
+    assert len(COMMAND.findall(shown)) == shown.count("\n$ gpu-triage ") >= 6

@@ -18,7 +18,7 @@ from gpu_triage.read.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_CO
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.serve.backend import ExporterBackend
-from gpu_triage.serve.clients import Limits
+from gpu_triage.serve.connection import Limits
 from gpu_triage.serve.listen import browser_url
 from gpu_triage.serve.process_settings import answer_promptly
 from gpu_triage.serve.security import AllowedHosts, SecuritySource

@@ -5,7 +5,7 @@ Flag, environment variable, file key, help and documentation all derive from one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_triage.documents.pcie_values import MOST_GENERATION, WIDTHS
@@ -70,25 +70,21 @@ _LEADING = (
         "sample.fast",
         values.duration("100ms", "60s"),
         "How often utilization, power, clocks and throttling are sampled.",
-        field="sample_fast_seconds",
     ),
     Option(
         "sample.medium",
         values.duration("100ms", "1h"),
         "How often PCIe, memory, temperatures, processes and the host are sampled; at least the fast interval.",
-        field="sample_medium_seconds",
     ),
     Option(
         "sample.slow",
         values.duration("100ms", "24h"),
         "How often identity, limits, topology and the ECC inventory are sampled; at least the medium interval.",
-        field="sample_slow_seconds",
     ),
     Option(
         "sample.deadline",
         values.duration("100ms", "120s"),
         "Time a GPU may take to answer one collector before it is published as stalled.",
-        field="sample_deadline_seconds",
     ),
     Option(
         "stale-after",
@@ -226,7 +222,6 @@ _TRAILING = (
         "simulate-at",
         values.duration("0s", "720h"),
         "Scenario time to start at, such as 10m.",
-        field="simulate_at_seconds",
     ),
     Option(
         "simulate-pace",
@@ -244,42 +239,15 @@ _TRAILING = (
 
 
 def all_options(switches: Iterable[CollectorSwitch]) -> tuple[Option, ...]:
-    """All options in the order of the help: fixed ones, one per collector, and one for the group of host collectors.
-
-    Raises:
-        ValueError: two switches have the same name, or one has the name of the group.
-    """
+    """All options in the order of the help: fixed ones, one per collector, and one for the group of host collectors."""
     switches = tuple(switches)
-    names = [switch.name for switch in switches]
-    if len({*names, HOST_GROUP}) != len(names) + 1:
-        raise ValueError(f"collector names must differ from each other and from {HOST_GROUP!r}: {names}")
-    return (*_LEADING, *_of_collectors(switches), *_TRAILING)
-
-
-def _of_collectors(switches: tuple[CollectorSwitch, ...]) -> Iterator[Option]:
     covered = [switch.name for switch in switches if switch.name.startswith(f"{HOST_GROUP}_")]
-    if covered:
-        about = f"All of {', '.join(covered)} at once; a collector's own switch beats this one."
-        yield _of_collector(HOST_GROUP, about, "each collector's own")
-    for switch in switches:
-        yield _of_collector(switch.name, switch.help, "true" if switch.default else "false")
+    about = f"All of {', '.join(covered)} at once; a collector's own switch beats this one."
+    group = (_of_collector(HOST_GROUP, about, "each collector's own"),) if covered else ()
+    single = (_of_collector(each.name, each.help, "true" if each.default else "false") for each in switches)
+    return (*_LEADING, *group, *single, *_TRAILING)
 
 
 def _of_collector(name: str, meaning: str, preset: str) -> Option:
     key = f"collector.{name}"
     return Option(key, values.TRUTH, meaning, field="collectors", collector=name, preset=preset, on_off=True)
-
-
-def options_markdown(switches: Iterable[CollectorSwitch]) -> str:
-    """All options as Markdown tables, one per section; ends with a newline."""
-    sections: dict[str, list[str]] = {}
-    for option in all_options(switches):
-        sections.setdefault(option.section, []).append(_markdown_row(option))
-    head = "| Flag | Default | Meaning |\n|---|---|---|"
-    return "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
-
-
-def _markdown_row(option: Option) -> str:
-    cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
-    escaped = (cell.replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |\n"

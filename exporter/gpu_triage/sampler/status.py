@@ -6,12 +6,13 @@ import logging
 import platform
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
 from gpu_triage.machine import Moment
 from gpu_triage.options.config import Config
+from gpu_triage.read.baseline.host_facts import Baseline
 from gpu_triage.read.exporter.exporter_health import (
     CallInFlight,
     CollectorHealth,
@@ -23,10 +24,8 @@ from gpu_triage.read.gpu.identity import IDENTITY
 from gpu_triage.read.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.read.metrics.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.read.metrics.metric import Sample
-from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
-from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.host_gpus import HostGpus
+from gpu_triage.sampler.host_gpus import GpuRecord, HostGpus
 from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
@@ -38,12 +37,6 @@ _OTHER: Final = "other"
 _HOST_ALONE: Final = frozenset({HOST})
 _NAME_LABEL: Final = 2
 """Position of `name` among the labels of gpu_info."""
-
-
-@dataclass(slots=True)
-class _LastRound:
-    success: bool
-    duration_seconds: float
 
 
 class Status:
@@ -64,7 +57,7 @@ class Status:
         self._gpu_collectors = gpu_collectors
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
-        self._last_rounds: dict[str, dict[str, _LastRound]] = {}
+        self._last_rounds: dict[str, dict[str, Outcome]] = {}
         self._last_success_at: dict[str, Moment] = {}
         # Cached health by collector, with the subjects it covers; valid until one of the collector's rounds ends.
         self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
@@ -75,14 +68,13 @@ class Status:
         self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
         before = rounds.get(outcome.subject)
-        rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
+        rounds[outcome.subject] = outcome
         if outcome.success:
             self._last_success_at[outcome.collector] = outcome.finished_at
         if outcome.success != (before is None or before.success):
             self._log_turn(outcome)
 
     def count(self, collector: str, errors: tuple[str, ...]) -> None:
-        """Count a collector's errors by name."""
         for error in errors:
             series = (collector, error)
             if series not in self._errors and len(self._errors) >= _MOST_ERROR_SERIES:
@@ -110,13 +102,13 @@ class Status:
         now: float,
         *,
         stalled: bool,
-        recorded: Expected,
+        recorded: Baseline | None,
         most_since_boot: int | None,
     ) -> PresenceReading:
         """GPU and driver presence, as rendered by the presence collector.
 
-        If a driver-wide call is `stalled`, the driver's last answers are outdated. The values that the baseline has
-        `recorded` apply where the configuration expects none.
+        If a driver-wide call is `stalled`, the driver's last answers are outdated. The `recorded` baseline applies if
+        the configuration expects nothing.
         """
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
@@ -131,8 +123,8 @@ class Status:
             versions=driver.versions,
             nvml_count=None if stalled else driver.count,
             pci_count=driver.due_on_bus,
-            expected_count=recorded.gpu_count if count is None else count,
-            expected_p2p=recorded.p2p if p2p is None else p2p,
+            expected_count=recorded.facts.gpu_count if count is None and recorded else count,
+            expected_p2p=recorded.p2p if p2p is None and recorded else p2p,
             most_since_boot=most_since_boot,
         )
 

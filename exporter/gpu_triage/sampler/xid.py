@@ -31,7 +31,7 @@ from gpu_triage.read.xid.xid_events import (
     XidReport,
     XidSource,
 )
-from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, CountedXid, SwitchErrors, XidCounts
+from gpu_triage.read.xid.xid_ledger import WINDOW_SECONDS, SwitchErrors, XidCounts
 from gpu_triage.read.xid.xid_metrics import XidReading
 from gpu_triage.read.xid.xid_units import UnitFailures
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
@@ -131,7 +131,7 @@ class XidWatch:
         """Release all resources, from any lane; only while its own lanes are idle."""
         self._events.close()
         if self._kernel is not None:
-            self._kernel.close()
+            self._kernel.log.close()
 
     def take(self, news: XidNews) -> None:
         for report in news.reports:
@@ -213,14 +213,6 @@ class XidWatch:
         facts: dict[str, object] = {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}
         log.warning("Xid", extra=repeated((report.gpu, code), _BURST_SECONDS, **facts))
 
-    def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
-        """The incidents counted by `reading` since the last call, each with its card's UUID, if known."""
-        return self.owners.take_counted()
-
-    def give_up_waiting(self) -> None:
-        """Count the Xids still waiting for the kernel log to show whether they are fatal; before the exporter exits."""
-        self.owners.release(math.inf)
-
     def _note_gap(self, lost: int, now: float) -> None:
         if now >= self._gap_until:
             log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
@@ -248,7 +240,7 @@ class XidWatch:
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
-        began, lost = self._clock.now().monotonic, kernel.lost
+        began, lost = self._clock.now().monotonic, kernel.log.lost
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
@@ -263,8 +255,8 @@ class XidWatch:
             refusal, failures = "exception", ("exception",)
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
-        past_read = refusal is not None or kernel.drained
-        took, lost = self._since(began), kernel.lost - lost
+        past_read = refusal is not None or kernel.log.drained
+        took, lost = self._since(began), kernel.log.lost - lost
         self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_read, failures, took, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:

@@ -16,13 +16,13 @@ from gpu_triage.read.gpu.nvlink import (
     GPU_NVLINK_UP,
 )
 from gpu_triage.read.gpu.pcie import (
+    GPU_PCIE_AER_ERRORS_TOTAL,
     GPU_PCIE_LINK_EXPECTED_GENERATION,
     GPU_PCIE_LINK_EXPECTED_WIDTH,
     GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_TRANSITIONS_TOTAL,
     GPU_PCIE_LINK_WIDTH,
 )
-from gpu_triage.read.gpu.pcie_errors import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.read.host.infiniband import GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, GPU_HOST_INFINIBAND_UP
 from gpu_triage.read.metrics.metric import Sample
 

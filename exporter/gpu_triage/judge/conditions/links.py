@@ -30,7 +30,6 @@ from gpu_triage.judge.findings.check import Advice
 from gpu_triage.judge.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.judge.findings.kinds.links_findings import LINK_ADVICE, Attribute, LinkCause, link_cause
 from gpu_triage.read.gpu import nvlink, pcie
-from gpu_triage.read.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.read.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.read.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.read.gpu.topology import GPU_P2P_STATUS
@@ -193,7 +192,7 @@ def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
     """Yield links to the module's CPU that are down."""
-    links, links_up = gpu.last(GPU_C2C_LINKS), gpu.recent.one(GPU_C2C_LINKS_UP)
+    links, links_up = gpu.last(nvlink.GPU_C2C_LINKS), gpu.recent.one(nvlink.GPU_C2C_LINKS_UP)
     if links is not None and links_up is not None and links_up.high < links:
         yield of_gpu("c2c.down", gpu, f"{links_up.last:.0f} of {links:.0f} links are up", value=links - links_up.last)
 

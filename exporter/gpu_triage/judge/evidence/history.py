@@ -10,7 +10,7 @@ from gpu_triage.judge.evidence.past import Memory
 from gpu_triage.judge.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.machine import Moment
 from gpu_triage.read.exporter import exporter_health, judgment
-from gpu_triage.read.gpu import activity, device_memory, ecc, nvlink, pcie_errors, topology
+from gpu_triage.read.gpu import activity, device_memory, ecc, nvlink, pcie, topology
 from gpu_triage.read.host import infiniband, kernel_log
 from gpu_triage.read.metrics.metric import GPU_LABELS, Kind, MetricSpec
 from gpu_triage.read.processes import on_gpu, vitals
@@ -24,7 +24,7 @@ _NOT_JUDGED: Final = frozenset(
         nvlink.GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
         infiniband.GPU_HOST_INFINIBAND_EVENTS_TOTAL,
         topology.GPU_P2P_PEERS,
-        pcie_errors.GPU_PCIE_ERRORS_TOTAL,
+        pcie.GPU_PCIE_ERRORS_TOTAL,
         on_gpu.GPU_PROCESS_SM_UTILIZATION_RATIO,
         exporter_health.GPU_EXPORTER_COLLECTOR_DURATION_SECONDS,
         activity.GPU_SM_OCCUPANCY_RATIO,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.driver.kernel.process_stat import PAGE_CACHE, storage_behind
+from gpu_triage.driver.kernel.procfs import PAGE_CACHE, storage_behind
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.past import Amount

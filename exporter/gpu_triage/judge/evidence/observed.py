@@ -13,12 +13,10 @@ from gpu_triage.judge.evidence.past import DAY_SECONDS
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.findings.finding import Finding
 from gpu_triage.read.gpu import (
-    c2c,
     ecc,
     modes,
     nvlink,
     pcie,
-    pcie_errors,
     power,
     presence,
     recovery,
@@ -48,12 +46,12 @@ _FINDINGS: Final[Mapping[MetricSpec, tuple[str, ...]]] = MappingProxyType(
         pcie.GPU_PCIE_LINK_GENERATION: ("pcie.generation", "pcie.generation_low"),
         pcie.GPU_PCIE_LINK_TRANSITIONS_TOTAL: ("pcie.flapping", "pcie.width_changes"),
         pcie.GPU_PCIE_REPLAYS_TOTAL: ("pcie.replays",),
-        pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
+        pcie.GPU_PCIE_AER_ERRORS_TOTAL: ("pcie.aer",),
         pcie_uplinks.GPU_HOST_PCIE_UPLINK_RATIO: ("pcie.uplink",),
         topology.GPU_P2P_STATUS: ("p2p.unavailable", "p2p.through_host"),
         nvlink.GPU_NVLINK_UP: ("nvlink.down", "nvlink.flapping"),
         nvlink.GPU_NVLINK_ERRORS_TOTAL: ("nvlink.errors", "nvlink.recovering"),
-        c2c.GPU_C2C_LINKS_UP: ("c2c.down",),
+        nvlink.GPU_C2C_LINKS_UP: ("c2c.down",),
         nvlink.GPU_NVLINK_BIT_ERROR_RATIO: ("nvlink.bit_errors",),
         modes.GPU_VGPU_LICENSE_STATE: ("vgpu.unlicensed",),
         modes.GPU_PERSISTENCE_MODE: ("policy.persistence",),

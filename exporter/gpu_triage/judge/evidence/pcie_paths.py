@@ -16,7 +16,7 @@ from gpu_triage.documents.pcie_values import BUILT_LANES
 from gpu_triage.judge.evidence import thresholds
 from gpu_triage.judge.evidence.gpu import GpuEvidence
 from gpu_triage.judge.evidence.series import Evidence
-from gpu_triage.read.gpu import pcie, pcie_errors
+from gpu_triage.read.gpu import pcie
 from gpu_triage.read.host.pcie_uplinks import (
     GPU_HOST_PCIE_UPLINK_INFO,
     GPU_HOST_PCIE_UPLINK_RATIO,
@@ -33,16 +33,16 @@ def many_replays(gpu: GpuEvidence) -> float | None:
 
 def aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
     """Yield link errors that matter: how many, which, and over how many seconds."""
-    if not gpu.risen(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
+    if not gpu.risen(pcie.GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
         return
     for device in ("gpu", "port"):
         most = gpu.limit("pcie.aer", "count")
-        correctable = gpu.rose(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
+        correctable = gpu.rose(pcie.GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
         if correctable is not None:
             yield correctable, f"correctable on the {device}", thresholds.EVENTS_REMEMBERED_SECONDS
         for severity in ("nonfatal", "fatal"):
             seconds = thresholds.SEVERE_AER_SECONDS
-            errors = gpu.risen(pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
+            errors = gpu.risen(pcie.GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
             if errors > 0:
                 yield errors, f"{severity} on the {device}", seconds
 

@@ -13,7 +13,7 @@ from gpu_triage.judge.evidence.owners import allocated_to
 from gpu_triage.judge.evidence.past import DAY_SECONDS, MINUTES_SECONDS, WidestLink
 from gpu_triage.judge.evidence.series import Evidence
 from gpu_triage.judge.evidence.wording import length_of_time
-from gpu_triage.read.gpu import ecc, nvlink, pcie, pcie_errors
+from gpu_triage.read.gpu import ecc, nvlink, pcie
 from gpu_triage.read.gpu.device_memory import GPU_MEMORY_USED_BYTES
 from gpu_triage.read.host import cpu, host_memory, infiniband, network_interfaces
 from gpu_triage.read.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
@@ -47,7 +47,7 @@ OWNER_LABELS: Final = ("pid", "container_id", "pod_uid", "slurm_job_id")
 _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
     {
         pcie.GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
-        pcie_errors.GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
+        pcie.GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
         nvlink.GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
         nvlink.GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
         ecc.GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,

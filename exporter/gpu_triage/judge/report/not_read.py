@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.driver.kernel.mounts import MISSING, SHOWS
+from gpu_triage.driver.kernel.files import MISSING, SHOWS
 from gpu_triage.judge.evidence.host import HostEvidence
 from gpu_triage.judge.evidence.series import Series
 from gpu_triage.read.exporter import exporter_health

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final
 
 from gpu_triage.machine import Moment
@@ -35,18 +36,16 @@ GPU_EXPORTER_SIMULATED = host_gauge(
     source="--simulate",
     tier=Tier.SLOW,
 )
-GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
+_collector_gauge = partial(host_gauge, labels=("collector",), source="the sampler")
+
+GPU_EXPORTER_COLLECTOR_SUCCESS = _collector_gauge(
     "gpu_exporter_collector_success",
     "1 when the collector's last round succeeded for the host or any GPU, 0 when it failed completely, exceeds the "
     "deadline, or waits for a hung collector. Failures of single GPUs are in gpu_up and gpu_exporter_errors_total.",
-    labels=("collector",),
-    source="the sampler",
 )
-GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = _collector_gauge(
     "gpu_exporter_collector_duration_seconds",
     "Duration of the collector's last round, for its slowest GPU.",
-    labels=("collector",),
-    source="the sampler",
     default_samples=no_sample,
 )
 GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
@@ -57,19 +56,15 @@ GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
     tier=Tier.SLOW,
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = _collector_gauge(
     "gpu_exporter_collector_last_success_timestamp_seconds",
     "Unix time at which the collector last succeeded for the host or any GPU; absent before the first success.",
-    labels=("collector",),
-    source="the sampler",
     default_samples=no_sample,
 )
-GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
+GPU_EXPORTER_COLLECTOR_STALE_SECONDS = _collector_gauge(
     "gpu_exporter_collector_stale_seconds",
     "Time since the collector last succeeded for the host or any GPU, if more than three of its intervals plus 30 s. "
     "Absent otherwise, and before the first success.",
-    labels=("collector",),
-    source="the sampler",
 )
 GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
     "gpu_exporter_slowest_collector_seconds",

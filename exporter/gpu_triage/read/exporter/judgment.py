@@ -81,17 +81,17 @@ GPU_FINDING = _judge_gauge(
     labels=("pci_bus_id", "code", "severity", "action"),
     states=_FINDING_STATES,
 )
-GPU_FINDING_LASTED_SECONDS = _judge_gauge(
+_finding_gauge = partial(_judge_gauge, labels=("pci_bus_id", "code"))
+
+GPU_FINDING_LASTED_SECONDS = _finding_gauge(
     "gpu_finding_lasted_seconds",
     "How long the condition of a finding has been observed to hold, by the exporter's own clock. Absent when "
     "gpu_finding is.",
-    labels=("pci_bus_id", "code"),
 )
-GPU_FINDING_VALUE = _judge_gauge(
+GPU_FINDING_VALUE = _finding_gauge(
     "gpu_finding_value",
     "Last measured value of a finding, in the unit that docs/alerts.md has for its code. Absent when gpu_finding is, "
     "and for findings without a value.",
-    labels=("pci_bus_id", "code"),
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = _judge_gauge(
     "gpu_finding_since_timestamp_seconds",

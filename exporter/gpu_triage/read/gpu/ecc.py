@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import sram_threshold_exceeded
 from gpu_triage.read.metrics.contract import GpuCollector
-from gpu_triage.read.metrics.integrals import ConfirmedCounter
+from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}
@@ -68,9 +67,9 @@ class EccReader:
 
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
-        self._counters = {key: BoundedCounter(_LIMIT, ConfirmedCounter()) for key in keys}
+        self._counters = {key: DriverCounter(_LIMIT, shows_resets=True) for key in keys}
         places = ((severity, memory) for severity in SEVERITIES for memory in MEMORIES)
-        self._by_memory = {place: BoundedCounter(_LIMIT, ConfirmedCounter()) for place in places}
+        self._by_memory = {place: DriverCounter(_LIMIT, shows_resets=True) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
         """Read the error counters (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
@@ -83,7 +82,7 @@ class EccReader:
             if volatile.get(severity):
                 where = (SEVERITIES[severity], VOLATILE, MEMORIES[memory])
                 raw = gpu.inquiry.ask("nvmlDeviceGetMemoryErrorCounter", *where)
-                count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
+                count = counter.read(gpu.inquiry, raw, gpu.at.monotonic)
                 if count is not None:
                     errors[severity, memory] = count
         return errors
@@ -92,7 +91,7 @@ class EccReader:
         totals = {}
         for severity, error_type in SEVERITIES.items():
             raw = gpu.inquiry.ask("nvmlDeviceGetTotalEccErrors", error_type, kind)
-            count = self._counters[severity, kind].add(gpu.inquiry, raw, gpu.at.monotonic)
+            count = self._counters[severity, kind].read(gpu.inquiry, raw, gpu.at.monotonic)
             if count is not None:
                 totals[severity] = count
         return totals

@@ -1,4 +1,7 @@
-"""NVLinks of a GPU: their state and capability, their counters of errors and bytes, and the quality of the signal."""
+"""NVLinks of a GPU: their state and capability, their counters of errors and bytes, and the quality of the signal.
+
+Also NVLink-C2C: the links between a GPU and the Grace CPU of its module.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import far_end, in_fabric
 from gpu_triage.read.gpu.modes import mig_mode
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import ERRORS, CounterLimit, LinkCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
-from gpu_triage.read.metrics.monotone import MonotoneSum
-from gpu_triage.read.metrics.plausible import ERRORS, BoundedCounter, CounterLimit, LinkCounters
 from gpu_triage.read.metrics.rendering import samples
 from gpu_triage.read.metrics.rounds import GpuRound
 
@@ -205,8 +206,7 @@ class NvlinkReader:
     def __init__(self) -> None:
         self._connected: set[int] = set()
         self._chosen: dict[tuple[int, str], tuple[tuple[Source, FieldId]]] = {}
-        self._counters: dict[tuple[int, str], BoundedCounter] = {}
-        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in SOURCES}
+        self._counters = {name: LinkCounter(_LIMITS[name]) for name in SOURCES}
         self._far_ends: dict[int, str] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
@@ -256,9 +256,8 @@ class NvlinkReader:
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
         """Sum of a counter over all links, including those that currently do not answer or are no longer counted."""
-        return self._sums[name].add(
-            {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
-        )
+        counts = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        return self._counters[name].total(counts)
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[Source, FieldId], ...]:
         """Ways to read a counter: the one that worked before, else all. Never switch, since their values differ."""
@@ -280,10 +279,8 @@ class NvlinkReader:
         for source, number in self._candidates(link, name):
             if number in values:
                 self._chosen[link, name] = ((source, number),)
-                counter = self._counters.get((link, name))
-                if counter is None:
-                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], ContinuedCounter())
-                return counter.add(gpu.inquiry, values[number] * source.scale, gpu.at.monotonic)
+                raw = values[number] * source.scale
+                return self._counters[name].read(gpu.inquiry, link, raw, gpu.at.monotonic)
         return None
 
 
@@ -330,6 +327,8 @@ SYMBOL_ERRORS_FIELD: Final = 221
 FIRST_FEC_FIELD: Final = 235
 FEC_BINS: Final = tuple(str(number) for number in range(16))
 """NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 (235) to _15 (250)."""
+
+_COUNTED_FIELDS: Final = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
 
 EFFECTIVE_BER_LIMIT: Final = 1e-12
 """Limit above which DCGM's diagnostics fail a link (IsEffectiveBerThresholdExceeded, DcgmUtilities.cpp)."""
@@ -402,7 +401,7 @@ class NvlinkQualityReader:
     """Reads the links that report a bit error rate; continues their counters over resets."""
 
     def __init__(self) -> None:
-        self._counters = LinkCounters(_LIMIT)
+        self._counters = {field: LinkCounter(_LIMIT) for field in _COUNTED_FIELDS}
 
     def read(self, gpu: GpuRound) -> NvlinkQualityReading:
         """Read link quality (fields 91, 220-222 and 235-250), unless MIG is on."""
@@ -413,9 +412,11 @@ class NvlinkQualityReader:
         rates = self._rates(inquiry, int(count))
         if not rates:
             return _NOTHING
-        fields = (SYMBOL_ERRORS_FIELD, *range(FIRST_FEC_FIELD, FIRST_FEC_FIELD + len(FEC_BINS)))
-        counted = inquiry.fields([(field, link) for field in fields for link in rates])
-        totals = {field: self._counters.total(inquiry, field, counted, gpu.at.monotonic) for field in fields}
+        counted = inquiry.fields([(field, link) for field in _COUNTED_FIELDS for link in rates])
+        totals = {
+            field: counter.read_total(inquiry, field, counted, gpu.at.monotonic)
+            for field, counter in self._counters.items()
+        }
         fec = {number: totals[FIRST_FEC_FIELD + place] for place, number in enumerate(FEC_BINS)}
         return NvlinkQualityReading(
             worst={kind: worst for kind in BER_FIELDS if (worst := _worst(rates, kind)) is not None},
@@ -446,3 +447,87 @@ NVLINK_QUALITY = GpuCollector(
     tier=Tier.SLOW,
     reader=lambda _config: NvlinkQualityReader().read,
 )
+
+
+COUNT_FIELD: Final = 170
+STATUS_FIELD: Final = 171
+BANDWIDTH_FIELD: Final = 172
+"""NVML_FI_DEV_C2C_LINK_COUNT, and per link (as scope) _GET_STATUS (1 is active) and _GET_MAX_BW (MB/s)."""
+
+ERROR_FIELDS: Final = {"crc": 231, "replay": 232, "replay_back_to_back": 233}
+"""Label to NVML_FI_DEV_C2C_LINK_ERROR_{INTR,REPLAY,REPLAY_B2B}, with the link as scope."""
+
+_MOST_MEGABYTES_PER_SECOND: Final = 10_000_000
+_BYTES_PER_MEGABYTE: Final = 1_000_000
+
+GPU_C2C_LINKS = gpu_gauge(
+    "gpu_c2c_links",
+    "NVLink-C2C links between the GPU and its module's CPU. Absent without any.",
+    source="NVML field 170",
+)
+GPU_C2C_LINKS_UP = gpu_gauge(
+    "gpu_c2c_links_up",
+    "Active links of gpu_c2c_links. Absent if the driver reports no link state.",
+    source="NVML field 171",
+)
+GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(
+    "gpu_c2c_max_bytes_per_second",
+    "Total capacity of the GPU's active NVLink-C2C links.",
+    source="NVML field 172",
+)
+GPU_C2C_ERRORS_TOTAL = gpu_counter(
+    "gpu_c2c_errors_total",
+    "NVLink-C2C errors of the GPU by type: {type}. Never decreases while the exporter runs.",
+    labels={"type": ERROR_FIELDS},
+    source="NVML fields 231-233",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class C2cReading:
+    """C2C links of one GPU; None or missing where not reported."""
+
+    links: Annotated[int | None, GPU_C2C_LINKS]
+    max_bytes_per_second: Annotated[float | None, GPU_C2C_MAX_BYTES_PER_SECOND]
+    errors: Annotated[Mapping[str, float], GPU_C2C_ERRORS_TOTAL]
+    links_up: Annotated[int | None, GPU_C2C_LINKS_UP]
+
+
+_NONE: Final = C2cReading(None, None, {}, None)
+
+
+class C2cReader:
+    """Reads all links in two calls; continues their counters over resets."""
+
+    def __init__(self) -> None:
+        self._counters = {name: LinkCounter(ERRORS) for name in ERROR_FIELDS}
+
+    def read(self, gpu: GpuRound) -> C2cReading:
+        """Read the links (fields 170-172 and 231-233)."""
+        inquiry = gpu.inquiry
+        count = inquiry.within(inquiry.fields((COUNT_FIELD,)).get(COUNT_FIELD), 0, MOST_LINKS)
+        if not count:
+            return _NONE
+        links = range(int(count))
+        fields = (STATUS_FIELD, BANDWIDTH_FIELD, *ERROR_FIELDS.values())
+        values = inquiry.fields([(field, link) for field in fields for link in links])
+        speeds = [
+            inquiry.within(values[BANDWIDTH_FIELD, link], 0, _MOST_MEGABYTES_PER_SECOND)
+            for link in links
+            if (BANDWIDTH_FIELD, link) in values
+        ]
+        known = [speed for speed in speeds if speed is not None]
+        states = [values[STATUS_FIELD, link] == 1 for link in links if (STATUS_FIELD, link) in values]
+        counted = {
+            name: self._counters[name].read_total(inquiry, field, values, gpu.at.monotonic)
+            for name, field in ERROR_FIELDS.items()
+        }
+        return C2cReading(
+            links=int(count),
+            links_up=sum(states) if states else None,
+            max_bytes_per_second=sum(known) * _BYTES_PER_MEGABYTE if known else None,
+            errors={name: total for name, total in counted.items() if total is not None},
+        )
+
+
+C2C = GpuCollector("c2c", "links to the Grace CPU of the module", Tier.MEDIUM, lambda _config: C2cReader().read)

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from gpu_triage.driver.nvml.fields import FieldId
 from gpu_triage.driver.nvml.inquiry import Inquiry
+from gpu_triage.driver.nvml.lists import FieldId
 from gpu_triage.driver.nvml.structs import power_profile_masks
 from gpu_triage.read.metrics.contract import GpuCollector, GpuLabels
-from gpu_triage.read.metrics.integrals import ContinuedCounter
+from gpu_triage.read.metrics.driver_counters import CounterLimit, DriverCounter
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.plausible import BoundedCounter, CounterLimit
 from gpu_triage.read.metrics.rounds import GpuRound
 
 AVERAGE_FIELD: Final = 185
@@ -87,7 +86,7 @@ class PowerReader:
     """Reads power; continues the energy counter over driver reloads."""
 
     def __init__(self) -> None:
-        self._energy = BoundedCounter(_ENERGY_LIMIT, ContinuedCounter())
+        self._energy = DriverCounter(_ENERGY_LIMIT)
 
     def read(self, gpu: GpuRound) -> PowerReading:
         """Read power (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
@@ -104,7 +103,7 @@ class PowerReader:
             requested_limit_watts=other_limit(watts(inquiry, values.get(_REQUESTED_LIMIT_FIELD)), limit_watts),
             module_watts=None if module_limit_watts is None else watts(inquiry, _drawn(values, *_MODULE_FIELDS)),
             module_limit_watts=module_limit_watts,
-            energy_joules=self._energy.add(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
+            energy_joules=self._energy.read(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
         )
 
 

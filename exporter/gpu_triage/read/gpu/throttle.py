@@ -13,9 +13,8 @@ from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.session import version_numbers
 from gpu_triage.log import fields
 from gpu_triage.read.metrics.contract import GpuCollector, max_gap_seconds
-from gpu_triage.read.metrics.integrals import ContinuedCounter, Integral
+from gpu_triage.read.metrics.driver_counters import DriverCounter, Integral
 from gpu_triage.read.metrics.metric import Tier, gpu_counter, gpu_gauge, gpu_info
-from gpu_triage.read.metrics.plausible import StateBeforeDrop
 from gpu_triage.read.metrics.rounds import GpuRound
 
 STANDS_STILL: Final = "stands_still"
@@ -42,34 +41,32 @@ class ThrottleCounter:
     """One driver counter in seconds, checked against elapsed time and against its reason bit.
 
     If the bit is set while the counter does not move, the counter is wrong. The reverse proves nothing: the driver
-    counts pulses too short for any sample, and on some boards time that no bit reflects. `total_seconds` is published
-    and never decreases.
+    counts pulses too short for any sample, and on some boards time that no bit reflects.
     """
 
     __slots__ = (
-        "_accepted_at",
-        "_before_fall",
-        "_continued",
+        "_counter",
         "_last_raw",
         "_moved_at",
         "_sound_readings",
         "_stood_still",
         "_strikes",
         "_within_seconds",
-        "total_seconds",
     )
 
     def __init__(self, interval_seconds: float) -> None:
-        self._continued = ContinuedCounter()
-        self._before_fall: StateBeforeDrop[ContinuedCounter] = StateBeforeDrop()
-        self._accepted_at: float | None = None
+        self._counter = DriverCounter()
         self._sound_readings = 0
         self._strikes = 0
         self._last_raw: float | None = None
         self._moved_at = -math.inf
         self._stood_still: deque[float] = deque(maxlen=_ENOUGH_SAMPLES)
         self._within_seconds = max(_WITHIN_SECONDS, _WITHIN_INTERVALS * interval_seconds)
-        self.total_seconds = 0.0
+
+    @property
+    def total_seconds(self) -> float:
+        """Seconds counted so far; never decreases."""
+        return self._counter.total
 
     @property
     def fault(self) -> str | None:
@@ -88,22 +85,16 @@ class ThrottleCounter:
         The call took from `at` to `answered_at`, in monotonic seconds.
         """
         self._watch(raw_seconds, at, active=active)
-        if self._accepted_at is not None:
-            grown_seconds = raw_seconds - self._continued.accepted
-            if grown_seconds > _most_growth(answered_at - self._accepted_at):
-                before = self._before_fall.continued(raw_seconds, answered_at, _most_growth)
-                if before is None:
-                    self._strikes += 1
-                    self._sound_readings = 0
-                    return False
-                self._continued, self._accepted_at = before
-            self._before_fall.note(self._continued, self._accepted_at, raw_seconds, at)
+        grown = self._counter.grown(raw_seconds, answered_at)
+        too_fast = grown is not None and grown[0] > _most_growth(grown[1])
+        if too_fast and not self._counter.resumes(raw_seconds, answered_at, _most_growth):
+            self._strikes += 1
+            self._sound_readings = 0
+            return False
         self._sound_readings += 1
         if self._sound_readings >= _SOUND_READINGS:
             self._sound_readings, self._strikes = 0, max(0, self._strikes - 1)
-        self.total_seconds = max(self.total_seconds, self._continued.add(raw_seconds))
-        if self._continued.accepted == raw_seconds:
-            self._accepted_at = at
+        self._counter.add(raw_seconds, at)
         return True
 
     def _watch(self, raw_seconds: float, at: float, *, active: bool) -> None:
@@ -142,8 +133,10 @@ UNKNOWN: Final = "unknown"
 
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
+"""The reasons taken as supported if the driver does not report them."""
 _NANOSECONDS: Final = 1e9
 _SUPPORTED_FOR_SECONDS: Final = 60.0
+"""The reasons a GPU supports do not depend on load, so they are cached."""
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _SELDOM: Final = frozenset({"board_limit", "reliability"})
@@ -221,7 +214,8 @@ class ThrottleReader:
         self._integrals: dict[str, Integral] = {}
         self._counters: dict[str, ThrottleCounter] | None = None
         self._rejected: dict[str, str] = {}
-        self._supported = _Supported()
+        self._supported: int | None = None
+        self._supported_at = -math.inf
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
         """Read the reasons (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
@@ -243,7 +237,12 @@ class ThrottleReader:
         bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         if bits is None:
             return None
-        mask = self._supported.bits(inquiry, at) | bits
+        if self._supported is None or at - self._supported_at >= _SUPPORTED_FOR_SECONDS:
+            self._supported_at = at
+            self._supported = inquiry.first(
+                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+            )
+        mask = bits | (_COMMON_BITS if self._supported is None else self._supported)
         active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
         active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
         return active
@@ -286,25 +285,6 @@ class ThrottleReader:
                 integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
                 seconds[reason] = integral.add(float(is_active), at)
         return seconds
-
-
-class _Supported:
-    """The reasons a GPU supports. They do not depend on load, so they are cached for a minute."""
-
-    __slots__ = ("_asked_at", "_bits")
-
-    def __init__(self) -> None:
-        self._bits: int | None = None
-        self._asked_at = 0.0
-
-    def bits(self, inquiry: Inquiry, at: float) -> int:
-        """Bits of the supported reasons; the common ones if the driver does not report them."""
-        if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
-            bits = inquiry.first(
-                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
-            )
-            self._bits, self._asked_at = bits, at
-        return _COMMON_BITS if self._bits is None else self._bits
 
 
 def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.files import is_present, read_names, real_path
-from gpu_triage.driver.kernel.mounts import refuse_unmounted
+from gpu_triage.driver.kernel.files import is_present, read_names, real_path, refuse_unmounted
 from gpu_triage.driver.kernel.numa import read_numa_nodes
 from gpu_triage.driver.kernel.pci_bus import numa_node_of
 from gpu_triage.driver.nvml.inquiry import Inquiry

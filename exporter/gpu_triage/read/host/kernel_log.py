@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -26,10 +26,9 @@ from gpu_triage.read.host.kernel_messages import (
     parse_trouble_over,
 )
 from gpu_triage.read.metrics.contract import HostCollector
-from gpu_triage.read.metrics.metric import ANY, Sample, Tier, host_counter, host_gauge
-from gpu_triage.read.metrics.rendering import samples
+from gpu_triage.read.metrics.metric import ANY, Tier, host_counter, host_gauge
 from gpu_triage.read.metrics.rounds import HostRound
-from gpu_triage.read.processes.pids import Owner, parse_cgroup
+from gpu_triage.read.processes.facts import Owner, parse_cgroup
 from gpu_triage.read.xid.kernel_records import KernelClock, KernelLog, KernelRecord
 from gpu_triage.read.xid.xid_events import is_driver_loaded
 
@@ -83,29 +82,20 @@ GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
 
 
 @dataclass(frozen=True, slots=True)
-class OomKill:
-    """A process that the kernel killed due to lack of memory, with the host's PID, at Unix second `wall`."""
-
-    pid: int
-    process: str
-    owner: Owner
-    wall: float
-
-
-@dataclass(frozen=True, slots=True)
 class HostKernelLogReading:
     """Events from the kernel log; empty while it is unreadable, and until it has been read to its end once.
 
-    `events` includes all kinds; `last` has Unix seconds by kind and subject; `kills` are oldest first.
+    `events` includes all kinds; `last` and `kills` have Unix seconds by the metrics' labels, and `kills` the oldest
+    first.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
-    last: Mapping[tuple[ProblemKind, str], float]
-    kills: tuple[OomKill, ...]
-    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL] = None
+    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL]
+    last: Annotated[Mapping[tuple[str, str], float], GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS]
+    kills: Annotated[Mapping[tuple[str, str, str, str, str], float], GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS]
 
 
-_NOTHING: Final = HostKernelLogReading({}, {}, ())
+_NOTHING: Final = HostKernelLogReading({}, None, {}, {})
 
 
 class HostKernelLogReader:
@@ -122,7 +112,7 @@ class HostKernelLogReader:
         self._events: Counter[ProblemKind] = Counter()
         # Monotonic second of the last message, by kind and subject.
         self._last: dict[ProblemKind, dict[str, float]] = {}
-        self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        self._kills: deque[tuple[float, tuple[str, str, str, str, str]]] = deque(maxlen=_KEPT_KILLS)
         self._walls = WallTimes()
         self._orders: dict[int, str] = {}
 
@@ -147,7 +137,7 @@ class HostKernelLogReader:
             if record.from_kernel:
                 self._take(record, round_.at.monotonic)
         self._past_told |= self._log.drained
-        return replace(self._reading(round_.at), lost=self._log.lost) if self._past_told else _NOTHING
+        return self._reading(self._log.lost, round_.at) if self._past_told else _NOTHING
 
     def _take(self, record: KernelRecord, now: float) -> None:
         text = record.message
@@ -182,10 +172,11 @@ class HostKernelLogReader:
             del subjects[surplus]
         if message.trouble is ProblemKind.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
-            owner = _owner(self._orders.pop(message.pid, ""))
-            self._kills.append((at, OomKill(message.pid, process, owner, 0.0)))
+            cgroup = self._orders.pop(message.pid, "")
+            owner = parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
+            self._kills.append((at, (str(message.pid), process, *owner)))
 
-    def _reading(self, now: Moment) -> HostKernelLogReading:
+    def _reading(self, lost: int, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
             ended = [
                 each for each, at in subjects.items() if now.monotonic - at > _KEPT_SECONDS and kind not in _LASTING
@@ -194,19 +185,16 @@ class HostKernelLogReader:
                 del subjects[subject]
         while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
-        # A PID can be reused within the hour: of two kills with the same one, the later counts.
-        kills = {
-            (kill.pid, kill.process, kill.owner): replace(kill, wall=self._walls.of(at, now))
-            for at, kill in self._kills
-        }
         return HostKernelLogReading(
-            events={trouble.value: self._events[trouble] for trouble in ProblemKind},
+            events={kind.value: self._events[kind] for kind in ProblemKind},
+            lost=lost,
             last={
-                (kind, subject): self._walls.of(at, now)
+                (kind.value, subject): self._walls.of(at, now)
                 for kind, subjects in self._last.items()
                 for subject, at in subjects.items()
             },
-            kills=tuple(kills.values()),
+            # A PID can be reused within the hour: of two kills with the same one, the later counts.
+            kills={labels: self._walls.of(at, now) for at, labels in self._kills},
         )
 
 
@@ -217,23 +205,9 @@ def _understood(text: str) -> HostMessage | None:
     return parse_host_message(text) or parse_device_message(text)
 
 
-def _owner(cgroup: str) -> Owner:
-    return parse_cgroup(f"0::{cgroup}\n") if cgroup else Owner()
-
-
-def render(reading: HostKernelLogReading) -> Iterator[Sample]:
-    """Render the samples of one reading."""
-    yield from samples(reading)
-    for (trouble, subject), wall in reading.last.items():
-        yield GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(wall, trouble.value, subject)
-    for kill in reading.kills:
-        yield GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(kill.wall, str(kill.pid), kill.process, *kill.owner)
-
-
 HOST_KERNEL_LOG = HostCollector(
     name="host_kernel_log",
     about="kernel messages: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,
-    render=render,
 )

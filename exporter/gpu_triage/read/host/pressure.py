@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from gpu_triage.driver.kernel.inquiry import HostInquiry
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.read.metrics.contract import HostCollector
 from gpu_triage.read.metrics.metric import Tier, host_counter
 from gpu_triage.read.metrics.monotone import MonotoneCounters

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from gpu_triage.read.incidents.ledger import WINDOW_DAYS, Recent
 from gpu_triage.read.metrics.contract import GpuLabels
 from gpu_triage.read.metrics.metric import ANY, Sample, Tier, gpu_gauge
+from gpu_triage.read.metrics.rendering import samples
 
 NAME: Final = "incidents"
 ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
+
+WINDOW_DAYS: Final = (7, 30)
+"""Time windows over which incidents are counted."""
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
@@ -43,14 +46,14 @@ GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
 class GpuIncidents:
     """The incident history of one GPU or slot (HOST_LABELS), and the Unix second of its last initialization.
 
-    `boards` is the number of different boards with incidents in the slot, by kind.
+    `boards` is the number of different boards with incidents in the slot.
     """
 
     labels: GpuLabels
     pci_bus_id: str
     reset_at: float | None
-    recent: tuple[Recent, ...]
-    boards: Mapping[str, int]
+    recent: Annotated[Mapping[tuple[str, str, str], int], GPU_INCIDENTS_RECENT]
+    boards: Annotated[Mapping[tuple[str, str], int], GPU_INCIDENT_BOARDS_RECENT]
 
 
 def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
@@ -58,10 +61,4 @@ def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
     for gpu in reading:
         if gpu.reset_at is not None:
             yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)
-    for gpu in reading:
-        for seen in gpu.recent:
-            place = (gpu.pci_bus_id, seen.by, seen.kind, str(seen.days))
-            yield GPU_INCIDENTS_RECENT.sample(seen.count, *gpu.labels, *place)
-    for gpu in reading:
-        for kind, boards in gpu.boards.items():
-            yield GPU_INCIDENT_BOARDS_RECENT.sample(boards, *gpu.labels, gpu.pci_bus_id, kind, str(WINDOW_DAYS[-1]))
+        yield from samples(gpu, (*gpu.labels, gpu.pci_bus_id))

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
 from gpu_triage.driver.kernel.cgroups import CgroupFolders, Place, levels
-from gpu_triage.driver.kernel.files import parse_count, read_text, text_of
-from gpu_triage.driver.kernel.pressure_stall import KINDS, RESOURCES, parse_pressure
+from gpu_triage.driver.kernel.files import parse_count, parse_file, text_of
+from gpu_triage.driver.kernel.procfs import KINDS, RESOURCES, parse_pressure
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.machine import Machine
 from gpu_triage.read.metrics.metric import ANY, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.monotone import MonotoneCounters
-from gpu_triage.read.processes.pids import ProcessFacts, job_level
+from gpu_triage.read.processes.facts import ProcessFacts, job_level
 
 T = TypeVar("T")
 
@@ -186,13 +186,10 @@ class _Asking:
     def __call__(self, path: Path, parse: Callable[[str], T]) -> T | None:
         """Parse a file; None if missing, or if it cannot be read or parsed (recorded in `failures`)."""
         try:
-            text = read_text(path, _MOST_BYTES)
-            return None if text is None else parse(text)
+            return parse_file(path, parse, _MOST_BYTES)
         except HostReadFailed as failed:
             self.failures.add(failed.reason)
-        except ValueError:
-            self.failures.add("malformed")
-        return None
+            return None
 
 
 def _cpu_limit(places: Mapping[str, Path], ask: _Asking) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from gpu_triage.driver.kernel.process_stat import read_process_stats
+from gpu_triage.driver.kernel.procfs import read_process_stats
 from gpu_triage.driver.nvml.inquiry import Inquiry
 from gpu_triage.driver.nvml.lists import MOST_LISTED
 from gpu_triage.machine import Workload
@@ -19,13 +19,18 @@ from gpu_triage.read.processes import cgroup_limits as process_cgroups
 from gpu_triage.read.processes import threads as process_threads
 from gpu_triage.read.processes import vitals as process_vitals
 from gpu_triage.read.processes.cgroup_limits import CgroupReading, CgroupsReader
-from gpu_triage.read.processes.facts import ProcessFactsReader
+from gpu_triage.read.processes.facts import (
+    DriverPids,
+    ProcessFacts,
+    ProcessFactsReader,
+    driver_pids,
+    sees_every_process,
+)
 from gpu_triage.read.processes.listing import BOTH, KINDS, ProcessLister
 from gpu_triage.read.processes.locality import GpuLocality, Locality
-from gpu_triage.read.processes.pids import DriverPids, ProcessFacts, driver_pids, sees_every_process
+from gpu_triage.read.processes.pods import WorkloadFinder
 from gpu_triage.read.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.read.processes.vitals import ProcessVitals, ProcessVitalsReader
-from gpu_triage.read.processes.workloads import WorkloadFinder
 
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry wall-clock timestamps; one in the future dates from before the clock was set back."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.driver.kernel.files import text_of
-from gpu_triage.driver.kernel.process_stat import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
+from gpu_triage.driver.kernel.procfs import RUNNING, UNINTERRUPTIBLE, ThreadStat, read_thread_stat
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
 from gpu_triage.read.processes.vitals import thread_numbers, wait_channel

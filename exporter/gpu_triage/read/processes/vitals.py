@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.driver.kernel.boot import read_boot
 from gpu_triage.driver.kernel.files import names_in, parse_count, text_of
-from gpu_triage.driver.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
+from gpu_triage.driver.kernel.procfs import UNINTERRUPTIBLE, ProcessStat, read_boot, read_process_stat
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.read.metrics.metric import gpu_counter, gpu_gauge, no_sample
 from gpu_triage.read.metrics.rendering import Each
-from gpu_triage.read.processes.pids import parse_status
+from gpu_triage.read.processes.facts import parse_status
 
 _LOOK_SECONDS: Final = 60.0
 """Interval for checking all threads of a process; its main thread and hung threads are checked every round."""

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import Final
 
 from gpu_triage.judge.findings.settings import settings_markdown
-from gpu_triage.options.option_table import options_markdown
+from gpu_triage.options.option_table import all_options
 from gpu_triage.read.metrics.metric import Kind, MetricSpec, Tier
 from gpu_triage.read.registry import COLLECTOR_SWITCHES, SUBJECTS, Subject
 
@@ -62,8 +62,14 @@ def metrics_markdown() -> str:
 
 def configuration_markdown() -> str:
     """The option reference as Markdown, one table per section, then finding thresholds; ends with a newline."""
-    parts = (_OPTIONS_INTRO, options_markdown(()), _switches(), _THRESHOLDS_INTRO, settings_markdown())
-    return "\n".join(parts)
+    sections: dict[str, list[str]] = {}
+    for option in all_options(()):
+        cells = (f"`{option.synopsis}`", f"`{option.shown_default}`", option.help or "")
+        row = " | ".join(cell.replace("|", "\\|") for cell in cells)
+        sections.setdefault(option.section, []).append(f"| {row} |\n")
+    head = "| Flag | Default | Meaning |\n|---|---|---|"
+    tables = "\n".join(f"## {title}\n\n{head}\n{''.join(rows)}" for title, rows in sections.items())
+    return f"{_OPTIONS_INTRO}\n{tables}\n{_switches()}\n{_THRESHOLDS_INTRO}\n{settings_markdown()}"
 
 
 def _switches() -> str:

@@ -356,19 +356,18 @@ def _busy(readings: GpuReadings) -> str:
 
 def _memory(readings: GpuReadings) -> str:
     used, total = readings.memory_used_bytes, readings.memory_total_bytes
-    if used is None:
-        return UNKNOWN
-    if not total:
-        return f"{used / _GIB:.1f} GiB"
-    return f"{used / _GIB:.1f} of {total / _GIB:.0f} GiB{bar(used / total)}"
+    return UNKNOWN if used is None else _of(f"{used / _GIB:.1f}", used, total, "GiB", _GIB)
 
 
 def _power(readings: GpuReadings, *, capped: bool) -> str:
     power, limit = readings.power_watts, readings.power_limit_watts
     if power is None:
         return UNKNOWN
-    lowered = soft("limit below default") if capped else ""
-    return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
+    return _of(f"{power:.0f}", power, limit, "W") + soft("limit below default" if capped and limit else "")
+
+
+def _of(shown: str, value: float, most: float | None, unit: str, scale: float = 1.0) -> str:
+    return f"{shown} of {most / scale:.0f} {unit}{bar(value / most)}" if most else f"{shown} {unit}"
 
 
 def _temperature(gpu: GpuEvidence, readings: GpuReadings) -> str:
